@@ -8,14 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import Warned
 from icekeep.maintenance.compaction import stretches
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.compaction.plan import GroupFile, RewritePlan, group_files
 from icekeep.planning.spark.source import Engine
+from icekeep.spec.evolution.partition_evolution import RemovePartitionField
 from icekeep.spec.types import LONG
 from icekeep.spec.values import value_from_bytes
 from icekeep.tables.append import append
+from icekeep.tables.update_spec import update_spec
 from kit.lake import Lake, events
 from spark.test_compaction_plans import IN_TASKS, appended, bounded, described, equalities, planned, with_deletes
 
@@ -50,7 +53,7 @@ def all_in_tasks(table: Table, spark: SparkSession, order: str | None, **given: 
 
 
 @pytest.mark.usefixtures("few_files")
-@pytest.mark.parametrize("order", [None, "id", "id DESC", "zorder(id, kind)"])
+@pytest.mark.parametrize("order", ["id", "id DESC", "zorder(id, kind)"])
 def test_a_partition_of_many_files_is_cut_and_each_file_is_in_one_group(
     lake: Lake, spark_session: SparkSession, order: str | None
 ) -> None:
@@ -88,8 +91,6 @@ def test_stretches_of_a_sort_follow_one_another_in_its_keys(lake: Lake, spark_se
 
 
 def table_entries(table: Table) -> list[Any]:
-    from icekeep.commit.manifests import StorageManifestReader
-
     reader = StorageManifestReader(table.storage)
     manifests = reader.manifests(table.metadata.current_snapshot)
     entries = [entry for m in manifests for entry in reader.entries(m, table.metadata)]
@@ -97,10 +98,13 @@ def table_entries(table: Table) -> list[Any]:
 
 
 @pytest.mark.usefixtures("few_files")
-def test_files_whose_keys_nobody_knows_are_cut_by_their_paths(lake: Lake, spark_session: SparkSession) -> None:
+@pytest.mark.parametrize("order", [None, "id"])
+def test_files_whose_keys_nobody_knows_are_cut_by_their_paths(
+    lake: Lake, spark_session: SparkSession, order: str | None
+) -> None:
     table = lake.create(partition_by=())
     table = appended(table, [described(table, f"{n:03d}", 100) for n in range(50)])
-    found = all_in_tasks(table, spark_session, "id")
+    found = all_in_tasks(table, spark_session, order)
     assert len(found.groups) == 5
     paths = [file.file_path for files in files_of(found, table) for file in files]
     assert paths == sorted(paths)
@@ -144,6 +148,25 @@ class Told:
     def on(self, event: Any) -> None:
         if isinstance(event, Warned):
             self.warnings.append(event.message)
+
+
+@pytest.mark.usefixtures("few_files")
+def test_files_that_move_to_another_spec_are_cut_whatever_their_partitions(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = update_spec(crowded(lake), [RemovePartitionField("kind")])
+    found = all_in_tasks(table, spark_session, "id", output_spec_id="1")
+    assert len(found.groups) == 4
+    assert sum(group.files_count for group in found.groups) == 47
+    assert "a partition spec that files move from has 47 data files" in found.notes[0]
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_binpack_of_a_partition_holds_a_group_at_a_time_and_is_not_cut(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    found = all_in_tasks(crowded(lake), spark_session, None)
+    assert (len(found.groups), found.notes) == (2, ())
 
 
 def test_tables_of_ordinary_partitions_are_planned_as_before(lake: Lake, spark_session: SparkSession) -> None:

@@ -6,7 +6,7 @@ nobody looks at: what is sorted once lies in one of them, and a run after that f
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from icekeep.planning.entries.read import entries_count
 from icekeep.planning.scan.plan import Scan, planned_files
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import collected, one_thread
+from icekeep.spec.manifests.encode import PartitionCodec
 
 KEY = "group_partition"
 
@@ -61,12 +62,7 @@ def cuts_of(scan: Scan, spark: SparkSource, rules: GroupRules) -> dict[Key, Cuts
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
     """
-    limit = PLANNED_FILES_COUNT
-    if entries_count(scan.data.opened) <= limit:
-        return {}
-    keys = planned_files(scan, spark, ("spec_id", "partition")).select("spec_id", group_key(rules))
-    counts = collected(keys.groupBy("spec_id", KEY).count().where(F.col("count") > limit))
-    crowded: dict[Key, int] = {(row["spec_id"], bytes(row[KEY])): row["count"] for row in counts}
+    crowded = _crowded(scan, spark, rules)
     if not crowded:
         return {}
     columns = ("file_path", "record_count", "spec_id", "partition", *(() if rules.space is None else METRICS))
@@ -74,7 +70,34 @@ def cuts_of(scan: Scan, spark: SparkSource, rules: GroupRules) -> dict[Key, Cuts
     sample: dict[Key, list[Place]] = defaultdict(list)
     for row in collected(files.mapInArrow(partial(_sampled, rules, crowded), from_arrow_schema(_PLACES))):
         sample[row["spec_id"], bytes(row[KEY])].append(msgspec.msgpack.decode(bytes(row["place"]), type=Place))
-    return {key: Cuts(count, _points(sample[key], -(-count // limit))) for key, count in crowded.items()}
+    return {key: Cuts(n, _points(sample[key], -(-n // PLANNED_FILES_COUNT))) for key, n in crowded.items()}
+
+
+def _crowded(scan: Scan, spark: SparkSource, rules: GroupRules) -> dict[Key, int]:
+    """The keys with more files than a task plans, and how many these are.
+
+    Where all files of a spec have one key the manifest list tells. Else entries are counted, for an order alone: without one
+    a task holds no more than a group at a time.
+    """
+    metadata, by_spec = scan.table.metadata, Counter[int]()
+    for manifest in scan.data.opened:
+        by_spec[manifest.partition_spec_id] += entries_count([manifest])
+    found: dict[Key, int] = {}
+    asked = []
+    for spec_id, count in by_spec.items():
+        if count <= PLANNED_FILES_COUNT:
+            continue
+        if rules.is_moved(spec_id):
+            found[spec_id, b""] = count
+        elif metadata.specs_by_id[spec_id].is_unpartitioned:
+            found[spec_id, PartitionCodec(metadata.partition_type(spec_id)).encode(())] = count
+        elif rules.strategy.ordering is not None:
+            asked.append(spec_id)
+    if asked:
+        keys = planned_files(scan, spark, ("spec_id", "partition")).where(F.col("spec_id").isin(asked))
+        counts = keys.groupBy("spec_id", "partition").count().where(F.col("count") > PLANNED_FILES_COUNT)
+        found |= {(row["spec_id"], bytes(row["partition"])): row["count"] for row in collected(counts)}
+    return found
 
 
 def _points(places: list[Place], count: int) -> tuple[Place, ...]:
