@@ -89,7 +89,7 @@ def test_what_a_run_left_is_held_against_what_is_retained_once(
     result = expire_snapshots(table, tasks, trash=1, options={"grace": "1s"}, **arguments())
     # Of the files that wait one is in use again.
     [head] = [p for p in lake.files_on_disk() if p.name == "plan.json"]
-    part = next(p for p in head.parent.iterdir() if "data file" in p.read_text())
+    part = next(p for p in head.parent.iterdir() if p.suffix == ".jsonl" and '"data file"' in p.read_text())
     [location, *_] = re.findall(r'"location": ?"([^"]+)"', part.read_text())
     reader = StorageManifestReader(table.storage)
     manifests = [m for s in table.metadata.snapshots for m in reader.manifests(s)]

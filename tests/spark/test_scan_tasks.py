@@ -69,7 +69,9 @@ def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, in_tasks:
 def test_partitions_that_are_crowded_with_deletes_give_the_same_tasks(
     lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = delete_equal(with_deletes(lake, files=9), pa.table({"kind": pa.array(["kind-1"])}), ["kind"])
+    table = with_deletes(lake, files=9)
+    gone = pa.table({"kind": pa.array(["kind-1"])})
+    table = delete_equal(table, gone, ["kind"], like=data_files(table)[0])
     found = []
     for crowded in (2_000, 0):
         monkeypatch.setattr(delete_tasks, "CROWDED_COUNT", crowded)
