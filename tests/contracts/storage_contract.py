@@ -257,6 +257,18 @@ class StorageContract:
         listed = storage.list_share(ListingShare(f"{root}/t", is_deep=False))
         assert {info.location for info in listed} == {f"{root}/t/a", f"{root}/t/b"}
 
+    def test_a_share_of_names_that_begin_alike_has_them_all(self, storage, root):
+        names = {"v1", "v", "v\u00e9", "v2/x", "v2/y/z", "u9", "w", "V1", "vv", "sub/v3"}
+        for name in names:
+            storage.create(f"{root}/t/{name}", b"1")
+        storage.create(f"{root}/t2/v1", b"1")
+        for is_deep in (True, False):
+            share = ListingShare(f"{root}/t", is_deep=is_deep, starts_with="v")
+            listed = [info.location.removeprefix(f"{root}/t/") for info in storage.list_share(share)]
+            right = {name for name in names if is_deep or "/" not in name}
+            assert len(listed) == len(set(listed))
+            assert {name for name in right if name.startswith("v") and name != "v"} <= set(listed) <= right
+
     def test_listing_what_is_no_directory_finds_nothing(self, storage, root):
         storage.create(f"{root}/file", b"")
         assert list(storage.list(f"{root}/none")) == []

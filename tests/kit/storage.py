@@ -81,7 +81,8 @@ class MemoryStorage:
         directory = f"{_key(share.prefix)}/"
         for info in self.list(share.prefix):
             key = _key(info.location)
-            if not share.is_deep and "/" in key.removeprefix(directory):
+            name = key.removeprefix(directory)
+            if (not share.is_deep and "/" in name) or not name.startswith(share.starts_with):
                 continue
             if share.after < key and (key <= share.until or not share.until):
                 yield info

@@ -1,4 +1,4 @@
-"""The joins of `planning.deletes.delete_join` against the pure rule of `spec.applicability`."""
+"""The joins of `planning.deletes.delete_join`, and the tasks of `delete_tasks`, against the pure rule of `spec.applicability`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
 from icekeep.errors import InvalidTableError
+from icekeep.planning.deletes import delete_tasks
 from icekeep.planning.deletes.delete_index import reaching
 from icekeep.planning.deletes.delete_join import deletes_in_use, with_deletes
+from icekeep.planning.deletes.delete_tasks import with_deletes_in_tasks
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, streamed
 from icekeep.spec.applicability import reaching_deletes
@@ -73,6 +75,13 @@ def reached_on_the_driver(data: list[ManifestEntry], deletes: list[ManifestEntry
     return {e.data_file.file_path: [rows[n] for n in held.of_row(row)] for row, e in enumerate(data)}
 
 
+def in_tasks_of(data: DataFrame, deletes: DataFrame, parts_count: int, specs: Any = SPECS) -> DataFrame:
+    """The same as `with_deletes`, in so many tasks."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(delete_tasks, "tasks_count", lambda *_, **__: parts_count)
+        return with_deletes_in_tasks(data, deletes, specs, data_count=1, shared_count=1)
+
+
 @pytest.fixture(scope="module")
 def tables() -> tuple[list[ManifestEntry], list[ManifestEntry]]:
     """Many small tables side by side in one: their global deletes reach them all."""
@@ -117,6 +126,46 @@ def test_joins_give_each_data_file_the_deletes_that_the_rule_gives_it(
     kinds = {(d["content"], d["file_format"], d["spec_id"] in (0, 3)) for reaching in wanted.values() for d in reaching}
     assert len(kinds) == 6
     assert [] in wanted.values()
+
+
+@pytest.mark.parametrize("parts_count", [1, 7])
+def test_tasks_give_each_data_file_the_deletes_that_the_rule_gives_it(
+    spark_session: SparkSession,
+    tables: tuple[list[ManifestEntry], list[ManifestEntry]],
+    parts_count: int,
+) -> None:
+    data, deletes = tables
+    planned = in_tasks_of(frame(spark_session, data), frame(spark_session, deletes), parts_count)
+    assert planned.columns == [*ENTRIES.names, "deletes"]
+    assert planned.schema["deletes"].dataType == from_arrow_type(REACHING_DELETES)
+    assert found(planned) == expected(data, deletes)
+
+
+@pytest.mark.parametrize(("deletes", "problem"), REFUSED)
+@pytest.mark.parametrize("parts_count", [1, 5])
+def test_what_cannot_be_is_refused_by_tasks_as_by_the_rule(
+    spark_session: SparkSession, deletes: list[ManifestEntry], problem: str, parts_count: int
+) -> None:
+    planned = in_tasks_of(frame(spark_session, [A]), frame(spark_session, deletes), parts_count)
+    with pytest.raises(InvalidTableError) as refused:
+        collected(planned)
+    assert refused.value.message == problem
+
+
+def test_tasks_need_four_columns_of_data_files_and_no_delete_files(spark_session: SparkSession) -> None:
+    data = frame(spark_session, [A]).select("file_path", "spec_id", "partition", "sequence_number")
+    for deletes in ([positions("p", 5)], []):
+        planned = in_tasks_of(data, frame(spark_session, deletes), 3)
+        assert [d["file_path"] for d in found(planned)["a"]] == [d.data_file.file_path for d in deletes]
+
+
+def test_tasks_read_both_sides_once(spark_session: SparkSession, tmp_path: Path) -> None:
+    data = [A, entry("b", 1, spec_id=0, partition=())]
+    deletes = [vector(7, "a"), positions("p", 7), equality("e", 9), equality("g", 9, spec_id=0, partition=())]
+    logs = [tmp_path / "data", tmp_path / "deletes"]
+    planned = in_tasks_of(frame(spark_session, data, logs[0]), frame(spark_session, deletes, logs[1]), 3)
+    assert found(planned) == expected(data, deletes)
+    assert [log.read_text(encoding="utf-8").count("read") for log in logs] == [2, 2]
 
 
 @pytest.mark.parametrize(("deletes", "problem"), REFUSED)

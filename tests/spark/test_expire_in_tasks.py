@@ -14,7 +14,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError
 from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion import claims, last_look, plan_writing, reclaim
+from icekeep.maintenance.deletion import claims, earlier_runs, last_look, plan_writing, reclaim
 from icekeep.maintenance.deletion.plans import read_part
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restoring.job import restore
@@ -23,6 +23,7 @@ from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_tag
+from kit.counted_tasks import Counted
 from kit.lake import Lake, events
 from kit.no_spark import no_spark
 
@@ -78,6 +79,29 @@ def test_the_trash_is_filled_and_emptied_by_tasks(lake: Lake, spark_session: Spa
     assert due(lake, "trash-until-ms", tasks).emptied_trash_files_count == left_count
     assert not [p for p in lake.files_on_disk() if ".icekeep" in p.parts]
     assert lake.rows() == rows
+
+
+def test_what_a_run_left_is_held_against_what_is_retained_once(
+    lake: Lake, spark_session: SparkSession, tasks: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was done three times: for what stays, and on both sides of what lies elsewhere by now."""
+    table = filled(lake, spark_session)
+    result = expire_snapshots(table, tasks, trash=1, options={"grace": "1s"}, **arguments())
+    # Of the files that wait one is in use again.
+    [head] = [p for p in lake.files_on_disk() if p.name == "plan.json"]
+    part = next(p for p in head.parent.iterdir() if p.suffix == ".jsonl" and '"data file"' in p.read_text())
+    [location, *_] = re.findall(r'"location": ?"([^"]+)"', part.read_text())
+    reader = StorageManifestReader(table.storage)
+    manifests = [m for s in table.metadata.snapshots for m in reader.manifests(s)]
+    entries = [entry for m in manifests for entry in reader.entries(m, table.metadata)]
+    back = next(entry.data_file for entry in entries if entry.data_file.file_path == location)
+    commit(lake.load(), AppendFiles(files=(back,)))
+    counted, real = Counted(tmp_path), earlier_runs.marked_garbage
+    monkeypatch.setattr(earlier_runs, "marked_garbage", lambda *told: counted.frame(real(*told)))
+    finished = due(lake, "not-before-ms", tasks)
+    assert (finished.finished_files_count, finished.kept_again_files_count) == (result.left_files_count - 1, 1)
+    assert counted.times == [1]
+    assert Path(urlparse(location).path).exists()
 
 
 def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_back(

@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icekeep.planning.deletes import delete_join
+from icekeep.planning.deletes import delete_join, delete_tasks
+from icekeep.planning.scan import plan as scan_plan
 from icekeep.planning.scan import task_groups
 from icekeep.planning.scan.task_groups import plan_tasks
 from icekeep.planning.spark.source import Engine
 from icekeep.tables.scan import scan
-from kit.lake import Lake
-from kit.written_deletes import data_files, delete_positions
+from kit.lake import Lake, multiset
+from kit.written_deletes import data_files, delete_equal, delete_positions
 
 PROPERTIES = {"read__split__target_size": "1", "read__split__open_file_cost": "1"}
 
@@ -62,6 +64,24 @@ def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, in_tasks:
     assert len(tasks) > 4
     assert frame.rdd.getNumPartitions() == len(tasks)
     assert frame.count() == 12 * 20 - 2
+
+
+def test_partitions_that_are_crowded_with_deletes_give_the_same_tasks(
+    lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = with_deletes(lake, files=9)
+    gone = pa.table({"kind": pa.array(["kind-1"])})
+    table = delete_equal(table, gone, ["kind"], like=data_files(table)[0])
+    found = []
+    for crowded in (2_000, 0):
+        monkeypatch.setattr(delete_tasks, "CROWDED_COUNT", crowded)
+        monkeypatch.setattr(scan_plan, "CROWDED_COUNT", crowded)
+        rows = plan_tasks(table, in_tasks).sort("file_path", "start").drop("task_id").collect()
+        found.append(([row.asDict(recursive=True) for row in rows], multiset(scan(table, in_tasks).toArrow())))
+        monkeypatch.setattr(scan_plan, "with_deletes", None)
+    assert found[0] == found[1]
+    assert {len(row["deletes"]) for row in found[0][0]} == {1, 2}
+    assert found[0][1] == multiset(scan(table, in_tasks.spark).toArrow())
 
 
 def test_a_large_scan_without_files_has_no_rows(lake: Lake, in_tasks: Engine) -> None:

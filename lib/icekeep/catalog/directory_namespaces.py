@@ -10,7 +10,7 @@ from icekeep.catalog.base import (
     validate_namespace,
     validate_table_identifier,
 )
-from icekeep.catalog.version_files import parse_version_name
+from icekeep.catalog.version_files import list_versions
 from icekeep.errors import UnsupportedError, UsageError
 from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import join
@@ -87,8 +87,7 @@ class DirectoryNamespaces:
         return self._storage.directory_exists(location) and not is_table
 
     def _is_table(self, identifier: Identifier) -> bool:
-        names = self._storage.child_names(join(self._location(identifier), "metadata"))
-        return any(parse_version_name(name) is not None for name in names)
+        return bool(list_versions(self._storage, join(self._location(identifier), "metadata")))
 
     def _metadata_directory(self, identifier: Identifier) -> str:
         return join(self.default_location(identifier), "metadata")

@@ -39,7 +39,6 @@ from icekeep.catalog.registering import read_unregistered
 from icekeep.catalog.version_files import (
     HINT,
     find_head,
-    list_versions,
     version_locations,
 )
 from icekeep.errors import (
@@ -281,7 +280,7 @@ class FilesystemCatalog(DirectoryNamespaces):
             head = find_head(self._storage, directory)
             if head is None:
                 return Unknown("another writer removed the table", location)
-            if self._is_behind(directory, version):
+            if head.version > version and self._is_behind(directory, version):
                 return Unknown(
                     f"version {version} was there before, and deleted: {head.location!r} does not descend from it",
                     location,
@@ -296,9 +295,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         return Unknown(f"another writer replaced it: {head.location!r} does not descend from it", location)
 
     def _is_behind(self, directory: str, version: int) -> bool:
-        """Whether newer versions were there first: a name that was deleted can be created again, and logs name names."""
-        if not any(other > version for other in list_versions(self._storage, directory)):
-            return False
+        """Whether the next version was there first: a name that was deleted can be created again, and logs name names."""
         infos = [[self._storage.head(o) for o in version_locations(directory, v)] for v in (version, version + 1)]
         ours, next_ = ([info.modified_ms for info in found if info is not None] for found in infos)
         return not next_ or min(next_) < max(ours, default=0) - CLOCK_GRAIN_MS

@@ -6,8 +6,8 @@
 import re
 from typing import NamedTuple
 
-from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.storage.base import Storage
+from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.locations import join
 
 HINT = "version-hint.text"
@@ -66,14 +66,25 @@ def find_head(storage: Storage, directory: str) -> VersionFile | None:
 
 
 def list_versions(storage: Storage, directory: str) -> dict[int, list[str]]:
-    """All version files right in a metadata directory, by version."""
+    """All version files right in a metadata directory, by version.
+
+    Manifests and lists lie there as well, a hundred thousand of them; where that is possible they are not asked for.
+    """
     found: dict[int, list[str]] = {}
-    for info in storage.list(directory):
+    for info in _named_like_versions(storage, directory):
         name = info.location[len(directory) :].lstrip("/")
         version = parse_version_name(name)
         if version is not None:
             found.setdefault(version, []).append(info.location)
     return found
+
+
+def _named_like_versions(storage: Storage, directory: str) -> list[FileInfo]:
+    try:
+        return [*storage.list_share(ListingShare(directory, is_deep=False, starts_with="v"))]
+    except UnsupportedError:
+        # What begins alike is not together in this store's listings.
+        return [*storage.list(directory)]
 
 
 def read_hint(storage: Storage, directory: str) -> int | None:

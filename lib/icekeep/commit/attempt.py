@@ -4,7 +4,7 @@ A change is given an `Attempt`; it may read its base and write manifests through
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -165,7 +165,7 @@ class Attempt:
             new = share.written(known)
             known.update(new)
             files.manifests_written += new
-        found = reduce(Checked.joined, (share.checked for share in shares), files.checked.get(checked, Checked()))
+        found = Checked.joined([files.checked.get(checked, Checked()), *(share.checked for share in shares)])
         if not found.refusals:
             files.checked[checked] = found
             files.answers.update({questions[i]: (filtered, checked) for i, filtered in done.items()})

@@ -63,9 +63,15 @@ class Checked(msgspec.Struct, frozen=True):
     refusals: Mapping[str, str] = {}
     changed: Mapping[str, ChangedDeletes] = {}
 
-    def joined(self, other: "Checked") -> "Checked":
-        """What two checks of different files say."""
-        return Checked({**self.refusals, **other.refusals}, {**self.changed, **other.changed})
+    @classmethod
+    def joined(cls, some: Iterable["Checked"]) -> "Checked":
+        """What checks of different files say."""
+        refusals: dict[str, str] = {}
+        changed: dict[str, ChangedDeletes] = {}
+        for one in some:
+            refusals.update(one.refusals)
+            changed.update(one.changed)
+        return cls(refusals, changed)
 
 
 class FilteredShare(msgspec.Struct, frozen=True):

@@ -8,7 +8,15 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.carrying import ChangedDeletes
 from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, wanted_of
-from icekeep.commit.filtering import Filtered, FilterManifests, Identity, RemovalCheck, identity, without_history
+from icekeep.commit.filtering import (
+    Checked,
+    Filtered,
+    FilterManifests,
+    Identity,
+    RemovalCheck,
+    identity,
+    without_history,
+)
 from icekeep.commit.selection import LeftBehind, Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
@@ -126,7 +134,7 @@ def remove(
         asked = {identity(m) for m in likely}
         others = [m for m in manifests if identity(m) not in asked]
         more, of_others = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
-        found, checked = {**found, **more}, checked.joined(of_others)
+        found, checked = {**found, **more}, Checked.joined([checked, of_others])
         missing_count = total - _wanted_count(found)
     kept = _kept(manifests, found)
     _check_found(as_read, missing_count, kept, attempt)

@@ -12,6 +12,8 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
+from icekeep.spec.filters.evaluators import Metrics
+from icekeep.spec.types import PrimitiveType
 
 _OFFSET_BYTES = 4
 
@@ -53,6 +55,17 @@ class FileReader(Protocol):
 
         Returns:
             Positions of the parts; None if all may have one.
+        """
+
+    def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
+        """What the file says of the values of some columns in each part; a part that it says nothing of may hold any.
+
+        Args:
+            columns: the file's columns, with the field ids that they have for the table.
+            types: of the table's columns that are asked for, by field id.
+
+        Returns:
+            The metrics of each part; None where nothing is known of any.
         """
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:

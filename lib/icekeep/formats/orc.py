@@ -6,7 +6,7 @@ file that cannot be read again could never be compacted. So are fractions of a s
 in a way that Java's readers take for a second earlier.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from typing import Any, BinaryIO
@@ -30,6 +30,7 @@ from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
 from icekeep.formats.base import FileMetrics, PartSize, value_width
 from icekeep.formats.column_metrics import MetricsCollector
 from icekeep.formats.write_options import OrcOptions
+from icekeep.spec.types import PrimitiveType
 from icekeep.storage.base import Storage
 
 _ID, _REQUIRED, _UNIT = b"iceberg.id", b"iceberg.required", b"iceberg.timestamp-unit"
@@ -62,6 +63,9 @@ class OrcReader:
     def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
         """Not known: pyarrow does not tell the statistics of stripes."""
         return None
+
+    def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> None:
+        """Not known, for the same reason."""
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """The stripe that takes the most memory by what it takes at least: the footer does not say more."""

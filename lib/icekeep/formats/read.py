@@ -25,6 +25,8 @@ from icekeep.formats.avro.files import AvroReader
 from icekeep.formats.base import BatchChoice, FileReader, PartChoice, SizesOfColumns, translated
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
+from icekeep.formats.part_pruning import parts_that_may_match
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.metadata_columns import (
     DELETED,
     FILE,
@@ -171,8 +173,13 @@ def read_positioned(
     parts: Sequence[int] | PartChoice | None = None,
     *,
     batch_rows: int | BatchChoice | None = None,
+    needed: Expression = ALWAYS_TRUE,
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The tables of `read_file`, each with the position of its first row in the file; raises as it does."""
+    """The tables of `read_file`, each with the position of its first row in the file; raises as it does.
+
+    Args:
+        needed: a bound filter; parts that hold no row which matches it, by what the file says of them, are left out.
+    """
     columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
     with storage.open(source.location) as stream:
@@ -180,6 +187,8 @@ def read_positioned(
             reader = _open(stream, source.file_format)
             found = columns.find(reader.schema, source)
             parts = parts(reader) if callable(parts) else parts
+            if needed != ALWAYS_TRUE:
+                parts = parts_that_may_match(reader, found.schema, parts, needed)
             batch_rows = batch_rows(SizesOfColumns(reader, found.names)) if callable(batch_rows) else batch_rows
             steps = reader.tables(found.names, parts, found.kept, batch_rows)
         while True:

@@ -89,12 +89,14 @@ class ListingShare(msgspec.Struct, frozen=True):
         after: object stores only: names in the bucket that come behind this one in the order of their bytes.
         until: as `after`: names up to this one, itself among them; empty for all that come.
         is_deep: at every depth, and not only the files right in the directory.
+        starts_with: only names below the directory that begin so, and go on; a store that cannot ask for that lists others too.
     """
 
     prefix: str
     after: str = ""
     until: str = ""
     is_deep: bool = True
+    starts_with: str = ""
 
 
 def whole(data: bytes, location: str, stored_bytes: int, length_bytes: int | None) -> bytes:

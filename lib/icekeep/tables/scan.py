@@ -1,6 +1,7 @@
 """Read a table's rows as a DataFrame: deletes applied, columns found by field id, files chosen by the filter."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Unpack
 
 import msgspec
@@ -24,6 +25,7 @@ from icekeep.planning.spark.steps import spark_run
 from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks, one_thread, run_tasks
 from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_columns import (
     FILE,
@@ -35,6 +37,7 @@ from icekeep.spec.metadata_columns import (
 )
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.spec.partitioning import identity_values
+from icekeep.spec.position_sets import Part, PositionSet, unpacked_positions
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
@@ -73,7 +76,7 @@ def scan(
     session = started(spark)
     reader = _reader(opened, select, spark_workers(spark))
     with spark_run("scan", table.name, SILENT):
-        packed = packed_tasks(opened, spark)
+        packed = packed_tasks(opened, spark, shares_deletes=True)
         if packed.few is not None:
             tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
             return dataframe_from_tasks(session, tasks, _read, reader.columns)
@@ -97,7 +100,7 @@ def read_table(
     opened = open_scan(table, where=where, **version)
     workers = thread_workers()
     reader = _reader(opened, select, workers)
-    packed = packed_tasks(opened, None, workers.slots)
+    packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
     if packed.few is None:
         with spark_run("scan", table.name, SILENT):
             return arrow_table(scan(table, where=where, select=select, **version), "reading rows")
@@ -137,12 +140,12 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the splits in batches of `task_groups.TASKS`."""
+        """The rows of the splits in batches of `task_groups.SHARING_TASKS`, all of one task."""
         one_thread()
-        return self.read(split for batch in batches for split in batch.to_pylist())
+        return self.read([split for batch in batches for split in batch.to_pylist()])
 
-    def read(self, splits: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """The rows of splits, deletes applied and filtered, in the DataFrame's columns."""
+    def read(self, splits: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's splits, deletes applied and filtered, in the DataFrame's columns."""
         memory = TaskMemory(task_memory_bytes(self.slots))
         reader = LiveRowsReader(
             self.storage,
@@ -150,18 +153,25 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
             table_schemas=self.table_schemas,
             piece_bytes=min(PIECE_BYTES, memory.batch_bytes),
         )
-        for split in splits:
-            piece = LivePiece(
-                source=self._source(split),
-                deletes=[
-                    delete_file(one, self.known.partition(one["spec_id"], bytes(one["partition"])))
-                    for one in split["deletes"]
-                ],
-                split=(split["start"], split["length"]),
-            )
-            residual = self.known.residual(split["spec_id"], bytes(split["partition"]))
-            for rows in reader.read([piece], residual=residual, batch_rows=memory.batch_rows):
+        deletes = [
+            delete_file(one, self.known.partition(one["spec_id"], bytes(one["partition"])))
+            for split in splits
+            for one in split["deletes"]
+        ]
+        # Splits that are read together have their equality deletes looked up together.
+        for residual, some in groupby(splits, self._residual):
+            pieces = (self._piece(split, deletes) for split in some)
+            for rows in reader.read(pieces, residual=residual, batch_rows=memory.batch_rows):
                 yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
+
+    def _residual(self, split: Mapping[str, Any]) -> Expression:
+        return self.known.residual(split["spec_id"], bytes(split["partition"]))
+
+    def _piece(self, split: Mapping[str, Any], deletes: Sequence[DataFile]) -> LivePiece:
+        reached_by = unpacked_positions(PositionSet, bytes(split["reached_by"]))
+        return LivePiece(
+            source=self._source(split), deletes=Part(deletes, reached_by), split=(split["start"], split["length"])
+        )
 
     def _source(self, split: Mapping[str, Any]) -> SourceFile:
         spec = self.known.specs[split["spec_id"]]

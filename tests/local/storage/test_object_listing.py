@@ -132,6 +132,27 @@ def test_shares_do_not_list_what_other_shares_list(store, monkeypatch):
     assert [("start-after" in request.path) for request in store.requests] == [bool(share.after) for share in shares]
 
 
+def test_names_that_begin_alike_are_asked_for_without_the_others(store):
+    """A commit looks for version files among a hundred thousand manifests."""
+    bucket = store.new_bucket()
+    store.put_many(bucket, (f"wh/t/{number:04d}.avro" for number in range(2300)))
+    store.put_many(bucket, (f"wh/t/{name}" for name in ("v1", "v2", "w", "v3/x", "v")))
+    storage = ObjectStorage(store.properties(), SYSTEM)
+    store.requests.clear()
+    share = ListingShare(f"s3://{bucket}/wh/t", is_deep=False, starts_with="v")
+    assert listed(storage, [share]) == Counter(f"s3://{bucket}/wh/t/{name}" for name in ("v1", "v2"))
+    assert len(store.requests) == 1
+
+
+@given(keys=st.sets(KEYS, max_size=30), start=PARTS, page=st.integers(1, 5), in_order=st.booleans())
+def test_a_share_of_names_that_begin_alike_has_those_that_go_on(keys, start, page, in_order):
+    storage = InMemory([f"wh/t/{key}" for key in keys], in_order=in_order)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        small_pages(monkeypatch, page)
+        found = listed(storage, [ListingShare("s3://b/wh/t", starts_with=start)])
+    assert found == Counter(f"s3://b/wh/t/{key}" for key in keys if key.startswith(start) and key != start)
+
+
 def test_few_files_are_one_share_by_one_request(store):
     bucket = store.new_bucket()
     store.put_many(bucket, (f"wh/t/{number}" for number in range(20)))

@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.catalog.version_files import find_head, parse_version_name, read_hint, version_locations
-from icekeep.errors import InvalidTableError
+from icekeep.errors import InvalidTableError, UnsupportedError
 from kit.storage import HookedStorage, MemoryStorage
 
 DIRECTORY = "memory://wh/db/t/metadata"
@@ -109,9 +109,8 @@ def test_old_versions_that_were_deleted_and_gaps_do_not_hide_the_head(storage):
 )
 def test_versions_that_came_after_the_listing_are_found_by_probing(storage, added, hint):
     class SlowListing(HookedStorage):
-        def list(self, prefix_location):
-            self.fired["list"] += 1
-            before = [*self.inner.list(prefix_location)]
+        def list_share(self, share):
+            before = [*super().list_share(share)]
             put(storage, *added)
             storage.create(f"{DIRECTORY}/version-hint.text", hint)
             return iter(before)
@@ -119,7 +118,31 @@ def test_versions_that_came_after_the_listing_are_found_by_probing(storage, adde
     put(storage, "v3.metadata.json")
     slow = SlowListing(storage)
     assert find_head(slow, DIRECTORY).version == 6
-    assert slow.fired["list"] == 1
+    assert slow.fired["list_share"] == 1
+
+
+def test_only_names_like_those_of_versions_are_asked_for(storage):
+    """A hundred thousand manifests lie beside them."""
+    put(storage, *(f"{n:05d}-m0.avro" for n in range(50)), "snap-1.avro", "v1.metadata.json", "v2.metadata.json")
+    asked = []
+
+    class Asked(HookedStorage):
+        def list_share(self, share):
+            for info in super().list_share(share):
+                asked.append(info.location)
+                yield info
+
+    assert find_head(Asked(storage), DIRECTORY).version == 2
+    assert sorted(asked) == [f"{DIRECTORY}/v1.metadata.json", f"{DIRECTORY}/v2.metadata.json"]
+
+
+def test_a_store_that_lists_in_no_order_is_asked_for_all_names(storage):
+    class Disordered(HookedStorage):
+        def list_share(self, share):
+            raise UnsupportedError("the store does not list names in order")
+
+    put(storage, "v1.metadata.json", "snap-1.avro", "v2.gz.metadata.json")
+    assert find_head(Disordered(storage), DIRECTORY).version == 2
 
 
 def test_a_version_with_two_files_at_the_head_is_refused(storage):

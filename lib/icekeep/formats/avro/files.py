@@ -5,7 +5,7 @@ Values are decoded and encoded without Avro's logical types, as in `spec.avro`.
 """
 
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
@@ -30,6 +30,7 @@ from icekeep.spec.avro import (
     write_header,
 )
 from icekeep.spec.schema import Schema
+from icekeep.spec.types import PrimitiveType
 from icekeep.storage.base import Storage
 
 _HEAD_BYTES = 64 * 1024
@@ -58,6 +59,9 @@ class AvroReader:
     def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
         """Not known: Avro has no statistics."""
         return None
+
+    def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> None:
+        """Not known, for the same reason."""
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """Not known."""

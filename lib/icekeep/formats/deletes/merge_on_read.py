@@ -22,7 +22,7 @@ from icekeep.formats.deletes.equality_match import key_columns, rows_deleted
 from icekeep.formats.deletes.loader import EqualityRun, KindsOfParts, deleted_positions, equality_keys
 from icekeep.formats.read import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_mapping.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import DELETED
 from icekeep.spec.schema import Schema
@@ -123,7 +123,7 @@ class LiveRowsReader:
         self, pieces: Iterable[LivePiece], residual: Expression, batch_rows: BatchChoice | None
     ) -> "Iterator[_Read]":
         """The rows of pieces that match a filter, with what is still to be done to them."""
-        filtered_ids = _filtered_ids(residual)
+        filtered_ids = {predicate.field.field_id for predicate in predicates(residual)}
         for piece in pieces:
             source = piece.source
             kinds = self._kinds.by_kind(piece.deletes)
@@ -139,7 +139,10 @@ class LiveRowsReader:
             read_count = 0
             if self._notes is not None:
                 self._notes.begin(source.location, piece.first_ordinal, has_key_deletes=bool(by_equality))
-            for first, table in read_positioned(self._storage, source, file_columns, parts, batch_rows=choice):
+            # Who asks for all rows of the file, or for which of them were dropped, gives no filter.
+            for first, table in read_positioned(
+                self._storage, source, file_columns, parts, batch_rows=choice, needed=residual
+            ):
                 read_count += table.num_rows
                 self.read_count += table.num_rows
                 noted: tuple[NotedRows, ...] = ()
@@ -299,18 +302,6 @@ def _looked_up_in(wanted: Schema, table_schemas: Sequence[Schema]) -> list[Schem
 def _stored(schema: Schema) -> Schema:
     """The schema without metadata columns: ids of partition fields, as in `_partition`, may be those of columns."""
     return Schema(fields=tuple(field for field in schema.fields if field.field_id <= MAX_COLUMN_ID))
-
-
-def _filtered_ids(expression: Expression) -> set[int]:
-    found: set[int] = set()
-    pending = [expression]
-    while pending:
-        match pending.pop():
-            case BoundPredicate(field=field):
-                found.add(field.field_id)
-            case And(left=left, right=right) | Or(left=left, right=right):
-                pending += (left, right)
-    return found
 
 
 def _validate_key(ids: tuple[int, ...], files: list[DataFile], wanted: Schema, table_schemas: Sequence[Schema]) -> None:

@@ -22,6 +22,7 @@ from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
 
+_HIGHEST = "\U0010ffff".encode()
 _STORED_AS = {(pa.int32(), LONG), (pa.float32(), DOUBLE), (pa.binary(16), UUID)}
 
 
@@ -61,6 +62,62 @@ def file_metrics(
         upper_bounds={id_: c.upper_bound for id_, c in counted.items() if c.upper_bound is not None},
         split_offsets=split_offsets(metadata),
     )
+
+
+class PartMetrics(msgspec.Struct, frozen=True):
+    """What a footer says of a row group, as manifests say it of files; maps lack what it does not say."""
+
+    record_count: int
+    value_counts: dict[int, int] = {}
+    null_value_counts: dict[int, int] = {}
+    nan_value_counts: dict[int, int] = {}
+    lower_bounds: dict[int, bytes] = {}
+    upper_bounds: dict[int, bytes] = {}
+
+
+def row_group_metrics(
+    metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType]
+) -> list[PartMetrics] | None:
+    """What a footer, of whatever writer, says of some columns in each row group; null where these cannot be found.
+
+    Args:
+        columns: those of the file, with the field ids that they have for the table.
+        types: of the table's columns that are asked for, by field id.
+    """
+    leaves = [leaf for field in columns for leaf in _file_leaves(field, repeated=False)]
+    if len(leaves) != metadata.num_columns:
+        return None
+    positions: dict[int, list[int]] = {}
+    for position, (stored, repeated) in enumerate(leaves):
+        id_ = field_id(stored)
+        if id_ is not None and id_ in types and not repeated and _stores(stored.type, types[id_]):
+            positions.setdefault(id_, []).append(position)
+    found = []
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        metrics = PartMetrics(group.num_rows)
+        for id_, (position, *others) in positions.items():
+            if not others:
+                _add_chunk(metrics, id_, types[id_], group.column(position))
+        found.append(metrics)
+    return found
+
+
+def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.ColumnChunkMetaData) -> None:
+    null_count = _null_count(chunk)
+    metrics.value_counts[id_] = chunk.num_values
+    if null_count is not None:
+        metrics.null_value_counts[id_] = null_count
+    # Those of 96 bits are in no order that statistics know.
+    if chunk.physical_type == "INT96":
+        return
+    lower, upper = _bounds([chunk], [null_count], type_, None)
+    if lower is not None and upper is not None:
+        metrics.lower_bounds[id_] = lower
+        if type_.name == "string":
+            # Some writers cut an upper bound and forget to increment it.
+            metrics.upper_bounds[id_] = upper + _HIGHEST
+        elif type_.name != "binary":
+            metrics.upper_bounds[id_] = upper
 
 
 def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Parquet data files, read in row groups (spec, Appendix A "Parquet")."""
 
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -11,7 +11,9 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.field_ids import INSTANT, STORED_AS_KEY, Metadata, map_fields
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import PartSize, translated, value_width
-from icekeep.formats.parquet.footer_metrics import row_group_offset
+from icekeep.formats.parquet.footer_metrics import row_group_metrics, row_group_offset
+from icekeep.spec.filters.evaluators import Metrics
+from icekeep.spec.types import PrimitiveType
 from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
@@ -50,6 +52,10 @@ class ParquetReader:
         metadata = self._file.metadata
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         return [n for n, group in enumerate(groups) if _may_hold(group, names[0], lower, upper)]
+
+    def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
+        """What the footer says of row groups."""
+        return row_group_metrics(self._file.metadata, columns, types)
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """The row group with the most data, whose columns are read page by page where it is read in batches."""

@@ -30,6 +30,7 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deletes: those that a reader must apply to it; of many files parts of one list.
         ends: what it holds of the keys of the order; `None` where that is not known or not asked.
+        stretch: the number of the stretch that it is in, of a partition that is cut (`stretches`).
     """
 
     file: GroupFile
@@ -37,6 +38,7 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     has_bad_size: bool = False
     has_many_deletes: bool = False
     ends: Ends | None = None
+    stretch: int = 0
 
 
 class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +74,12 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class PlannedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group, not numbered yet, the bin of its key that it is, and the partition of its key as bytes."""
+    """A group, not numbered yet, the partition of its key as bytes, and the bin that it is of which stretch of the key."""
 
     group: FileGroup
     partition: bytes
     position: int
+    stretch: int = 0
     files: GroupFiles | None = None
 
 
@@ -104,9 +107,9 @@ class FileTally(msgspec.Struct, kw_only=True):
 def groups_of_key(
     files: Iterable[PlannedFile], rules: GroupRules, tally: FileTally, cut: Cut | None = None
 ) -> Iterator[PlannedGroup]:
-    """The groups of the files of one key that are worth a rewrite.
+    """The groups of the files of one key, or of one stretch of it, that are worth a rewrite.
 
-    Memory holds one group for binpack, else the files of the key.
+    Memory holds one group for binpack, else all files.
 
     Args:
         files: in the order of their partitions and paths.
@@ -269,4 +272,6 @@ def _group(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> Pl
         split_bytes=input_split_bytes(total, sizes, factor),
         write_max_bytes=sizes.write_max_bytes,
     )
-    return PlannedGroup(group=group, partition=partition, position=position, files=group_files)
+    return PlannedGroup(
+        group=group, partition=partition, position=position, stretch=files[0].stretch, files=group_files
+    )

@@ -119,6 +119,8 @@ def plan_compact(table: Table, request: CompactRequest) -> RewriteDataFilesPlan:
     """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
     run = _Run(table, request, table.runtime)
     planned = run.plan(None)
+    for note in planned.notes:
+        request.listener.on(Warned(note))
     workers = run.workers(planned)
     methods = run.methods(planned, workers)
     return preview(planned, methods, run.estimated(planned, methods, workers))
@@ -321,7 +323,7 @@ class _Plans:
             self._run = self._run.on(table, self._left)
         run = self._run
         with run.kept_plan() as planned:
-            _tell(run, planned)
+            _tell(run, planned, self._listener)
             if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
                 depth = planned.overlap_depth_before
                 self._add(RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), ())
@@ -359,7 +361,9 @@ class _Plans:
         self._left_count = sum(group.files_count for group in refused)
 
 
-def _tell(run: _Run, planned: RewritePlan) -> None:
+def _tell(run: _Run, planned: RewritePlan, listener: Listener) -> None:
+    for note in planned.notes:
+        listener.on(Warned(note))
     _LOG.info(
         "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups, %d new files expected",
         run.table.name,

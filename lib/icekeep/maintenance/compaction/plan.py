@@ -135,6 +135,7 @@ class RewritePlan(msgspec.Struct, frozen=True, kw_only=True):
         overlap_depth_before: how many files a look-up by key meets, over all files (see `key_overlap`); `None` where
             nothing is sorted.
         groups: in the order of execution.
+        notes: what people should know of how it was planned.
     """
 
     branch: str = MAIN
@@ -150,6 +151,7 @@ class RewritePlan(msgspec.Struct, frozen=True, kw_only=True):
     left_alone: tuple[LeftAlone, ...] = ()
     overlap_depth_before: float | None = None
     groups: tuple[FileGroup, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def pack_group_files(files: GroupFiles) -> bytes:

@@ -19,20 +19,21 @@ from icekeep.maintenance.compaction.candidates import (
     with_reasons,
 )
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
-from icekeep.maintenance.compaction.key_ranges import ColumnFacts, KeySpace, ends_of
+from icekeep.maintenance.compaction.key_ranges import ColumnFacts, Ends, KeySpace, ends_of
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.position_sets import Part, PositionSet, narrowed
 
+STRETCH = "stretch"
 _FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")
 _ROWS_AT_ONCE = 50
-_METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
+METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
 
 
 def file_columns(space: KeySpace | None) -> tuple[str, ...]:
     """What is asked of the entries of data files."""
-    return (*_FILE_COLUMNS, "key_metadata", *(() if space is None else _METRICS))
+    return (*_FILE_COLUMNS, "key_metadata", *(() if space is None else METRICS))
 
 
 def few_planned_files(few: FewFiles, rules: GroupRules, only: Collection[str] | None = None) -> Iterator[PlannedFile]:
@@ -70,7 +71,7 @@ def _deletes_of_few(few: FewFiles, chosen: Sequence[int]) -> Iterator[Sequence[G
 
 def many_planned_files(files: DataFrame, rules: GroupRules) -> DataFrame:
     """The same as a DataFrame of `planned_files`, whose rows are for `ManyPlannedFiles`."""
-    known = with_reasons(_narrowed(files, rules.space), rules.sizes, rules.options)
+    known = with_reasons(with_key_metrics(files, rules.space), rules.sizes, rules.options)
     if rules.strategy.ordering is not None:
         return known
     return candidates(known, rewrite_all=rules.options.rewrite_all)
@@ -121,32 +122,34 @@ def _planned_file(row: Mapping[str, Any], deletes: Sequence[GroupDelete], space:
     offsets = row["split_offsets"]
     values = {name: row[name] for name in _FILE_COLUMNS}
     values |= {"partition": bytes(row["partition"]), "split_offsets": None if offsets is None else tuple(offsets)}
-    ends = None
-    if space is not None:
-        facts = [_facts(row, field_id) for field_id in space.field_ids]
-        ends = ends_of(space, facts, row["record_count"])
     return PlannedFile(
         file=GroupFile(**values),
         deletes=deletes,
         has_bad_size=row[HAS_BAD_SIZE],
         has_many_deletes=row[HAS_MANY_DELETES],
-        ends=ends,
+        ends=None if space is None else ends_of_row(row, space),
+        stretch=row.get(STRETCH, 0),
     )
 
 
-def _narrowed(files: DataFrame, space: KeySpace | None) -> DataFrame:
+def ends_of_row(row: Mapping[str, Any], space: KeySpace) -> Ends:
+    """What a file holds of the keys, by a row of `with_key_metrics`."""
+    return ends_of(space, [_facts(row, field_id) for field_id in space.field_ids], row["record_count"])
+
+
+def with_key_metrics(files: DataFrame, space: KeySpace | None) -> DataFrame:
     """Of the metrics only those of the order's columns, each in a column of its own: rows that are sorted stay small."""
     if space is None:
         return files
     known = [F.col(name).getItem(field_id).alias(column) for name, field_id, column in _metric_columns(space)]
-    return files.select(*(F.col(name) for name in files.columns if name not in _METRICS), *known)
+    return files.select(*(F.col(name) for name in files.columns if name not in METRICS), *known)
 
 
 def _narrowed_table(files: pa.Table, space: KeySpace | None) -> pa.Table:
     """The same of a table."""
     if space is None:
         return files
-    narrowed = files.drop_columns([*_METRICS])
+    narrowed = files.drop_columns([*METRICS])
     for name, field_id, column in _metric_columns(space):
         found = pc.map_lookup(files[name], pa.scalar(field_id, pa.int32()), "first")
         narrowed = narrowed.append_column(column, found)
@@ -154,7 +157,7 @@ def _narrowed_table(files: pa.Table, space: KeySpace | None) -> pa.Table:
 
 
 def _metric_columns(space: KeySpace) -> list[tuple[str, int, str]]:
-    return [(name, field_id, _metric(name, field_id)) for field_id in space.field_ids for name in _METRICS]
+    return [(name, field_id, _metric(name, field_id)) for field_id in space.field_ids for name in METRICS]
 
 
 def _metric(name: str, field_id: int) -> str:
@@ -162,7 +165,7 @@ def _metric(name: str, field_id: int) -> str:
 
 
 def _facts(row: Mapping[str, Any], field_id: int) -> ColumnFacts:
-    lower, upper, null_count, nan_count = (row[_metric(name, field_id)] for name in _METRICS)
+    lower, upper, null_count, nan_count = (row[_metric(name, field_id)] for name in METRICS)
     return ColumnFacts(
         None if lower is None else bytes(lower), None if upper is None else bytes(upper), null_count, nan_count
     )

@@ -4,7 +4,7 @@ Few files are packed on the driver. Many are brought together by key in Spark, p
 has is put into storage by the task that packed it: the driver gets a row of sums for each group.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -30,12 +30,14 @@ from icekeep.maintenance.compaction.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.compaction.planned_files import (
+    STRETCH,
     ManyPlannedFiles,
     few_planned_files,
     file_columns,
     many_planned_files,
 )
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
+from icekeep.maintenance.compaction.stretches import KEY, Cuts, Key, cuts_of, notes_of, with_stretches
 from icekeep.maintenance.groups.file_sizes import file_sizes
 from icekeep.maintenance.groups.options import in_job_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
@@ -48,7 +50,6 @@ from icekeep.spec.snapshots import MAIN
 from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
 
-_KEY = "group_partition"
 _PACKED = pa.schema([("group", pa.binary()), ("tally", pa.binary())])
 
 NOT_BETTER = "in no group whose result would be better"
@@ -105,6 +106,7 @@ def plan(
         left_alone=left,
         overlap_depth_before=_mean_depth(tally),
         groups=tuple(in_job_order(groups, options.rewrite_job_order, attrgetter("bytes"), attrgetter("files_count"))),
+        notes=packer.notes,
     )
 
 
@@ -153,14 +155,18 @@ def _mean_depth(tally: FileTally) -> float | None:
 
 def _in_plan_order(groups: Iterable[PlannedGroup], metadata: TableMetadata) -> list[PlannedGroup]:
     """By the paths of their partitions, so that two runs over the same files do the same."""
-    return sorted(groups, key=lambda one: (_path(one, metadata), one.group.spec_id, one.partition, one.position))
+    return sorted(
+        groups, key=lambda one: (_path(one, metadata), one.group.spec_id, one.partition, one.stretch, one.position)
+    )
 
 
 def _path(one: PlannedGroup, metadata: TableMetadata) -> str:
-    if one.group.is_moved:
-        return ""
-    spec_id = one.group.spec_id
-    return metadata.partition_path(spec_id, PartitionCodec(metadata.partition_type(spec_id)).decode(one.partition))
+    return "" if one.group.is_moved else _path_of((one.group.spec_id, one.partition), metadata)
+
+
+def _path_of(key: Key, metadata: TableMetadata) -> str:
+    spec_id, partition = key
+    return metadata.partition_path(spec_id, PartitionCodec(metadata.partition_type(spec_id)).decode(partition))
 
 
 def _at_most(groups: list[PlannedGroup], rules: GroupRules, packer: "Packer") -> tuple[list[PlannedGroup], LeftAlone]:
@@ -184,7 +190,13 @@ def _at_most(groups: list[PlannedGroup], rules: GroupRules, packer: "Packer") ->
 
 
 class Packer(Protocol):
-    """Makes groups of planned files."""
+    """Makes groups of planned files.
+
+    Attributes:
+        notes: what people should know of how it does that.
+    """
+
+    notes: tuple[str, ...]
 
     def groups(self) -> tuple[list[PlannedGroup], FileTally]:
         """All groups, and what was found on the way to them."""
@@ -198,6 +210,8 @@ class Packer(Protocol):
 
 class DriverPacker:
     """Few files: they are held here."""
+
+    notes: tuple[str, ...] = ()
 
     def __init__(self, files: Iterable[PlannedFile], rules: GroupRules) -> None:
         self._rules = rules
@@ -222,19 +236,17 @@ class DriverPacker:
 
 
 class _TasksPacker:
-    """Many files: they are packed in Spark tasks, each all files of its keys."""
+    """Many files: they are packed in Spark tasks, each all files of its keys, or of stretches of them."""
 
-    def __init__(self, files: DataFrame, task: "_PackTask") -> None:
-        self._files, self._task = files, task
+    def __init__(self, files: DataFrame, task: "_PackTask", notes: tuple[str, ...]) -> None:
+        self._files, self._task, self.notes = files, task, notes
 
     def groups(self) -> tuple[list[PlannedGroup], FileTally]:
-        spec_id, moved = F.col("spec_id"), [i for i in self._task.rules.output_specs if self._task.rules.is_moved(i)]
-        key = F.when(spec_id.isin(moved), F.lit(bytearray())).otherwise(F.col("partition")).alias(_KEY)
-        by_key = self._files.select("*", key).repartition("spec_id", _KEY)
-        return self._run(by_key.sortWithinPartitions("spec_id", _KEY, "partition", "file_path"), self._task)
+        by_key = self._files.repartition("spec_id", KEY, STRETCH)
+        return self._run(by_key.sortWithinPartitions("spec_id", KEY, STRETCH, "partition", "file_path"), self._task)
 
     def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
-        files = self._files.where(F.col("spec_id") == group.group.spec_id)
+        files = self._files.where((F.col("spec_id") == group.group.spec_id) & (F.col(STRETCH) == group.stretch))
         if not group.group.is_moved:
             files = files.where(F.col("partition") == F.lit(bytearray(group.partition)))
         in_order = files.repartition(1).sortWithinPartitions("partition", "file_path")
@@ -271,7 +283,8 @@ class _PackTask(msgspec.Struct, frozen=True, kw_only=True):
         if self.directory is not None:
             digest = blake2b(one.partition, digest_size=16).hexdigest()
             part = "" if self.cut is None else f"-{self.cut.files_count}"
-            location = f"{self.directory}/group-{group.spec_id}-{digest}-{one.position}{part}.msgpack.zst"
+            number = f"{one.stretch}-{one.position}"
+            location = f"{self.directory}/group-{group.spec_id}-{digest}-{number}{part}.msgpack.zst"
             # An attempt that came before this one made it of the same files.
             with suppress(FileExistsError):
                 self.storage.create(location, pack_group_files(one.files))
@@ -296,7 +309,7 @@ def _groups(
     files: Iterable[PlannedFile], rules: GroupRules, tally: FileTally, cut: Cut | None = None
 ) -> Iterator[PlannedGroup]:
     """The groups of files that are in the order of their keys."""
-    for _, some in groupby(files, lambda one: rules.key_of(one.file)):
+    for _, some in groupby(files, lambda one: (rules.key_of(one.file), one.stretch)):
         yield from groups_of_key(some, rules, tally, cut)
 
 
@@ -319,5 +332,15 @@ def _packer(
     if only is not None:
         paths = started(spark).createDataFrame(pa.table({"file_path": sorted(only)}))
         planned = planned.join(F.broadcast(paths), "file_path", "left_semi")
-    files = many_planned_files(planned, rules)
-    return _TasksPacker(files, _PackTask(rules=rules, storage=scan.table.storage, directory=directory))
+    cuts = cuts_of(scan, spark, rules)
+    files = with_stretches(many_planned_files(planned, rules), rules, cuts)
+    task = _PackTask(rules=rules, storage=scan.table.storage, directory=directory)
+    return _TasksPacker(files, task, _notes(cuts, scan.table.metadata, rules))
+
+
+def _notes(cuts: Mapping[Key, Cuts], metadata: TableMetadata, rules: GroupRules) -> tuple[str, ...]:
+    names = [
+        "a partition spec that files move from" if rules.is_moved(key[0]) else f"partition {_path_of(key, metadata)!r}"
+        for key in cuts
+    ]
+    return notes_of(cuts, names)

@@ -16,8 +16,9 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
+from icekeep.planning.spark.amounts import DESCRIBED_FILES, tasks_count
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism, record_batches, run_over_partitions
+from icekeep.planning.spark.tasks import dataframe_from_tasks, record_batches, run_over_partitions
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.bins import balanced
@@ -35,7 +36,6 @@ _ROWS = pa.schema(
     ]
 )
 _FILES_A_ROW = 200
-_FILES_A_TASK = 50_000
 
 PartitionTypes = Mapping[int, StructType]
 
@@ -56,10 +56,10 @@ def store_removed_files(table: Table, spark: SparkSource, groups: Sequence[FileG
         IcekeepError: a task failed; what the others wrote is removed.
     """
     types, storage, session = table.metadata.partition_types, table.storage, started(spark)
-    bins = balanced(groups, attrgetter("files_count"), min(4 * parallelism(session), len(groups)))
+    parts_count = tasks_count(session, sum(group.files_count for group in groups), DESCRIBED_FILES, a_slot=4)
+    bins = balanced(groups, attrgetter("files_count"), min(parts_count, len(groups)))
     rows = dataframe_from_tasks(session, [_ReadTask(tuple(some), types, storage) for some in bins], _read, _ROWS)
-    files_count = sum(group.files_count for group in groups)
-    by_manifest = rows.repartition(max(parallelism(session), files_count // _FILES_A_TASK), "manifest_path")
+    by_manifest = rows.repartition(parts_count, "manifest_path")
     results, errors = run_over_partitions(
         by_manifest.sortWithinPartitions("manifest_path"),
         _write,

@@ -4,6 +4,8 @@ trash are over. Each goes only after a fresh mark of everything that the table l
 A plan that is not due (`due_plans`), or that another run has claimed, is left alone.
 """
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +18,7 @@ from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.due_plans import Due, ToDo, due_of
 from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.finished_plans import settle_at_once, settle_emptied, settle_plan
-from icekeep.maintenance.deletion.garbage import still_garbage
+from icekeep.maintenance.deletion.garbage import marked_garbage, still_garbage
 from icekeep.maintenance.deletion.kept_by_plans import (
     KeptByPlans,
     LookBesideOthers,
@@ -35,7 +37,7 @@ from icekeep.maintenance.deletion.plans import (
     plan_directories,
     trash_location,
 )
-from icekeep.maintenance.deletion.reachable import Reached, read_reached
+from icekeep.maintenance.deletion.reachable import Reached, fails_closed, read_reached
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.planning.spark.source import SparkSource
@@ -298,9 +300,30 @@ def _staying(
     files = plan_files(due.plan, table.storage, spark)
     if due.empties_trash:
         files = _and_in_trash(files, due.plan)
+    if not isinstance(files, pa.Table):
+        return _staying_of_many(files, due, retained, places, spark)
     garbage = still_garbage(files, retained, spark)
-    strays = [] if due.empties_trash else _difference(garbage, _inside(garbage, places))
-    return _difference(files, garbage), strays
+    is_inside = pa.array(due.empties_trash | places.mask(garbage["location"]), pa.bool_())
+    return _difference(files, garbage), garbage.filter(pc.invert(is_inside))["location"].to_pylist()
+
+
+def _staying_of_many(
+    files: DataFrame, due: Due, retained: Reached, places: Territory, spark: SparkSource
+) -> tuple[list[str], list[str]]:
+    """The same where Spark holds the files: they are held against what is retained once, and those that stay come here."""
+    empties_trash, columns = due.empties_trash, ["location", "is_garbage"]
+
+    def staying(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            is_inside = pa.array(empties_trash | places.mask(batch["location"]), pa.bool_())
+            yield batch.filter(pc.invert(pc.and_(batch["is_garbage"], is_inside))).select(columns)
+
+    with fails_closed():
+        marked = marked_garbage(files, due.plan.files_count, retained, spark)
+        left = marked.mapInArrow(staying, marked.select(*columns).schema)
+        rows = [*streamed(left, "holding an earlier plan against the table")]
+    again, strays = ([row["location"] for row in rows if row["is_garbage"] is is_stray] for is_stray in (False, True))
+    return again, strays
 
 
 def _in_trash(due: Due, locations: list[str], storage: Storage) -> list[str]:
@@ -327,15 +350,6 @@ def _and_in_trash(files: pa.Table | DataFrame, plan: DeletionPlan) -> pa.Table |
     return files.union(files.mapInArrow(lambda batches: map(trashed, batches), files.schema))
 
 
-def _inside(files: pa.Table | DataFrame, places: Territory) -> pa.Table | DataFrame:
-    def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.filter(pa.array(places.mask(batch["location"]), pa.bool_()))
-
-    if isinstance(files, pa.Table):
-        return pa.Table.from_batches(map(keep, files.to_batches()), files.schema)
-    return files.mapInArrow(lambda batches: map(keep, batches), files.schema)
-
-
 def _tell_kept(due: Due, claim: Claim, trashed: list[str], listener: Listener) -> None:
     plan = due.plan
     back = "move them back" if claim.deletes else f"run `icekeep restore --run {plan.run}`"
@@ -348,15 +362,10 @@ def _tell_kept(due: Due, claim: Claim, trashed: list[str], listener: Listener) -
     )
 
 
-def _difference(files: pa.Table | DataFrame, fewer: pa.Table | DataFrame) -> list[str]:
+def _difference(files: pa.Table, fewer: pa.Table) -> list[str]:
     """The locations of files that are in the one and not in the other."""
-    if isinstance(files, pa.Table) and isinstance(fewer, pa.Table):
-        mask = pc.is_in(files["location"], value_set=fewer["location"].combine_chunks())
-        return list(files.filter(pc.invert(mask))["location"].to_pylist())
-    assert not isinstance(files, pa.Table)
-    assert not isinstance(fewer, pa.Table)
-    rows = files.select("location").join(fewer.select("location"), on="location", how="left_anti")
-    return [row["location"] for row in streamed(rows, "holding an earlier plan against the table")]
+    mask = pc.is_in(files["location"], value_set=fewer["location"].combine_chunks())
+    return list(files.filter(pc.invert(mask))["location"].to_pylist())
 
 
 def _sum(one: Earlier, other: Earlier) -> Earlier:

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import InvalidTableError
@@ -21,9 +22,18 @@ from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GARBAGE
 from icekeep.maintenance.deletion.path_set import NO_SPELLINGS, OtherSpellings, SpelledPaths, among
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed, reached_paths
 from icekeep.planning.entries.decode import DecodeTask, decode
-from icekeep.planning.entries.read import ReadBy, Reading, chosen_reading, in_threads, manifest_chunks, shares
+from icekeep.planning.entries.read import (
+    ReadBy,
+    Reading,
+    chosen_reading,
+    entries_count,
+    in_threads,
+    manifest_chunks,
+    shares,
+)
+from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
+from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.location_keys import Keys, location_keys, path_keys
 
@@ -93,18 +103,39 @@ def tell_kept(garbage: Garbage, listener: Listener) -> None:
     )
 
 
-def still_garbage(files: pa.Table | DataFrame, retained: Reached, spark: SparkSource) -> pa.Table | DataFrame:
+def still_garbage(files: pa.Table, retained: Reached, spark: SparkSource) -> pa.Table:
     """Those of some files, rows of `file_kinds.GARBAGE`, that nothing retained leads to.
 
     Raises:
         SafetyError: something that is retained could not be read whole; nothing may be deleted.
     """
     with fails_closed():
-        if not isinstance(files, pa.Table):
-            return _differing_in_tasks(files.mapInArrow(_keyed, from_arrow_schema(FILES)), retained, spark)
         paths, places = np.unique(path_keys(files["location"]), return_inverse=True)
         stays = held_against(paths, retained, spark, reading=_reading(retained.manifests, spark)).mask
         return files.filter(pa.array(~stays[places], pa.bool_()))
+
+
+def marked_garbage(files: DataFrame, files_count: int, retained: Reached, spark: SparkSource) -> DataFrame:
+    """Many files, rows of `file_kinds.GARBAGE`, with a column `is_garbage`: whether nothing retained leads to them; lazy.
+
+    Args:
+        files_count: about how many there are.
+
+    Raises:
+        InvalidTableError: (when rows are computed) a manifest is not whole.
+    """
+    session = started(spark)
+    parts_count = _shuffle_partitions(files_count, retained, session)
+    own = files.mapInArrow(_keyed, from_arrow_schema(FILES)).repartition(parts_count, "path_key")
+    stays = reached_keys(retained, session).repartition(parts_count, "path_key").dropDuplicates(["path_key"])
+    joined = own.join(stays.withColumn("stays", F.lit(True)), on="path_key", how="left")
+    return joined.select(*GARBAGE.names, F.col("stays").isNull().alias("is_garbage"))
+
+
+def _shuffle_partitions(files_count: int, retained: Reached | None, session: SparkSession) -> int:
+    """For files, and for the keys that they are held against."""
+    keys_count = 0 if retained is None else entries_count(retained.manifests)
+    return tasks_count(session, files_count + keys_count, SHUFFLED_KEYS, a_slot=2)
 
 
 def _named(expired: Reached, retained: Reached | None) -> tuple[pa.Table, OtherSpellings]:
@@ -128,7 +159,7 @@ def _content(
             found = _read_here(own, stays, limits_of(spark).garbage_files_count)
             if found is not None:
                 return found
-        return _differing_in_tasks(_in_tasks(own, spark), retained, spark), NO_SPELLINGS
+        return _differing_in_tasks(_in_tasks(own, spark), expired, retained, spark), NO_SPELLINGS
 
 
 def _reading(manifests: Sequence[ManifestFile], spark: SparkSource) -> Reading:
@@ -140,14 +171,14 @@ def _in_tasks(task: DecodeTask, spark: SparkSource) -> DataFrame:
     return dataframe_from_tasks(started(spark), shares(task, started(spark)), _read_distinct, FILES)
 
 
-def _differing_in_tasks(rows: DataFrame, retained: Reached | None, spark: SparkSource) -> DataFrame:
-    """The rows to which nothing retained leads, one of each key."""
+def _differing_in_tasks(rows: DataFrame, expired: Reached, retained: Reached | None, spark: SparkSource) -> DataFrame:
+    """The rows to which nothing retained leads, one of each key; they are of what is expired."""
     session = started(spark)
-    bins_count = 2 * parallelism(session)
+    parts_count = _shuffle_partitions(entries_count(expired.manifests), retained, session)
     # Files of one key have one path key: by that alone all of them are in one place.
-    own = rows.repartition(bins_count, "path_key").dropDuplicates(["path_key", "key"])
+    own = rows.repartition(parts_count, "path_key").dropDuplicates(["path_key", "key"])
     if retained is not None:
-        stays = reached_keys(retained, session).repartition(bins_count, "path_key")
+        stays = reached_keys(retained, session).repartition(parts_count, "path_key")
         own = own.join(stays, on="path_key", how="left_anti")
     return own.select(*GARBAGE.names)
 

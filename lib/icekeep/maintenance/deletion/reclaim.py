@@ -33,10 +33,11 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from icekeep.maintenance.deletion.territory import Territory
+from icekeep.planning.spark.amounts import small_tasks
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import parallelism, run_tasks
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
-from icekeep.spec.bins import Limit, balanced, each_once, packed
+from icekeep.spec.bins import balanced, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import MINUTE_MS
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
@@ -47,7 +48,11 @@ NAMED_COUNT = 100
 
 _CALL_FILES = 1_000
 _ROUND_MS = MINUTE_MS
-"""How long a round of tasks is meant to last where the speed is limited."""
+"""How long a round of tasks is meant to last."""
+
+_FIRST_ROUND_PARTS = 4
+_TASK_FILES_PER_SECOND = 500
+"""What one task deletes, where the speed of all is limited."""
 
 
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +224,7 @@ def _carried_out(
             yield from _carry_out_part(part, work, pace, look)
         return
     session = started(spark)
-    for some in _rounds(parts, work.files_per_second, parallelism(session)):
+    for some in _rounds(parts, work.files_per_second, work.runtime):
         tasks, files_per_second = _tasks(work.files_per_second, some, max_concurrent_deletes, session)
         shared = msgspec.structs.replace(work, in_use=look(), files_per_second=files_per_second)
         with _failed_calls_noted(work.claim, work.runtime):
@@ -233,22 +238,30 @@ def _carried_out(
             raise errors[0]
 
 
-def _rounds(parts: tuple[PlanPart, ...], files_per_second: float | None, slots: int) -> Iterator[list[PlanPart]]:
-    """Parts between two looks at the catalog: for each slot one, or as many as a limited speed does in a while."""
-    limits: list[Limit[PlanPart]] = [(each_once, slots)]
+def _rounds(
+    parts: tuple[PlanPart, ...], files_per_second: float | None, runtime: Runtime
+) -> Iterator[Sequence[PlanPart]]:
+    """Parts between two looks at the catalog: as many as are done in a while, by the limited speed or by the last round."""
     if files_per_second is not None:
-        limits.append((lambda part: part.files_count, files_per_second * _ROUND_MS / 1000))
-    return packed(parts, *limits)
+        yield from packed(parts, (lambda part: part.files_count, files_per_second * _ROUND_MS / 1000))
+        return
+    start, count = 0, _FIRST_ROUND_PARTS
+    while start < len(parts):
+        some, began_ms = parts[start : start + count], runtime.monotonic_ms()
+        yield some
+        # Slots may have come or gone meanwhile.
+        in_time = len(some) * _ROUND_MS // max(1, runtime.monotonic_ms() - began_ms)
+        start, count = start + len(some), max(1, min(2 * count, in_time))
 
 
 def _tasks(
-    rate: float | None, parts: list[PlanPart], max_concurrent_deletes: int | None, session: SparkSession
+    rate: float | None, parts: Sequence[PlanPart], max_concurrent_deletes: int | None, session: SparkSession
 ) -> tuple[list[list[PlanPart]], float | None]:
     """The parts of each task, and how many files a second each may do."""
     bins_count = min(len(parts), max_concurrent_deletes or len(parts))
     if rate is not None:
-        # Tasks that all run at once, each at its share of the speed.
-        bins_count = min(bins_count, parallelism(session))
+        # Each at its share of the speed: those that wait for a slot only make it slower.
+        bins_count = min(bins_count, max(1, int(rate // _TASK_FILES_PER_SECOND)), small_tasks(session))
     bins = balanced(parts, lambda part: part.files_count, bins_count)
     return bins, None if rate is None else rate / len(bins)
 

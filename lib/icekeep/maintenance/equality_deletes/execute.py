@@ -25,12 +25,8 @@ from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.planning.refusals import refuse_encrypted_file
-from icekeep.planning.spark.tasks import (
-    attempt_id,
-    parallelism,
-    run_over_partitions,
-    run_tasks,
-)
+from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
+from icekeep.planning.spark.tasks import attempt_id, run_over_partitions, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.encode import PartitionCodecs
@@ -152,12 +148,12 @@ def _run_few(
     plan: ConversionPlan, writer: ShareWriter, workers: Workers
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
     assert plan.files.few is not None
-    some = cut_evenly(
-        plan.files.few, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, _SHARES_A_SLOT * workers.slots
-    )
+    spark, files = workers.spark, plan.files.few
+    shares_count = _SHARES_A_SLOT * workers.slots if spark is None else _shares_count(plan, spark)
+    some = cut_evenly(files, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, shares_count)
     tasks = [writer.task(share, number) for number, share in enumerate(some)]
-    storage, stop = stopping(writer.storage, in_threads=workers.spark is None)
-    return run_tasks(workers.spark, tasks, _converted, storage, step=_STEP, threads=workers.slots, stop=stop)
+    storage, stop = stopping(writer.storage, in_threads=spark is None)
+    return run_tasks(spark, tasks, _converted, storage, step=_STEP, threads=workers.slots, stop=stop)
 
 
 def _run_many(
@@ -165,10 +161,17 @@ def _run_many(
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
     assert plan.files.many is not None
     order = ("spec_id", "partition", "sequence_number", "file_path")
-    shares_count = max(_SHARES_A_SLOT * parallelism(spark), -(-plan.preview.read_data_files_count // _MAX_FILES))
-    in_order = plan.files.many.repartitionByRange(shares_count, *order).sortWithinPartitions(*order)
+    in_order = plan.files.many.repartitionByRange(_shares_count(plan, spark), *order).sortWithinPartitions(*order)
     done, errors = run_over_partitions(in_order, _converted_rows, writer, step=_STEP)
     return [one for one in done if one is not None], errors
+
+
+def _shares_count(plan: ConversionPlan, spark: SparkSession) -> int:
+    """By the data that is read; deletes of the whole table are read for each share."""
+    files_count = plan.preview.read_data_files_count
+    size_bytes = plan.read_bytes + files_count * _OPEN_COST_BYTES
+    by_bytes = tasks_count(spark, size_bytes, DATA_BYTES, a_slot=_SHARES_A_SLOT, beside=plan.shared_bytes)
+    return max(by_bytes, -(-files_count // _MAX_FILES))
 
 
 def _converted_rows(batches: Iterable[pa.RecordBatch], writer: ShareWriter) -> ConversionOutcome | None:

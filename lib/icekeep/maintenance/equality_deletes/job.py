@@ -5,7 +5,8 @@ delete files or vectors -> `ConvertDeletes` -> result; planned anew where others
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -94,7 +95,8 @@ def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesReques
 @takes(ConvertEqualityDeletesRequest)
 def plan_convert_equality_deletes(table: Table, request: ConvertEqualityDeletesRequest) -> ConvertEqualityDeletesPlan:
     """Say what `convert_equality_deletes` with the same arguments would do; raises as it does, and writes nothing."""
-    return _Run(table, request, table.runtime).plan().preview
+    with _Run(table, request, table.runtime).planned() as planned:
+        return planned.preview
 
 
 @takes(ConvertEqualityDeletesRequest)
@@ -118,11 +120,20 @@ class _Run:
         )
         self._scan = open_scan(table, where=request.where, ref=request.branch)
 
-    def plan(self) -> ConversionPlan:
-        return plan(self._scan, self._spark, self._branch)
+    @contextmanager
+    def planned(self) -> Iterator[ConversionPlan]:
+        """What this round does; many files are forgotten when the block ends."""
+        found = plan(self._scan, self._spark, self._branch)
+        try:
+            yield found
+        finally:
+            found.files.forget()
 
     def convert(self) -> ConvertEqualityDeletesResult:
-        planned = self.plan()
+        with self.planned() as planned:
+            return self._converted(planned)
+
+    def _converted(self, planned: ConversionPlan) -> ConvertEqualityDeletesResult:
         preview = planned.preview
         if left_count := preview.left_equality_delete_files_count:
             left = "they lie in partitions that `where` leaves out, or reach data files there"

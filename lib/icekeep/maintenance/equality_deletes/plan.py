@@ -12,21 +12,21 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
-from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach, Scope
+from icekeep.maintenance.equality_deletes.reach import EVERYWHERE, EqualityDelete, Reach, Scope
 from icekeep.planning.deletes.delete_index import reaching
-from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter, SpecFilter
 from icekeep.planning.entries.delete_files import delete_file
-from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
+from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, entries_count, few_entries
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.refusals import refuse_encrypted_file
-from icekeep.planning.scan.plan import Scan
+from icekeep.planning.scan.plan import Scan, matched_with_deletes
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.applicability import max_reached
@@ -87,6 +87,11 @@ class DataFiles(msgspec.Struct, frozen=True):
         """Of all of them; without an end where they are many."""
         return float("inf") if self.few is None else sum(row["file_size_in_bytes"] for row in self.few)
 
+    def forget(self) -> None:
+        """Let Spark forget many files: their rows are kept on executors' disks, so that they are planned once."""
+        if self.many is not None:
+            self.many.unpersist()
+
 
 class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one round does.
@@ -94,6 +99,8 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deletes: that go.
         reach: which of them reach a data file.
+        files: that are looked through; whoever has the plan forgets them in the end.
+        read_bytes: of these data files.
     """
 
     preview: ConvertEqualityDeletesPlan
@@ -101,6 +108,13 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     deletes: tuple[EqualityDelete, ...] = ()
     reach: Reach = Reach((), (), {})
     files: DataFiles = DataFiles(few=[])
+    read_bytes: int = 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of deletes that are for the whole table, which whoever looks through any of its files reads."""
+        of_table = (self.reach.scopes[number] for scope, number in self.reach.numbers.items() if scope == EVERYWHERE)
+        return sum(file.file_size_in_bytes for files in of_table for file in files)
 
 
 def plan(scan: Scan, spark: SparkSource, branch: str) -> ConversionPlan:
@@ -132,13 +146,17 @@ class _Planner:
         if snapshot is None or not found:
             return ConversionPlan(preview=preview)
         held = self._held_data()
-        least = _min_numbers(self._all_data() if held is None else held)
-        chosen = self._chosen(found, least)
-        if chosen:
-            refuse_unknown_transforms({m.partition_spec_id for m in self._data}, self._metadata.specs_by_id)
-        reach = Reach.of(chosen, self._metadata.specs_by_id)
-        files = self._files(held, reach)
-        files_count, records_count = _amounts(files)
+        try:
+            least = _min_numbers(self._all_data if held is None else held)
+            chosen = self._chosen(found, least)
+            if chosen:
+                refuse_unknown_transforms({m.partition_spec_id for m in self._data}, self._metadata.specs_by_id)
+            reach = Reach.of(chosen, self._metadata.specs_by_id)
+            files = self._files(held, reach)
+            files_count, records_count, size_bytes = _amounts(files)
+        finally:
+            if "_all_data" in self.__dict__:
+                self._all_data.unpersist()
         return ConversionPlan(
             preview=msgspec.structs.replace(
                 preview,
@@ -153,6 +171,7 @@ class _Planner:
             deletes=tuple(chosen),
             reach=reach,
             files=files,
+            read_bytes=size_bytes,
         )
 
     def _equality_deletes(self) -> list[EqualityDelete]:
@@ -175,10 +194,12 @@ class _Planner:
         everything = self._everything(self._data)
         return few_entries(self._storage, self._data, everything, DATA_COLUMNS, self._reading.decoder)
 
+    @cached_property
     def _all_data(self) -> DataFrame:
-        return entries(
-            self._storage, self._spark, self._data, self._everything(self._data), DATA_COLUMNS, self._reading
-        )
+        """The live data files where Spark has them; they are asked more than once, and read once."""
+        everything = self._everything(self._data)
+        rows = entries(self._storage, self._spark, self._data, everything, DATA_COLUMNS, self._reading)
+        return rows.persist(StorageLevel.DISK_ONLY)
 
     def _everything(self, manifests: Sequence[ManifestFile]) -> EntryFilter:
         spec_ids = {manifest.partition_spec_id for manifest in manifests}
@@ -218,12 +239,14 @@ class _Planner:
                 refuse_encrypted_file(row)
             if not with_positions or self._add_positions(reached, rows):
                 return DataFiles(few=rows)
-        many = self._all_data().mapInArrow(partial(_reached_rows, reach), from_arrow_schema(_DATA))
+        many = self._all_data.mapInArrow(partial(_reached_rows, reach), from_arrow_schema(_DATA))
         if with_positions:
-            every = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), _DELETE_COLUMNS)
-            of_positions = every.where(F.col("content") == int(FileContent.POSITION_DELETES))
-            many = with_deletes(many, of_positions, self._metadata.specs_by_id)
-        return DataFiles(many=many)
+            every = self._everything(self._deletes)
+            count = entries_count(self._data)
+            many = matched_with_deletes(
+                many, self._scan.table, self._spark, self._deletes, every, data_count=count, only_positions=True
+            )
+        return DataFiles(many=many.persist(StorageLevel.DISK_ONLY))
 
     def _add_positions(self, files: pa.Table, rows: list[dict[str, Any]]) -> bool:
         """Give each row its `deletes`; says no where they are too many to be held."""
@@ -293,14 +316,18 @@ def _min_numbers(data: pa.Table | DataFrame) -> dict[Scope, int]:
     return {(row["spec_id"], bytes(row["partition"])): row["least"] for row in collected(least, _STEP)}
 
 
-def _amounts(files: DataFiles) -> tuple[int, int]:
-    """How many data files, and how many rows."""
+def _amounts(files: DataFiles) -> tuple[int, int, int]:
+    """How many data files, how many rows, and how many bytes."""
     if files.few is not None:
-        return len(files.few), sum(row["record_count"] for row in files.few)
+        return len(files.few), sum(row["record_count"] for row in files.few), int(files.bytes)
     assert files.many is not None
-    total = files.many.agg(F.count("*").alias("files"), F.coalesce(F.sum("record_count"), F.lit(0)).alias("records"))
-    [row] = collected(total, _STEP)
-    return int(row["files"]), int(row["records"])
+    sums = (F.coalesce(F.sum(name), F.lit(0)) for name in ("record_count", "file_size_in_bytes"))
+    try:
+        [[files_count, records_count, size_bytes]] = collected(files.many.agg(F.count("*"), *sums), _STEP)
+    except BaseException:
+        files.forget()
+        raise
+    return files_count, records_count, size_bytes
 
 
 def _reached(files: pa.Table | pa.RecordBatch, reach: Reach) -> pa.Array:

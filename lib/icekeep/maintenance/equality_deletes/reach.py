@@ -16,7 +16,8 @@ from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 Scope = tuple[int, bytes]
 """A partition spec and the bytes of a partition (`PartitionCodec`)."""
 
-_EVERYWHERE: Scope = (-1, b"")
+EVERYWHERE: Scope = (-1, b"")
+"""Of deletes that are for all partitions."""
 
 
 class EqualityDelete(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class Reach(msgspec.Struct, frozen=True):
         """Put deletes in order; raises `InvalidTableError` where a partition spec is missing."""
         by_place: dict[Scope, list[ManifestEntry]] = defaultdict(list)
         for delete in deletes:
-            by_place[delete.scope(specs) or _EVERYWHERE].append(delete.entry)
+            by_place[delete.scope(specs) or EVERYWHERE].append(delete.entry)
         in_order = [
             sorted(some, key=lambda entry: (max_reached(entry), entry.data_file.file_path))
             for some in by_place.values()
@@ -61,7 +62,7 @@ class Reach(msgspec.Struct, frozen=True):
     def of_file(self, spec_id: int, partition: bytes, sequence_number: int) -> tuple[tuple[int, int], ...]:
         """For each scope that has deletes of a data file: its number, and the place of the first of them."""
         found = []
-        for place in (_EVERYWHERE, (spec_id, partition)):
+        for place in (EVERYWHERE, (spec_id, partition)):
             number = self.numbers.get(place)
             if number is None:
                 continue

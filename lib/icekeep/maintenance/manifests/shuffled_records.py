@@ -16,18 +16,11 @@ from pyspark.sql import SparkSession
 from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.entries.read import manifests_by_task
-from icekeep.planning.spark.tasks import (
-    dataframe_from_tasks,
-    hash_keys,
-    parallelism,
-    run_over_partitions,
-)
+from icekeep.planning.spark.amounts import NEW_MANIFESTS, tasks_count
+from icekeep.planning.spark.tasks import dataframe_from_tasks, hash_keys, run_over_partitions
 from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
-
-_MANIFESTS_A_TASK = 8
-"""A task that writes has so many manifests or more, so that the last one, which is cut short, matters little."""
 
 _BATCH_ROWS = 4096
 _RANGE = "range"
@@ -60,8 +53,7 @@ def rewritten_in_tasks(
     Raises:
         IcekeepError: a task failed; what the others wrote is removed.
     """
-    ranges_count = max(1, min(expected_count // _MANIFESTS_A_TASK, max(parallelism(spark), expected_count // 16)))
-    parts = cut_weights(found.weights(), ranges_count)
+    parts = cut_weights(found.weights(), tasks_count(spark, expected_count, NEW_MANIFESTS))
     points = tuple(part[0].key for part in parts[1:])
     entries_count = sum(weight.count for part in parts for weight in part)
     bins = manifests_by_task(task.manifests, spark)

@@ -21,8 +21,8 @@ from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
 from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.entries.read import folded
+from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import parallelism
 from icekeep.storage.location_keys import ANY_PREFIX, Spelling
 
 NAMED_MISMATCHES = 10
@@ -125,7 +125,8 @@ def _compared_in_tasks(
     files: DataFrame, files_count: int, reached: Reached, spelling: Spelling, spark: SparkSource, keeper: RowKeeper
 ) -> Compared:
     session = started(spark)
-    bins_count = 2 * parallelism(session)
+    # Metadata names about as many files as are listed; how many it names of its history is known when they are compared.
+    bins_count = tasks_count(session, 2 * files_count, SHUFFLED_KEYS, a_slot=2)
     # A path that is named by more than two prefixes is named by one between the least and the greatest: no mismatch then.
     named = (
         reached_keys(reached, session, spelling)

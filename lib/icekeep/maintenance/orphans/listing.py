@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
+from icekeep.planning.spark.amounts import LISTED_FILES, tasks_count
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks, parallelism
+from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks
 from icekeep.spec.bins import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
@@ -93,7 +94,8 @@ def list_files(
         if found is not None:
             return found
     session = started(spark)
-    bins_count = parallelism(session) * _SHARES_A_SLOT
+    # More than the limit, by how much is not known: a table has more files than its newest snapshot leads to.
+    bins_count = tasks_count(session, max(expected_count, 2 * limit), LISTED_FILES, a_slot=_SHARES_A_SLOT)
     bins = balanced(storage.shares(root, bins_count), each_once, bins_count)
     tasks = [_ListTask(tuple(some), hidden, spelling, storage) for some in bins]
     return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), limit, keeper)

@@ -17,8 +17,9 @@ from icekeep.maintenance.deletion.path_set import PathSet, union
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_plan
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import LISTED, Rows
+from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks, parallelism
+from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
@@ -40,7 +41,8 @@ def without_waiting(
     if not files_count:
         return files, 0
     parts = [part for plan in _plans(table) for part in plan.parts]
-    if isinstance(files, pa.Table) and sum(part.files_count for part in parts) <= limits_of(spark).plan_files_count:
+    planned_count = sum(part.files_count for part in parts)
+    if isinstance(files, pa.Table) and planned_count <= limits_of(spark).plan_files_count:
         return _without(files, _paths_of(parts, table.storage))
     session = started(spark)
     if isinstance(files, pa.Table):
@@ -53,7 +55,7 @@ def without_waiting(
         return _without(files, PathSet.of_keys(named.to_numpy()))
     if not parts:
         return files, 0
-    bins_count = 2 * parallelism(session)
+    bins_count = tasks_count(session, files_count + planned_count, SHUFFLED_KEYS, a_slot=2)
     keys_of_plans = dataframe_from_tasks(session, [(part, table.storage, None) for part in parts], _read_wanted, _KEYS)
     left = files.repartition(bins_count, "path_key").join(
         keys_of_plans.repartition(bins_count, "path_key"), on="path_key", how="left_anti"

@@ -1,6 +1,6 @@
 """Which entries of a batch a filter needs: `file_may_match` and `partition_matches` for many files at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from icekeep.formats.arrow.filter import evaluate, matches
 from icekeep.formats.arrow.masks import Mask, where_true
 from icekeep.planning.entries.bounds import decode_bounds, encode_literals, in_java_order
-from icekeep.spec.filters.expressions import UNARY_OPERATIONS, And, BoundPredicate, Expression, Operation, Or, chain
+from icekeep.spec.filters.expressions import UNARY_OPERATIONS, BoundPredicate, Expression, Operation, predicates
 from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField
 
 _Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -24,7 +24,7 @@ def files_that_may_match(bound: Expression, entries: pa.RecordBatch) -> Mask:
         entries: files with the columns that `columns_needed` names, of the types in `columns`.
     """
     record_counts = entries.column("record_count").to_numpy()
-    facts = {predicate.field.field_id: _Facts(entries, predicate.field) for predicate in _predicates(bound)}
+    facts = {predicate.field.field_id: _Facts(entries, predicate.field) for predicate in predicates(bound)}
     may_match = evaluate(bound, lambda p: _may_match(p, facts[p.field.field_id]), entries.num_rows)
     if (record_counts < 0).any():
         may_match = np.where(record_counts < 0, evaluate(bound, lambda _: np.ones(1, np.bool_), 1), may_match)
@@ -34,7 +34,7 @@ def files_that_may_match(bound: Expression, entries: pa.RecordBatch) -> Mask:
 def columns_needed(bound: Expression) -> frozenset[str]:
     """The columns of entries that `files_that_may_match` looks at."""
     needed = {"record_count"}
-    for predicate in _predicates(bound):
+    for predicate in predicates(bound):
         needed |= _columns_needed(predicate)
     return frozenset(needed)
 
@@ -49,14 +49,6 @@ def partitions_that_match(bound: Expression, fields: Sequence[NestedField], part
     """
     columns = {field.field_id: partitions.field(str(field.field_id)) for field in fields}
     return matches(bound, lambda predicate: columns[predicate.field.field_id], len(partitions))
-
-
-def _predicates(bound: Expression) -> Iterator[BoundPredicate]:
-    for term in chain(Or if isinstance(bound, Or) else And, [bound]):
-        if isinstance(term, BoundPredicate):
-            yield term
-        elif isinstance(term, And | Or):
-            yield from _predicates(term)
 
 
 _ASK_FOR_NULL = frozenset(

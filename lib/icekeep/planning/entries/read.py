@@ -24,8 +24,9 @@ from icekeep.planning.entries.decode import (
     entries_schema,
 )
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
+from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks, parallelism, run_tasks
+from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks, run_tasks
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.units import MIB
@@ -37,7 +38,6 @@ F = TypeVar("F", bound="Fold")
 R = TypeVar("R")
 T = TypeVar("T", bound=ManifestsTask)
 
-_TASK_BYTES = 32 * MIB
 _CHUNK_BYTES = 5 * MIB
 _MIN_ENTRY_BYTES = 50
 
@@ -73,7 +73,7 @@ def chosen_reading(manifests: Iterable[ManifestFile], limit: int) -> Reading:
     Args:
         limit: up to so many entries are read on the driver; one of `Limits`.
     """
-    count = sum(map(_entries_count, manifests))
+    count = entries_count(manifests)
     decoder, why = chosen_decoder()
     if count <= limit:
         where = ReadBy.DRIVER
@@ -173,10 +173,9 @@ def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
 
 
 def manifests_by_task(manifests: Sequence[ManifestFile], spark: SparkSession) -> list[list[ManifestFile]]:
-    """The manifests that each Spark task reads, balanced by their bytes: a task a slot, more where there is much to read."""
-    total_bytes = sum(m.manifest_length for m in manifests)
-    bins_count = min(max(parallelism(spark), total_bytes // _TASK_BYTES), len(manifests))
-    return balanced(manifests, lambda m: m.manifest_length, bins_count)
+    """The manifests that each Spark task reads, balanced by their bytes."""
+    bins_count = tasks_count(spark, sum(m.manifest_length for m in manifests), MANIFEST_BYTES)
+    return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
 
 
 def _held(whole: DecodeTask) -> pa.Table:
@@ -222,6 +221,11 @@ def threads_count(locations: Iterable[str]) -> int:
 def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
     """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
     return map(tuple, packed(manifests, (lambda m: m.manifest_length, _CHUNK_BYTES)))
+
+
+def entries_count(manifests: Iterable[ManifestFile]) -> int:
+    """How many entries manifests have, by what their lists say, else by their bytes."""
+    return sum(map(_entries_count, manifests))
 
 
 def _entries_count(manifest: ManifestFile) -> int:

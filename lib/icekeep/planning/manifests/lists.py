@@ -20,8 +20,9 @@ from icekeep.planning.manifests.distinct import DistinctManifests, ListedManifes
 from icekeep.planning.manifests.list_columns import UNKNOWN, ListedRows, StoredLists, rows_of
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.slow_reads import note_slow_read
+from icekeep.planning.spark.amounts import LIST_ROWS, tasks_count
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import parallelism, run_tasks
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.spec.avro import AvroHeader, read_header
 from icekeep.spec.bins import cut_evenly, each_once
 from icekeep.spec.manifests.decode import read_manifest_list
@@ -77,11 +78,12 @@ def listed_manifests(
     # The newest lists are mostly the longest; they tell what is to be expected of the others.
     newest, others = lists[-_BUNDLE_LISTS:], lists[:-_BUNDLE_LISTS]
     reader.read(newest)
-    if _cost(others, reader.rows_count // max(1, len(newest))) <= limits_of(spark).list_rows_count:
+    cost = _cost(others, reader.rows_count // max(1, len(newest)))
+    if cost <= limits_of(spark).list_rows_count:
         reader.read(others)
     else:
         session = started(spark)
-        some = [*map(tuple, _cut_into_bins(others, parallelism(session)))]
+        some = [*map(tuple, _cut_into_bins(others, tasks_count(session, cost, LIST_ROWS)))]
         shared = _Reading(storage, unwanted, check, trust)
         parts, errors = run_tasks(session, some, _read_share, shared, step="reading manifest lists")
         if errors:

@@ -3,18 +3,20 @@
 version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from icekeep.catalog.base import Table
 from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
 from icekeep.planning.deletes.delete_join import with_deletes
+from icekeep.planning.deletes.delete_tasks import CROWDED_COUNT, crowd_of, with_deletes_in_tasks
 from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
+from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, entries_count, few_entries
 from icekeep.planning.entries.select_manifests import (
     ManifestSelection,
     bound_filter,
@@ -30,7 +32,7 @@ from icekeep.planning.scan.versions import Version, VersionArguments, chosen_ver
 from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.structs import FileContent, ManifestFile
 
 _MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 _OF_DELETES = frozenset({"equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"})
@@ -169,10 +171,37 @@ def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable
     """
     files = planned_files(scan, spark, columns)
     wanted = EntryFilter(specs=scan.deletes.specs)
-    deletes = entries(scan.table.storage, spark, scan.deletes.opened, wanted, _DELETE_COLUMNS)
-    counts = [m.live_files_count for m in scan.deletes.opened]
+    return matched_with_deletes(
+        files, scan.table, spark, scan.deletes.opened, wanted, data_count=entries_count(scan.data.opened)
+    )
+
+
+def matched_with_deletes(
+    files: DataFrame,
+    table: Table,
+    spark: SparkSource,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    *,
+    data_count: int,
+    only_positions: bool = False,
+) -> DataFrame:
+    """Data files, about `data_count`, with what of the delete files of some manifests a reader must apply to each.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`.
+    """
+    storage, specs = table.storage, table.metadata.specs_by_id
+    deletes = entries(storage, spark, manifests, wanted, _DELETE_COLUMNS)
+    if only_positions:
+        deletes = deletes.where(F.col("content") == int(FileContent.POSITION_DELETES))
+    counts = [m.live_files_count for m in manifests]
     known_count = None if None in counts else sum(count or 0 for count in counts)
-    return with_deletes(files, deletes, scan.table.metadata.specs_by_id, deletes_count=known_count)
+    if known_count is None or known_count > CROWDED_COUNT:
+        crowd = crowd_of(storage, spark, manifests, wanted)
+        if crowd.is_crowded:
+            return with_deletes_in_tasks(files, deletes, specs, data_count=data_count, shared_count=crowd.shared_count)
+    return with_deletes(files, deletes, specs, deletes_count=known_count)
 
 
 def _listed(table: Table, version: Version) -> list[ManifestFile]:

@@ -4,7 +4,7 @@ Few files are packed on the driver, many where they were planned, each share by 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Unpack
@@ -29,15 +29,17 @@ from icekeep.planning.scan.plan import (
 )
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.spark.amounts import small_tasks
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of, started
 from icekeep.planning.spark.steps import spark_run
-from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys, parallelism
+from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.residuals import residual
 from icekeep.spec.manifests.encode import PartitionCodecs
-from icekeep.spec.manifests.structs import own_bytes
+from icekeep.spec.manifests.structs import FileContent, own_bytes
 from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.position_sets import PositionSet, packed_positions
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import StructType
 
@@ -71,6 +73,11 @@ TASKS = pa.schema(
 `start` and `length` are bytes of the file, `deletes` what a reader must apply to it (`entry_schema.REACHING_DELETES`), and
 `residual` is what is left of the filter to ask of its rows, as text.
 """
+
+
+SHARING_TASKS = TASKS.append(pa.field("reached_by", pa.binary(), nullable=False))
+"""The same as a reader of ours gets them: one row of a task has what must be applied to any file of it in `deletes`, those of
+equality first. The others have none there: `reached_by` says which of these are for the row, as a `PositionSet` in bytes."""
 
 
 class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -154,26 +161,32 @@ def planned_rows(scan: Scan) -> PlannedRows:
     )
 
 
-def packed_tasks(scan: Scan, spark: SparkSource, slots: int | None = None) -> PackedTasks:
+def packed_tasks(
+    scan: Scan, spark: SparkSource, slots: int | None = None, *, shares_deletes: bool = False
+) -> PackedTasks:
     """The tasks of a scan; raises as `plan_tasks` does.
 
     Args:
-        slots: how many tasks run at once, by default those of the session.
+        shares_deletes: whether rows are those of `SHARING_TASKS`, which take as much as there are delete files in a task, and
+            not as there are pairs of these and data files.
+        slots: how many tasks may be small, so that all slots have work; by default as many as in all of the session's work.
     """
     options, known = read_options(scan.table.metadata.properties), planned_rows(scan)
     with_deletes = bool(scan.deletes.opened)
     few = few_files(scan, limits_of(spark), _PLANNED, deletes=with_deletes)
     if few is not None:
         files = sorted(few.rows(), key=lambda file: file["file_path"])
-        at_once = parallelism(started(spark)) if slots is None else slots
+        at_once = small_tasks(started(spark)) if slots is None else slots
         target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), at_once)
-        return PackedTasks(few=list(_packed(files, known, options, target)), many=None)
+        tasks = _packed(files, known, options, target)
+        return PackedTasks(few=[*(map(sharing_deletes, tasks) if shares_deletes else tasks)], many=None)
     planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
     if with_deletes:
         # Joins give the files of a partition in the order in which blocks of a shuffle arrive. A partition that is computed
         # again, after an executor was lost, must give each file the same task: readers of the others are done already.
         planned = planned.sortWithinPartitions("file_path", "sequence_number", "first_row_id")
-    many = planned.mapInArrow(_Packer(known, options), from_arrow_schema(TASKS))
+    packer = _Packer(known, options, shares_deletes=shares_deletes)
+    many = planned.mapInArrow(packer, from_arrow_schema(packer.columns))
     return PackedTasks(few=None, many=many)
 
 
@@ -197,15 +210,40 @@ def one_task_a_partition(many: DataFrame) -> DataFrame:
 class _Packer:
     """Packs what one Spark partition of a plan holds; called by `mapInArrow`."""
 
-    def __init__(self, known: PlannedRows, options: ReadOptions) -> None:
-        self._known, self._options = known, options
+    def __init__(self, known: PlannedRows, options: ReadOptions, *, shares_deletes: bool) -> None:
+        self._known, self._options, self._shares_deletes = known, options, shares_deletes
+        self.columns = SHARING_TASKS if shares_deletes else TASKS
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         first_id = 0 if context is None else context.partitionId() << _PARTITION_BITS
         files = (file for batch in batches for file in batch.to_pylist())
         for task in _packed(files, self._known, self._options, self._options.split_target_bytes, first_id):
-            yield pa.RecordBatch.from_pylist(task, TASKS)
+            yield pa.RecordBatch.from_pylist(sharing_deletes(task) if self._shares_deletes else task, self.columns)
+
+
+def sharing_deletes(task: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a task as `SHARING_TASKS` has them."""
+    deletes = {_name(delete): delete for row in task for delete in row["deletes"]}
+    in_order = sorted(deletes.values(), key=_order)
+    places = {_name(delete): place for place, delete in enumerate(in_order)}
+    reached = (PositionSet([places[_name(delete)] for delete in row["deletes"]]) for row in task)
+    return [
+        {**row, "deletes": [] if number else in_order, "reached_by": packed_positions(positions)}
+        for number, (row, positions) in enumerate(zip(task, reached, strict=True))
+    ]
+
+
+def _name(delete: Mapping[str, Any]) -> tuple[str, int | None]:
+    return delete["file_path"], delete["content_offset"]
+
+
+def _order(delete: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Those of equality first, and those of a partition together by their numbers: a file is reached by the end of a list."""
+    is_positions = delete["content"] == int(FileContent.POSITION_DELETES)
+    scope = is_positions, delete["spec_id"], bytes(delete["partition"])
+    offset = delete["content_offset"]
+    return *scope, delete["sequence_number"], delete["file_path"], -1 if offset is None else offset
 
 
 def _packed(

@@ -6,16 +6,16 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from py4j.protocol import Py4JError
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.memory import task_memory_bytes
 from icekeep.planning.spark import process
+from icekeep.planning.spark.failures import translated
 from icekeep.planning.spark.process import described_in_task, described_process
-from icekeep.planning.spark.tasks import described, parallelism, run_tasks, spark_failed
+from icekeep.planning.spark.steps import described, in_spark
+from icekeep.planning.spark.tasks import parallelism, run_tasks
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Storage
 
@@ -47,11 +47,8 @@ def executor_processes(spark: SparkSession, packages: Sequence[str], step: str) 
     """
     context, count = spark.sparkContext, _tasks_count(spark)
     work = partial(described_in_task, tuple(packages), _TASK_MS / 1000)
-    try:
-        with described(spark, step), by_value():
-            found = context.parallelize(range(count), count).mapPartitions(work).collect()
-    except (PySparkException, Py4JError) as error:
-        raise spark_failed(error) from error
+    with described(step), translated(), by_value():
+        found = in_spark(spark, context.parallelize(range(count), count).mapPartitions(work).collect)
     return list({(one["host"], one["above"]): one for one in found}.values())
 
 

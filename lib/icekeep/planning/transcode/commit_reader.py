@@ -7,9 +7,10 @@ from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.planning.spark.amounts import FILTERED_MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import attempt_id, parallelism, run_tasks
+from icekeep.planning.spark.tasks import attempt_id, run_tasks
 from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
@@ -54,7 +55,8 @@ class SparkManifestReader(StorageManifestReader):
 
 
 def _bins(manifests: Sequence[ManifestFile], session: SparkSession) -> list[list[ManifestFile]]:
-    return balanced(manifests, lambda m: m.manifest_length, min(parallelism(session), len(manifests)))
+    bins_count = tasks_count(session, sum(m.manifest_length for m in manifests), FILTERED_MANIFEST_BYTES)
+    return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
 
 
 def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Storage]) -> list[tuple[Identity, T]]:

@@ -6,7 +6,7 @@ SQL's: a row matches where the expression is true, and a comparison with null is
 or equal to anything, and -0.0 equals 0.0. Deciding is in `projections.py`, `evaluators.py` and `residuals.py`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -144,6 +144,15 @@ def chain(connective: type[And] | type[Or], expressions: Iterable[Expression]) -
         else:
             terms.append(term)
     return terms
+
+
+def predicates(bound: Expression) -> Iterator[BoundPredicate]:
+    """All that a bound expression asks of columns."""
+    for term in chain(Or if isinstance(bound, Or) else And, [bound]):
+        if isinstance(term, BoundPredicate):
+            yield term
+        elif isinstance(term, And | Or):
+            yield from predicates(term)
 
 
 def _constant(truth: bool) -> Expression:

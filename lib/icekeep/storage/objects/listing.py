@@ -4,15 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from icekeep.errors import UnsupportedError
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.many import REQUESTS_AT_ONCE
 from icekeep.storage.objects.directories import MARKER
 from icekeep.storage.objects.errors import translated
 from icekeep.storage.objects.pages import PAGE_NAMES, listed_pages
-from icekeep.storage.objects.ranges import Names, name_ranges
+from icekeep.storage.objects.ranges import HIGHEST, Names, name_ranges
 from icekeep.storage.objects.stores import Stores
 
+_NAME_CHARACTERS = 1024
 _START = datetime.fromtimestamp(0, UTC)
 
 
@@ -62,7 +65,7 @@ class ObjectListing(ABC):
         # The client takes the slash off the end of names: an empty object may be the marker of a directory.
         empty: set[str] = set()
         with translated("list", share.prefix):
-            for key, size_bytes, modified in _objects(stores, prefix, share):
+            for key, size_bytes, modified in _objects(stores, prefix, _named_so(share, start)):
                 name = key.removeprefix(start)
                 if key == prefix or name.rpartition("/")[2] == MARKER or name in empty:
                     continue
@@ -79,6 +82,16 @@ class ObjectListing(ABC):
 def epoch_ms(time: datetime) -> int:
     """A time of the client's, in milliseconds."""
     return (time - _START) // timedelta(milliseconds=1)
+
+
+def _named_so(share: ListingShare, start: str) -> ListingShare:
+    """A share of the same names between two names: those that begin alike come one after another."""
+    if not share.starts_with:
+        return share
+    first = start + share.starts_with
+    last = first + HIGHEST * _NAME_CHARACTERS
+    until = min(share.until, last) if share.until else last
+    return msgspec.structs.replace(share, after=max(share.after, first), until=until)
 
 
 def _objects(stores: Stores, prefix: str, share: ListingShare) -> Iterator[tuple[str, int, datetime]]:

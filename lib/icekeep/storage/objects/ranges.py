@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-_HIGHEST = "\U0010ffff"
+HIGHEST = "\U0010ffff"
+"""No name has a character behind it."""
 
 
 class Names(NamedTuple):
@@ -114,7 +115,7 @@ def _behind(end: str, some: NameRange, look: Look) -> NameRange:
 
 def _end(name: str, length: int) -> str:
     """What no name that begins with the same characters comes behind; the name itself if it has no more."""
-    return name[:length] + _HIGHEST if len(name) >= length else name
+    return name[:length] + HIGHEST if len(name) >= length else name
 
 
 def _clipped(some: NameRange, names: Names) -> NameRange:
