@@ -13,12 +13,12 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
+from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, rewrite_deletes
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
-from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
+from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
 from icekeep.planning.spark.tasks import attempt_id, described, run_tasks, spark_failed
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
@@ -133,5 +133,5 @@ def _run(group: DeleteGroup, execution: Execution, storage: Storage) -> tuple[li
     return run_tasks(None if is_small else workers.spark, tasks, _rewrite, storage, threads=workers.slots)
 
 
-def _rewrite(task: DeletesTask, storage: Storage) -> DeletesOutcome:
-    return rewrite_deletes(msgspec.structs.replace(task, task_attempt_id=attempt_id()), storage)
+def _rewrite(task: RangeTask, storage: Storage) -> DeletesOutcome:
+    return rewrite_deletes(msgspec.structs.replace(task.loaded(storage), task_attempt_id=attempt_id()), storage)
