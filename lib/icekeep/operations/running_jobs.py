@@ -140,14 +140,14 @@ def _with_spark(
     is_plan = command.dry_run and job.plan is not None
     function = resolve(job.plan if is_plan and job.plan is not None else job.run)
     extras = {"listener": surroundings.listener} if job.takes_listener else {}
-    spark = _Session(f"icekeep {command.name} {command.table}", surroundings)
+    spark = Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
         return function(table, spark.started, **arguments, **extras)
     finally:
         spark.stop()
 
 
-class _Session:
+class Session:
     """The session of one run: started once, when it is first asked for, and stopped for certain."""
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:

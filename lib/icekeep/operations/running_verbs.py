@@ -4,6 +4,10 @@ What is told comes from the swap itself: the references in its updates, and wher
 replaced, whatever others did between the loading of the table and the commit.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
@@ -11,7 +15,7 @@ from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import find_table
 from icekeep.operations.jobs import resolve
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
-from icekeep.operations.running_jobs import Outcome, Surroundings, known_catalogs
+from icekeep.operations.running_jobs import Outcome, Session, Surroundings, known_catalogs
 from icekeep.operations.verbs import Verb
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
@@ -63,7 +67,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         return Outcome(job=command.name, table=reference.full_name, dry_run=False, status="done", result=result)
     table: Table = resolve(seams.load_table)(reference, runtime=runtime)
     if not verb.changes:
-        result = function(table, **command.arguments, **extras)
+        result = _with_spark(command, verb, surroundings, partial(function, table, **command.arguments, **extras))
         status = getattr(result, "status", "done")
     else:
         status = "planned" if command.dry_run else "done"
@@ -71,6 +75,17 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         after = function(catalog.watched(table), **command.arguments)
         result = _changed(after, catalog.last_swap, is_rehearsal=command.dry_run)
     return Outcome(job=command.name, table=reference.full_name, dry_run=command.dry_run, status=status, result=result)
+
+
+def _with_spark(command: Command, verb: Verb, surroundings: Surroundings, function: Callable[..., Any]) -> Any:
+    """What a function returns, which may start a session if it takes one."""
+    if not verb.takes_spark:
+        return function()
+    spark = Session(f"icekeep {command.name} {command.table}", surroundings)
+    try:
+        return function(spark=spark.started)
+    finally:
+        spark.stop()
 
 
 def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableChanged:

@@ -20,6 +20,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
             The others return what is shown; the status is that of what they return, if it has one.
         takes_listener: whether its function takes a `listener`.
+        takes_spark: whether it takes what starts a session, `spark`, for where there is much to do.
         has_table: whether the table must be there; else its function takes the catalog and the identifier in its place.
     """
 
@@ -29,6 +30,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     one_of: tuple[Setting, ...] = ()
     changes: bool = True
     takes_listener: bool = False
+    takes_spark: bool = False
     has_table: bool = True
 
 
@@ -144,6 +146,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
+        takes_spark=True,
     ),
     "register": Verb(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",

@@ -38,11 +38,11 @@ def committed(table, change, *allowed):
 def test_whether_files_of_a_pick_are_live_is_asked_of_all_manifests_at_once():
     table = add(add(memory_table(), "a"), "b")
     table, picked = stage(table, AppendFiles(files=(data_file("p"),)))
-    table = add(table, "c")
-    assert live(committed(table, CherryPick(picked.snapshot_id), picked.snapshot_id))["p"] == 1
-    again = add(table, "p")
+    table, again = stage(add(table, "c"), AppendFiles(files=(data_file("p"), data_file("q"))))
+    table = committed(add(table, "d"), CherryPick(picked.snapshot_id), picked.snapshot_id)
+    assert live(table)["p"] == 1
     with pytest.raises(UsageError, match=r"its data file '.*/p' is in the table already"):
-        committed(again, CherryPick(picked.snapshot_id), picked.snapshot_id)
+        committed(table, CherryPick(again.snapshot_id), again.snapshot_id)
 
 
 def test_what_positions_are_deleted_of_and_the_vectors_that_are_there_are_asked_for():

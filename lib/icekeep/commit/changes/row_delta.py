@@ -126,8 +126,8 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         if vectors:
             replaced = [live[path] for path in vectors if path is not None and path in live]
             files = [entry.data_file for entry in replaced]
-            deletes = position_deletes_of(files, manifests.deletes, base, attempt)
-            self._check_vectors(replaced, deletes, base, since)
+            found = position_deletes_of(files, manifests.deletes, base, attempt)
+            self._check_vectors(replaced, found, base, since)
 
     def _named_files(self) -> dict[str, list[DataFile]]:
         """The data files that positions are deleted of, each with the delete files that may hold them."""

@@ -151,7 +151,9 @@ def _matched(deletes: Sequence[tuple[Partition, Candidate]], data: LiveData) -> 
         only = only_data_file(one.file)
         # One that is for a single data file has a place where that is live.
         place = None if only is None else data.named.get(only)
-        least = data.least.get(partition) if only is None else place and place.file.sequence_number
+        least = data.least.get(partition) if only is None else None
+        if place is not None:
+            least = place.file.sequence_number
         if least is None or not is_newer(one.read.entry, least):
             dangling.append(one.read)
             continue

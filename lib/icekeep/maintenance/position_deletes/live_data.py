@@ -25,6 +25,7 @@ from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_e
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.planning.spark.tasks import arrow_dataframe, run_over_partitions
+from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
 
 Partition = tuple[int, bytes]
@@ -197,7 +198,7 @@ def _looked_at(
 
 
 def _values(column: pa.Array) -> list[Any]:
-    return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_pylist()
 
 
 def _noted(files: Iterable[tuple[Any, ...]], partition: Partition, found: LiveData) -> Iterator[tuple[str, LiveFile]]:
@@ -215,19 +216,19 @@ def _among_ranges(
     """The same files, their least number and the ranges that they lie in being noted."""
     waiting = deque(sorted(ranges, key=_begin))
     last = None
+    least = MAX_LONG
     for path, file in files:
         if path == last:
             raise InvalidTableError(f"data file {path!r} is live more than once in the table")
-        found.least[partition] = min(file.sequence_number, found.least.get(partition, file.sequence_number))
-        name = path.encode()
+        last, least = path, min(file.sequence_number, least)
         # A range is met by the first file at or behind its begin, if by any.
-        while waiting and _begin(waiting[0]) <= name:
+        while waiting and _begin(waiting[0]) <= (name := path.encode()):
             one = waiting.popleft()
             # Some writers cut an upper bound and forget to increment it.
             if one.upper is None or name[: len(one.upper)] <= one.upper:
                 found.met.add(one.number)
-        last = path
         yield path, file
+    found.least[partition] = least
 
 
 def _begin(one: PathRange) -> bytes:

@@ -14,7 +14,8 @@ from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.deletes.options import Granularity, delete_granularity
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.groups.options import in_job_order
-from icekeep.maintenance.position_deletes.candidates import Candidate, Partition, PositionDeletes, position_deletes
+from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes, position_deletes
+from icekeep.maintenance.position_deletes.live_data import Partition
 from icekeep.maintenance.position_deletes.live_files import LivePart, packed_parts
 from icekeep.maintenance.position_deletes.options import (
     RewritePositionDeletesOptions,
