@@ -14,9 +14,11 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion import neighbours, reachable
 from icekeep.maintenance.orphans import listing, metadata_files, waiting
 from icekeep.maintenance.orphans import reachable as reachable_by_metadata
+from icekeep.maintenance.restoring import needs
 from icekeep.planning.entries import read as entries
 from icekeep.planning.manifests.lists import ListedManifests
 from icekeep.planning.spark import tasks
+from icekeep.planning.transcode import commit_reader
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage import many
@@ -59,7 +61,8 @@ def serially() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (neighbours, many, listing, metadata_files, reachable_by_metadata, waiting, entries, tasks):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
-        stack.enter_context(patch.object(reachable, "listed_manifests", _listed_manifests))
+        for module in (reachable, needs, commit_reader):
+            stack.enter_context(patch.object(module, "listed_manifests", _listed_manifests))
         yield
 
 

@@ -194,7 +194,7 @@ def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(
             metadata=memory_table().metadata,
             storage=open_storage({}),
             manifests=(),
-            named=named_files([], [], [], named),
+            named=named_files({}, [], [], named),
         )
         few = compare(pa.Table.from_batches([rows]), rows.num_rows, reached, rule, spark_session, keeper)
         frame = arrow_dataframe(spark_session, pa.Table.from_batches([rows]))

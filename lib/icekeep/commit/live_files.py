@@ -75,12 +75,6 @@ def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
     )
 
 
-def live_entries(manifests: Iterable[ManifestFile], base: TableMetadata, attempt: Attempt) -> Iterator[ManifestEntry]:
-    """The live entries of manifests, one after the other."""
-    for manifest in manifests:
-        yield from (entry for entry in attempt.reader.entries(manifest, base) if entry.is_live)
-
-
 def file_key(file: DataFile) -> FileKey:
     """What names a file in a snapshot; the vectors of one Puffin file differ in their offset."""
     return file.file_path, file.content_offset

@@ -35,6 +35,9 @@ class ManifestReader(Protocol):
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         """The rows of a snapshot's manifest list, in order."""
 
+    def spec_ids(self, snapshots: Sequence[Snapshot]) -> frozenset[int]:
+        """The partition specs of the manifests of some snapshots."""
+
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         """All entries of a manifest in order, deleted ones included."""
 
@@ -113,6 +116,9 @@ class StorageManifestReader:
             # Version 1 only: no list says how long they are, so they are read, whole, to know what they hold.
             return [inspect_manifest(self.storage.read(location), location) for location in snapshot.manifests or ()]
         return read_manifest_list(self.storage.read(snapshot.manifest_list), snapshot.manifest_list)
+
+    def spec_ids(self, snapshots: Sequence[Snapshot]) -> frozenset[int]:
+        return frozenset(m.partition_spec_id for snapshot in snapshots for m in self.manifests(snapshot))
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         known = self._memory.get(manifest)

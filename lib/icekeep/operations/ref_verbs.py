@@ -7,6 +7,7 @@ from icekeep.events import Listener
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.maintenance.restoring.job import restore as restore_run
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.times import format_time
@@ -75,12 +76,12 @@ class RunsShown(msgspec.Struct, frozen=True):
 
 
 def restore(
-    table: Table, *, run: str | None = None, lists: bool = False, listener: Listener
+    table: Table, *, run: str | None = None, lists: bool = False, spark: SparkSource = None, listener: Listener
 ) -> RestoreResult | RunsShown:
     """Bring back what a run removed, or show which can be; raises what `maintenance/restoring` raises."""
     if lists:
         return RunsShown(table.metadata_location, list_restorable(table))
-    return restore_run(table, run=run, listener=listener)
+    return restore_run(table, run=run, spark=spark, listener=listener)
 
 
 def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:

@@ -4,7 +4,9 @@ What is told comes from the swap itself: the references in its updates, and wher
 replaced, whatever others did between the loading of the table and the commit.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -67,7 +69,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         return Outcome(job=command.name, table=reference.full_name, dry_run=False, status="done", result=result)
     table: Table = resolve(seams.load_table)(reference, runtime=runtime)
     if not verb.changes:
-        result = function(table, **command.arguments, **extras)
+        result = _with_spark(command, verb, surroundings, partial(function, table, **command.arguments, **extras))
         status = getattr(result, "status", "done")
     else:
         status = "planned" if command.dry_run else "done"
@@ -86,6 +88,17 @@ def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings)
     finally:
         spark.stop()
     return Outcome(job=command.name, dry_run=False, status=result.status, result=result)
+
+
+def _with_spark(command: Command, verb: Verb, surroundings: Surroundings, function: Callable[..., Any]) -> Any:
+    """What a function returns, which may start a session if it takes one."""
+    if not verb.takes_spark:
+        return function()
+    spark = Session(f"icekeep {command.name} {command.table}", surroundings)
+    try:
+        return function(spark=spark.started)
+    finally:
+        spark.stop()
 
 
 def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableChanged:

@@ -1,4 +1,4 @@
-"""The commands beside the jobs: what each can be told, and the function that does it. None of them needs Spark.
+"""The commands beside the jobs: what each can be told, and the function that does it. Hardly one needs Spark.
 
 To add one is to add an entry here and a function that takes what the command is about (`About`), and the settings as keywords;
 it returns the table after its commit, or a value to show where it changes nothing.
@@ -34,6 +34,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
             The others return what is shown; the status is that of what they return, if it has one.
         takes_listener: whether its function takes a `listener`.
         about: what it is about.
+        takes_spark: whether the function of a command about a table takes what starts a session, `spark`, for where there is much
+            to do.
     """
 
     summary: str
@@ -43,6 +45,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool = True
     takes_listener: bool = False
     about: About = About.TABLE
+    takes_spark: bool = False
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -157,6 +160,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
+        takes_spark=True,
     ),
     "register": Verb(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",

@@ -40,6 +40,18 @@ def balanced(items: Iterable[T], weight: Callable[[T], float], bins_count: int) 
     return [some for some in bins if some]
 
 
+def growing(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Stretches of an ordered list, each four times as long as the one before: for who stops as soon as something is found.
+
+    >>> [*growing("abcdefg")]
+    ['a', 'bcde', 'fg']
+    """
+    start, count = 0, 1
+    while start < len(items):
+        yield items[start : start + count]
+        start, count = start + count, 4 * count
+
+
 def cut_evenly(items: Sequence[T], weight: Callable[[T], float], count: int, *limits: Limit[T]) -> list[Sequence[T]]:
     """An ordered list cut into at most `count` stretches, none empty; more where limits ask for them.
 

@@ -5,8 +5,14 @@ from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
 from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
+from icekeep.planning.spark.limits import LIMITS, Limits
+from icekeep.planning.spark.source import Engine
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.refs import is_ancestor, newest_ancestor_before
 from icekeep.spec.times import Moment, format_time, moment_ms
+
+_BEFORE_SPARK = Limits(commit_entries_count=LIMITS.entries_count)
+"""Where no session runs, as here, so many entries are read before one has started."""
 
 
 def rollback_to_snapshot(table: Table, snapshot_id: int) -> Table:
@@ -82,7 +88,8 @@ def cherrypick_snapshot(table: Table, snapshot_id: int) -> Table:
     """
     if is_ancestor(table.metadata, snapshot_id, of=table.metadata.current_snapshot_id):
         raise UsageError(f"cannot cherry-pick snapshot {snapshot_id}: it is in the history of main already")
-    return commit(table, CherryPick(snapshot_id)).table
+    reader = SparkManifestReader(Engine(limits=_BEFORE_SPARK), table.storage)
+    return commit(table, CherryPick(snapshot_id), reader=reader).table
 
 
 def publish_changes(table: Table, wap_id: str) -> Table:

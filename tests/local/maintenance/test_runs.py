@@ -1,4 +1,5 @@
 import os
+import tracemalloc
 
 import pytest
 from msgspec.structs import replace
@@ -7,6 +8,7 @@ from icekeep.errors import UnavailableError
 from icekeep.events import SILENT, Warned
 from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS, sweep_runs
 from icekeep.runtime import SYSTEM
+from icekeep.storage.base import FileInfo
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.objects.storage import ObjectStorage
 from kit.changes import Recorder
@@ -136,8 +138,55 @@ def test_a_clock_of_ours_that_is_behind_makes_no_run_dead(table):
 def test_a_table_without_runs_is_listed_and_nothing_is_written(table):
     hooked = HookedStorage(table.storage)
     assert sweep_runs(replace(table, storage=hooked), SYSTEM, keep=OWN, listener=SILENT) == 0
-    assert hooked.fired["list"] == 3
-    assert not {"create", "write", "head"} & set(hooked.fired)
+    assert hooked.fired == {"child_names": 3, "delete_many": 1}
+
+
+def test_of_a_plan_that_waits_its_head_alone_is_asked_for_however_much_is_in_the_trash(table):
+    """Every file of the trash was listed, and held, in each job that swept."""
+    moved = [f".icekeep/trash/waiting/files/data/{n}" for n in range(50)]
+    leave(table, ".icekeep/trash/waiting/plan.json", *moved, older_ms=OLD_MS)
+    leave(table, ".icekeep/plans/dead/files-0000.jsonl", older_ms=OLD_MS)
+    hooked, listed = HookedStorage(table.storage), []
+    hooked.before = lambda operation, location: listed.append(location) if operation == "list" else None
+    assert sweep_runs(replace(table, storage=hooked), SYSTEM, keep=OWN, listener=SILENT) == 1
+    directory = f"{table.metadata.location}/.icekeep/plans/dead"
+    assert [location for location in listed if "/.icekeep/" in location] == [directory]
+    assert len(left(table)) == 51
+
+
+def test_a_plan_whose_head_comes_while_its_files_are_listed_is_not_left_over(table):
+    leave(table, ".icekeep/plans/late/files-0000.jsonl", older_ms=OLD_MS)
+
+    def write_head(operation, location):
+        if operation == "list" and location.endswith("/late"):
+            leave(table, ".icekeep/plans/late/plan.json", older_ms=OLD_MS)
+
+    hooked = HookedStorage(table.storage, write_head)
+    assert sweep_runs(replace(table, storage=hooked), SYSTEM, keep=OWN, listener=SILENT) == 0
+    assert len(left(table)) == 2
+
+
+def test_files_in_the_trash_without_a_plan_are_counted_and_not_held():
+    runtime = FakeRuntime(now_ms=9 * DEAD_AFTER_MS)
+    table = memory_table(MemoryCatalog())
+    directory = f"{table.metadata.location}/.icekeep/trash/lost"
+
+    class Full(MemoryStorage):
+        def child_names(self, location):
+            return ["lost"] if location.endswith("/trash") else []
+
+        def list(self, prefix_location):
+            assert prefix_location == directory
+            return (FileInfo(f"{directory}/files/data/{n:09d}", 1, 0) for n in range(50_000))
+
+    heard = Recorder()
+    tracemalloc.start()
+    try:
+        assert sweep_runs(replace(table, storage=Full(runtime)), runtime, keep=OWN, listener=heard) == 0
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert f"50000 files in the trash belong to no plan, '{directory}/files/data/000000000' among" in heard.warnings[0]
 
 
 def failing(operation):
@@ -148,7 +197,7 @@ def failing(operation):
     return fail
 
 
-@pytest.mark.parametrize("operation", ["list", "create", "head"])
+@pytest.mark.parametrize("operation", ["child_names", "list", "create", "head"])
 def test_a_store_that_refuses_is_told_of_and_ends_no_run(tmp_path, operation):
     storage, location = LocalStorage(), f"file://{tmp_path}/events"
     table = memory_table(MemoryCatalog())

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.live_files import live_entries, live_manifests, remove
+from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.spec.applicability import applied_delete, reaches, reaching_deletes
@@ -127,7 +127,7 @@ class DropsDataFile:
 
     def apply(self, base, attempt):
         manifests = live_manifests(base, "main", attempt)
-        entries = live_entries(manifests.data, base, attempt)
+        entries = (e for m in manifests.data for e in attempt.reader.entries(m, base) if e.is_live)
         gone = [entry for entry in entries if entry.data_file.file_path == path_of(self.name)]
         kept = remove(manifests.data, base, attempt, as_read=tuple(gone))
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)

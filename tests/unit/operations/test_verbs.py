@@ -20,7 +20,8 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
     settings = verb.settings + verb.one_of
     taken = {setting.argument for setting in settings}
     assert len(taken) == len(settings)
-    about = ({"listener"} if verb.takes_listener else set()) | TAKEN_FIRST[verb.about]
+    about = TAKEN_FIRST[verb.about] | ({"listener"} if verb.takes_listener else set())
+    about |= {"spark"} if verb.takes_spark else set()
     assert taken | about == parameters.keys()
     must = {name for name, p in parameters.items() if p.default is p.empty} - about
     assert must == {s.argument for s in settings if s.is_positional or s.is_required}

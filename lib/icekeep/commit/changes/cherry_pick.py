@@ -9,7 +9,8 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import KeptManifests, add, live_entries, live_manifests, remove, remove_deletes
+from icekeep.commit.file_questions import any_live_at
+from icekeep.commit.live_files import KeptManifests, add, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import SafetyError, UsageError
 from icekeep.spec.applicability import partition_key, path_digest
@@ -132,8 +133,7 @@ def _check_not_live(
     """Raise `UsageError` where main has a file already: by history that has expired, or another pick of the same files."""
     paths, spec_ids = {file.file_path for file in files}, {file.spec_id for file in files}
     likely = [m for m in manifests if m.partition_spec_id in spec_ids]
-    known = (entry.data_file.file_path for entry in live_entries(likely, base, attempt))
-    if live := next((path for path in known if path in paths), None):
+    if live := any_live_at(paths, likely, base, attempt):
         raise UsageError(
             f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {live!r} is in the table already"
         )

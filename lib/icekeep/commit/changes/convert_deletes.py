@@ -13,9 +13,10 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.row_delta import check_kinds
+from icekeep.commit.file_questions import position_deletes_of
 from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.live_files import Manifests, add, live_entries, live_manifests, remove, require_format_version
+from icekeep.commit.live_files import Manifests, add, live_manifests, remove, require_format_version
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
@@ -177,8 +178,8 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         """The positions that are deleted already in each named file are those that its new vector was made with."""
         if not self.named:
             return
-        deletes = live_entries(manifests.deletes, base, attempt)
-        positions = (entry for entry in deletes if entry.data_file.content is FileContent.POSITION_DELETES)
+        files = [one.entry.data_file for one in self.named]
+        positions = position_deletes_of(files, manifests.deletes, base, attempt)
         live = reaching_deletes([one.entry for one in self.named], positions, base.specs_by_id)
         for one in self.named:
             path = one.entry.data_file.file_path

@@ -13,10 +13,10 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes,
     check_no_new_deletes_for,
 )
+from icekeep.commit.file_questions import deletes_newer_than
 from icekeep.commit.live_files import (
     KeptManifests,
     add,
-    live_entries,
     live_manifests,
     remove,
     remove_deletes,
@@ -67,8 +67,8 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         self._check_isolation(base, since, rows)
         manifests = live_manifests(base, self.branch, attempt)
         if self.removed and (self.added or self.isolation is not None):
-            deletes_now = live_entries(manifests.deletes, base, attempt)
-            check_no_new_deletes_for(since, self.removed, deletes_now, base)
+            newer = deletes_newer_than(since.sequence_number, manifests.deletes, base, attempt)
+            check_no_new_deletes_for(since, self.removed, newer, base)
         kept = remove(manifests.data, base, attempt, as_read=self.removed, selected=DataFilesOf(rows, base))
         deletes = remove_deletes(manifests, kept, base, attempt, selected=DeleteFilesOf(rows, base))
         if not self.added and not kept.removed_count and not deletes.removed_count:

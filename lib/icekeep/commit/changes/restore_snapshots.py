@@ -1,6 +1,6 @@
 """Take back snapshots that had expired, each under a tag of its own; their files must be back in their places."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -58,7 +58,7 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
             )
         return [s for s in self.before.snapshots if s.snapshot_id in wanted]
 
-    def _specs(self, snapshots: Iterable[Snapshot], base: TableMetadata, attempt: Attempt) -> tuple[PartitionSpec, ...]:
+    def _specs(self, snapshots: Sequence[Snapshot], base: TableMetadata, attempt: Attempt) -> tuple[PartitionSpec, ...]:
         """The partition specs of their manifests that the base has not, or has with another content."""
         differing = [s for s in self.before.partition_specs if base.specs_by_id.get(s.spec_id) != s]
         used = used_spec_ids((s.spec_id for s in differing), snapshots, attempt.reader)

@@ -1,7 +1,7 @@
 """Add rows and deletes of rows in one snapshot: what UPDATE, DELETE and MERGE commit where they rewrite no data file."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -13,12 +13,12 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes,
     check_no_new_deletes_for,
 )
+from icekeep.commit.file_questions import deletes_newer_than, live_at, position_deletes_of
 from icekeep.commit.live_files import (
     KeptManifests,
     Manifests,
     add,
     file_key,
-    live_entries,
     live_manifests,
     remove,
     remove_deletes,
@@ -72,7 +72,8 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         manifests = live_manifests(base, self.branch, attempt)
         self._check_named(manifests, base, attempt, since)
         if self.removed and (self.added or self.isolation is not None):
-            check_no_new_deletes_for(since, self.removed, live_entries(manifests.deletes, base, attempt), base)
+            newer = deletes_newer_than(since.sequence_number, manifests.deletes, base, attempt)
+            check_no_new_deletes_for(since, self.removed, newer, base)
         kept = remove(manifests.data, base, attempt, as_read=self.removed)
         deletes = remove_deletes(manifests, kept, base, attempt, as_read=self.removed_deletes)
         summary = SummaryBuilder(self.summary)
@@ -110,7 +111,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
             if entry.data_file.file_path in named:
                 raise IcekeepBug(f"data file {entry.data_file.file_path!r} is removed, and positions of it are deleted")
         wanted = named.keys() - added.keys()
-        live = _find(wanted, manifests, base, attempt)
+        live = live_at(wanted, manifests.data, base, attempt)
         for path, deletes in named.items():
             if path not in live and path not in added:
                 raise ConflictError(
@@ -124,7 +125,9 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         vectors = [f.referenced_data_file for f in self.added_deletes if is_deletion_vector(f)]
         if vectors:
             replaced = [live[path] for path in vectors if path is not None and path in live]
-            self._check_vectors(replaced, live_entries(manifests.deletes, base, attempt), base, since)
+            files = [entry.data_file for entry in replaced]
+            found = position_deletes_of(files, manifests.deletes, base, attempt)
+            self._check_vectors(replaced, found, base, since)
 
     def _named_files(self) -> dict[str, list[DataFile]]:
         """The data files that positions are deleted of, each with the delete files that may hold them."""
@@ -186,15 +189,3 @@ def check_kinds(deletes: Iterable[DataFile], format_version: int) -> None:
                 f"tables of format version {format_version} take deletion vectors, not position delete files; "
                 f"{file.file_path!r} was not added"
             )
-
-
-def _find(paths: Set[str], manifests: Manifests, base: TableMetadata, attempt: Attempt) -> dict[str, ManifestEntry]:
-    """The live entries of data files, as far as there are any."""
-    found: dict[str, ManifestEntry] = {}
-    for manifest in manifests.data:
-        if len(found) == len(paths):
-            break
-        for entry in live_entries([manifest], base, attempt):
-            if entry.data_file.file_path in paths:
-                found[entry.data_file.file_path] = entry
-    return found

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from itertools import count
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -46,6 +46,13 @@ class LiveFile(msgspec.Struct, frozen=True):
     has_vector: bool = False
 
 
+class LiveFiles(Protocol):
+    """The live data files that delete files may name; a dictionary by path will do."""
+
+    def get(self, path: str, /) -> LiveFile | None:
+        """The one at a path, if there is one."""
+
+
 class DeleteSource(msgspec.Struct, frozen=True):
     """A live position delete file and its data sequence number."""
 
@@ -58,7 +65,7 @@ class DeletesTask(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         sources: delete files of one partition.
-        live: by path, the data files of the partition that they may name, in the task's range of paths.
+        live: at least the data files of the partition that they may name, in the task's range of paths.
         first_path, end_path: the range of paths whose rows the task takes; null: no bound. The end is not in it.
         makes_vectors: whether positions become deletion vectors, in one Puffin file, or position delete files.
         file_format: of position delete files: `PARQUET`, `ORC` or `AVRO`.
@@ -68,7 +75,7 @@ class DeletesTask(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     sources: tuple[DeleteSource, ...]
-    live: Mapping[str, LiveFile]
+    live: LiveFiles
     first_path: str | None = None
     end_path: str | None = None
     makes_vectors: bool

@@ -8,7 +8,7 @@ data. Nothing is left out by partition, spec, sequence number, age or snapshot. 
 be read, stays instead.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TypeAlias
@@ -42,11 +42,13 @@ _PATHS = frozenset({"file_path"})
 class Seen(msgspec.Struct, frozen=True):
     """Manifest lists that were read, and `location_keys` of the manifests that they name: by these is told what came since.
 
-    A snapshot that has no list stands here with the manifests that it names itself.
+    A snapshot that has no list stands here with the manifests that it names itself. `metadata_files` are those of the log
+    that were read as well.
     """
 
     lists: frozenset[_ListName] = frozenset()
     manifest_keys: Keys = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    metadata_files: frozenset[str] = frozenset()
 
 
 NOTHING_SEEN = Seen()
@@ -125,8 +127,8 @@ def read_reached(
         metadata=metadata,
         storage=storage,
         manifests=listed.manifests,
-        named=named_files([metadata], metadata.snapshots, listed.manifests, metadata_files),
-        seen=Seen(since.lists.union(names), np.union1d(since.manifest_keys, listed.keys)),
+        named=named_files(statistics_files(metadata), metadata.snapshots, listed.manifests, metadata_files),
+        seen=Seen(since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files),
         untotalled_count=listed.untotalled_count,
     )
 
@@ -137,7 +139,7 @@ def read_expired(
     storage: Storage,
     spark: SparkSource,
     *,
-    statistics_of: Iterable[TableMetadata],
+    statistics: Mapping[str, int],
     metadata_files: Iterable[str],
     retained: Seen = NOTHING_SEEN,
 ) -> Reached:
@@ -145,7 +147,7 @@ def read_expired(
 
     Args:
         metadata: with the partition specs of all their manifests.
-        statistics_of: metadata whose statistics files may go with them.
+        statistics: files that may go with them (`statistics_files`).
         metadata_files: that may go with them.
         retained: what is retained: a manifest of that is left out.
 
@@ -159,19 +161,18 @@ def read_expired(
         metadata=metadata,
         storage=storage,
         manifests=listed.manifests,
-        named=named_files(statistics_of, readable, listed.manifests, metadata_files),
+        named=named_files(statistics, readable, listed.manifests, metadata_files),
         unreadable=listed.unreadable,
     )
 
 
 def named_files(
-    statistics_of: Iterable[TableMetadata],
+    statistics: Mapping[str, int],
     snapshots: Iterable[Snapshot],
     manifests: Iterable[ManifestFile],
     metadata_files: Iterable[str],
 ) -> pa.Table:
     """All kinds of files but those that manifests lead to, rows of `file_kinds.GARBAGE`."""
-    statistics = {path: size for metadata in statistics_of for path, size in statistics_files(metadata).items()}
     sizes = {manifest.manifest_path: manifest.manifest_length for manifest in manifests}
     lists = dict.fromkeys(snapshot.manifest_list for snapshot in snapshots if snapshot.manifest_list)
     return pa.concat_tables(

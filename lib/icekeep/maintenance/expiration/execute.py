@@ -30,6 +30,7 @@ from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
@@ -141,7 +142,11 @@ def _expired(  # noqa: PLR0913 - the parts of one run
         try:
             # What is on disk before the commit is what goes with it.
             committed = commit(
-                now, msgspec.structs.replace(change, expected=chosen), runtime=runtime, listener=listener
+                now,
+                msgspec.structs.replace(change, expected=chosen),
+                reader=SparkManifestReader(spark, now.storage),
+                runtime=runtime,
+                listener=listener,
             )
         except OutcomeUnknownError:
             raise

@@ -9,7 +9,7 @@ from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage
-from icekeep.maintenance.deletion.reachable import Seen, read_expired, read_reached
+from icekeep.maintenance.deletion.reachable import Seen, read_expired, read_reached, statistics_files
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.spark.source import SparkSource
@@ -108,7 +108,7 @@ def garbage_between(
         [snapshot for snapshot in before.snapshots if snapshot.snapshot_id not in metadata.snapshots_by_id],
         storage,
         spark,
-        statistics_of=[before],
+        statistics=statistics_files(before),
         metadata_files=old_metadata_files(before, metadata, after.metadata_location, now_ms),
         retained=retained.seen,
     )

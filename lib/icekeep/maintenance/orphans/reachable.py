@@ -6,6 +6,7 @@ nothing is deleted there.
 """
 
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -15,24 +16,36 @@ from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.reachable import NOTHING_SEEN, Reached, Seen, fails_closed, read_reached
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text
 from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
+_HELD_BYTES = 256 * MIB
+"""So much of older metadata is held at once: what one file takes while it is read may be hundreds of megabytes."""
+
+_GROWTH = 11
+"""About how much more than its file a packed text of metadata takes, and the file itself."""
+
 
 def reached_by(table: Table, spark: SparkSource, *, trust_manifest_list: bool, since: Seen = NOTHING_SEEN) -> Reached:
-    """What a table leads to, through the metadata in its log as well; raises as `read_reached`."""
+    """What a table leads to, through the metadata in its log as well; raises as `read_reached`.
+
+    Args:
+        since: what was read before, and is left out.
+    """
     metadata, storage = table.metadata, table.storage
     reached = read_reached(
         metadata, table.metadata_location, storage, spark, trust_manifest_list=trust_manifest_list, since=since
     )
+    logged = dict.fromkeys(entry.metadata_file for entry in metadata.metadata_log)
     with fails_closed():
-        statistics = _statistics_of_the_log(metadata, storage)
-    older = garbage_table(GarbageFile(FileKind.STATISTICS, location) for location in dict.fromkeys(statistics))
-    return msgspec.structs.replace(reached, named=pa.concat_tables([reached.named, older]))
+        statistics = _statistics_of([one for one in logged if one not in since.metadata_files], table)
+    older = garbage_table(GarbageFile(FileKind.STATISTICS, one) for some in statistics.values() for one in some)
+    seen = msgspec.structs.replace(reached.seen, metadata_files=since.metadata_files.union(statistics))
+    return msgspec.structs.replace(reached, named=pa.concat_tables([reached.named, older]), seen=seen)
 
 
 class _Named(msgspec.Struct):
@@ -46,31 +59,43 @@ class _Statistics(msgspec.Struct):
     partition_statistics: list[_Named] | None = msgspec.field(name="partition-statistics", default=None)
 
 
-def _statistics_of_the_log(metadata: TableMetadata, storage: Storage) -> list[str]:
-    """The statistics that older metadata names; raises what keeps a file of it from being read, unless that is gone."""
-    places = territory(metadata)
+def _statistics_of(locations: Sequence[str], table: Table) -> dict[str, list[str]]:
+    """The statistics that each of some older metadata files names; those that nobody can read are left out.
 
-    def named(location: str) -> list[str]:
-        try:
-            data = storage.read(location)
-        except MissingFileError:
-            return []
-        except (UsageError, UnsupportedError):
-            if places.holds(location):
-                raise
-            return []
-        try:
-            found = parse_metadata_text(data, _Statistics)
-        except CutOffError:
-            return []
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error) as error:
-            raise InvalidTableError(
-                f"{location!r} in the metadata log cannot be read ({first_line(error)}); if it is broken for good, move it away",
-                location=location,
-            ) from error
-        files = (*(found.statistics or ()), *(found.partition_statistics or ()))
-        return [file.statistics_path for file in files if file.statistics_path]
+    Raises what keeps a file of it from being read, unless that is gone.
+    """
+    if not locations:
+        return {}
+    places, storage = territory(table.metadata), table.storage
+    with ThreadPoolExecutor(_files_at_once(table)) as pool:
+        found = pool.map(lambda location: _statistics_named_by(location, places, storage), locations)
+        return {location: files for location, files in zip(locations, found, strict=True) if files is not None}
 
-    locations = [entry.metadata_file for entry in metadata.metadata_log]
-    with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, max(1, len(locations)))) as pool:
-        return [location for some in pool.map(named, locations) for location in some]
+
+def _files_at_once(table: Table) -> int:
+    """How many metadata files are read at a time, by the size of the newest: those before it are about as large."""
+    newest = table.storage.head(table.metadata_location)
+    file_bytes = 1 if newest is None else max(1, newest.size_bytes)
+    return max(1, min(REQUESTS_AT_ONCE, _HELD_BYTES // (_GROWTH * file_bytes)))
+
+
+def _statistics_named_by(location: str, places: Territory, storage: Storage) -> list[str] | None:
+    try:
+        data = storage.read(location)
+    except MissingFileError:
+        return None
+    except (UsageError, UnsupportedError):
+        if places.holds(location):
+            raise
+        return None
+    try:
+        found = parse_metadata_text(data, _Statistics)
+    except CutOffError:
+        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error) as error:
+        raise InvalidTableError(
+            f"{location!r} in the metadata log cannot be read ({first_line(error)}); if it is broken for good, move it away",
+            location=location,
+        ) from error
+    files = (*(found.statistics or ()), *(found.partition_statistics or ()))
+    return [file.statistics_path for file in files if file.statistics_path]

@@ -4,28 +4,28 @@ Entries of delete files and of data files in; the delete files that are to be lo
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.commit.file_sets import ReadFile
-from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
+from icekeep.maintenance.position_deletes.live_data import Asked, LiveData, Partition, PathRange, live_data
+from icekeep.maintenance.position_deletes.live_files import LivePart
 from icekeep.planning.deletes.delete_index import bounds_of_paths, in_order
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
-from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
+from icekeep.planning.entries.select_manifests import delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import arrow_dataframe, arrow_table
-from icekeep.spec.applicability import in_another_partition, is_deletion_vector, is_newer, named_range, only_data_file
+from icekeep.planning.spark.source import SparkSource, limits_of
+from icekeep.planning.spark.tasks import arrow_table
+from icekeep.spec.applicability import in_another_partition, is_deletion_vector, is_newer, max_reached, only_data_file
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
@@ -49,12 +49,8 @@ _OF_DELETES = frozenset(
         "content_size_in_bytes",
     }
 )
-_OF_DATA = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 
 _OWN_COLUMNS = (DELETE_FILE_PATH, DELETE_FILE_POS)
-
-Partition = tuple[int, bytes]
-"""A spec and the bytes of a partition, equal where partitions are."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -82,119 +78,98 @@ class PositionDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         by_partition: position delete files that may reach a data file.
-        live: by partition, the data files that they may reach, by path.
+        named: by path, the data files that one of them is for alone.
+        live: of each partition in which one may be for several data files, all of these.
         dangling: delete files and vectors that reach none.
     """
 
     by_partition: Mapping[Partition, tuple[Candidate, ...]] = {}
-    live: Mapping[Partition, Mapping[str, LiveFile]] = {}
+    named: Mapping[str, LiveFile] = {}
+    live: Mapping[Partition, tuple[LivePart, ...]] = {}
     dangling: tuple[ReadFile, ...] = ()
 
 
-def position_deletes(scan: Scan, spark: SparkSource) -> PositionDeletes:
+def position_deletes(scan: Scan, spark: SparkSource, directory: str | None = None) -> PositionDeletes:
     """Look at the delete files whose partition the filter of a scan leaves possible.
 
-    The driver holds them, and the paths and sequence numbers of the data files in their partitions.
+    The driver holds them; of the data files in their partitions it holds no more than sums where they are many.
+
+    Args:
+        directory: as for `live_data`.
 
     Raises:
         InvalidTableError: a vector names no data file, or a delete file is for a data file of another partition.
         InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
     """
-    metadata = scan.table.metadata
-    manifests = delete_manifests(scan.listed)
-    selection = select_manifests(metadata, scan.version.schema, manifests, scan.rows)
-    found = _read(scan, spark, selection, _OF_DELETES, _of_positions)
-    deletes = found.filter(pc.equal(found["content"], int(FileContent.POSITION_DELETES)))
-    # So that plans do not depend on how manifests list files.
-    deletes = in_order(deletes, ("spec_id", "partition", "file_path"))
+    deletes = _live_deletes(scan, spark)
     if not deletes.num_rows:
         return PositionDeletes()
-    partitions = deletes.select(["spec_id", "partition"]).group_by(["spec_id", "partition"]).aggregate([])
-    data = _read(scan, spark, scan.data, _OF_DATA, lambda files: _lying_in(files, partitions, spark))
-    return _matched(deletes, data, PartitionCodecs(metadata.partition_types))
+    found = [*_candidates(deletes, PartitionCodecs(scan.table.metadata.partition_types))]
+    return _matched(found, live_data(scan, spark, _asked(found), directory))
 
 
-def _of_positions(files: DataFrame) -> DataFrame:
-    return files.where(F.col("content") == int(FileContent.POSITION_DELETES))
-
-
-def _lying_in(files: DataFrame, partitions: pa.Table, spark: SparkSource) -> DataFrame:
-    wanted = F.broadcast(arrow_dataframe(started(spark), partitions))
-    return files.join(wanted, ["spec_id", "partition"], "left_semi")
-
-
-def _read(
-    scan: Scan, spark: SparkSource, selection: ManifestSelection, columns: frozenset[str], narrowed: Any
-) -> pa.Table:
-    """The live entries of some manifests; of many, what `narrowed` leaves of them in Spark."""
-    storage, opened = scan.table.storage, selection.opened
-    wanted = EntryFilter(specs=selection.specs)
+def _live_deletes(scan: Scan, spark: SparkSource) -> pa.Table:
+    storage = scan.table.storage
+    manifests = delete_manifests(scan.listed)
+    selection = select_manifests(scan.table.metadata, scan.version.schema, manifests, scan.rows)
+    wanted, opened = EntryFilter(specs=selection.specs), selection.opened
     reading = chosen_reading(opened, limits_of(spark).entries_count)
     if reading.by is ReadBy.DRIVER:
-        return few_entries(storage, opened, wanted, columns, reading.decoder)
-    return arrow_table(narrowed(entries(storage, spark, opened, wanted, columns, reading)), step="reading manifests")
+        found = few_entries(storage, opened, wanted, _OF_DELETES, reading.decoder)
+    else:
+        is_of_positions = F.col("content") == int(FileContent.POSITION_DELETES)
+        rows = entries(storage, spark, opened, wanted, _OF_DELETES, reading).where(is_of_positions)
+        found = arrow_table(rows, "reading manifests")
+    deletes = found.filter(pc.equal(found["content"], int(FileContent.POSITION_DELETES)))
+    # So that plans do not depend on how manifests list files.
+    return in_order(deletes, ("spec_id", "partition", "file_path"))
 
 
-def _matched(deletes: pa.Table, data: pa.Table, codecs: PartitionCodecs) -> PositionDeletes:
-    places = pc.index_in(deletes["referenced_data_file"], value_set=data["file_path"].combine_chunks()).to_pylist()
-    numbers = data["sequence_number"].to_pylist()
-    partitions: list[Partition] = [*zip(data["spec_id"].to_pylist(), data["partition"].to_pylist(), strict=True)]
-    least: dict[Partition, int] = {}
-    for partition, number in zip(partitions, numbers, strict=True):
-        least[partition] = min(number, least.get(partition, number))
+def _candidates(deletes: pa.Table, codecs: PartitionCodecs) -> Iterator[tuple[Partition, Candidate]]:
+    known = zip(_rows(deletes), _path_bounds(deletes), _have_values(deletes), strict=True)
+    for row, bounds, has_values in known:
+        yield (row["spec_id"], row["partition"]), Candidate(_read_file(row, codecs), *bounds, has_values)
+
+
+def _asked(deletes: Sequence[tuple[Partition, Candidate]]) -> Asked:
+    named: dict[str, int | None] = {}
+    ranges: dict[Partition, list[PathRange]] = defaultdict(list)
+    for number, (partition, one) in enumerate(deletes):
+        only = only_data_file(one.file)
+        if only is None:
+            lower, upper = (None if bound is None else bound.encode() for bound in (one.lower, one.upper))
+            ranges[partition].append(PathRange(number, lower, upper))
+        elif is_deletion_vector(one.file):
+            named[only] = max(max_reached(one.read.entry), named.get(only) or 0)
+        else:
+            named.setdefault(only, None)
+    return Asked(named=named, ranges=ranges)
+
+
+def _matched(deletes: Sequence[tuple[Partition, Candidate]], data: LiveData) -> PositionDeletes:
     dangling: list[ReadFile] = []
     candidates: dict[Partition, list[Candidate]] = defaultdict(list)
-    with_vectors: set[int] = set()
-    known = zip(_rows(deletes), places, _path_bounds(deletes), _have_values(deletes), strict=True)
-    for row, place, bounds, has_values in known:
-        read = _read_file(row, codecs)
-        file, partition = read.entry.data_file, (row["spec_id"], row["partition"])
-        only = only_data_file(file)
+    for number, (partition, one) in enumerate(deletes):
+        only = only_data_file(one.file)
         # One that is for a single data file has a place where that is live.
-        number = least.get(partition) if only is None else None
+        place = None if only is None else data.named.get(only)
+        least = data.least.get(partition) if only is None else None
         if place is not None:
-            number = numbers[place]
-        if number is None or not is_newer(read.entry, number):
-            dangling.append(read)
+            least = place.file.sequence_number
+        if least is None or not is_newer(one.read.entry, least):
+            dangling.append(one.read)
             continue
-        if only is not None and partitions[place] != partition:
-            raise in_another_partition(file.file_path, only)
-        if is_deletion_vector(file):
-            with_vectors.add(place)
-        else:
-            candidates[partition].append(Candidate(read, *bounds, has_values))
-    live = _live(candidates, data, partitions, numbers, with_vectors)
+        if only is not None and place is not None and place.partition != partition:
+            raise in_another_partition(one.file.file_path, only)
+        if not is_deletion_vector(one.file):
+            is_idle = only is None and number not in data.met
+            candidates[partition].append(msgspec.structs.replace(one, is_idle=is_idle))
     return PositionDeletes(
-        by_partition={partition: tuple(_with_idle(some, live[partition])) for partition, some in candidates.items()},
-        live=live,
+        by_partition={partition: tuple(some) for partition, some in candidates.items()},
+        named={path: place.file for path, place in data.named.items()},
+        live=data.parts,
         dangling=tuple(dangling),
     )
-
-
-def _with_idle(candidates: Iterable[Candidate], live: Mapping[str, LiveFile]) -> Iterable[Candidate]:
-    paths = sorted(path.encode() for path in live)
-    for one in candidates:
-        lower, upper = (None if bound is None else bound.encode() for bound in (one.lower, one.upper))
-        between = named_range(paths, lower, upper)
-        yield msgspec.structs.replace(one, is_idle=between.start >= between.stop)
-
-
-def _live(
-    wanted: Mapping[Partition, Any],
-    data: pa.Table,
-    partitions: list[Partition],
-    numbers: list[int],
-    with_vectors: set[int],
-) -> dict[Partition, dict[str, LiveFile]]:
-    live: dict[Partition, dict[str, LiveFile]] = {partition: {} for partition in wanted}
-    paths = data["file_path"]
-    for place, partition in enumerate(partitions):
-        if partition in live:
-            path = paths[place].as_py()
-            if path in live[partition]:
-                raise InvalidTableError(f"data file {path!r} is live more than once in the table")
-            live[partition][path] = LiveFile(numbers[place], has_vector=place in with_vectors)
-    return live
 
 
 def _rows(deletes: pa.Table) -> Iterable[dict[str, Any]]:

@@ -14,12 +14,12 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
+from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, rewrite_deletes
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, Answered, in_one_job
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
-from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
+from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.steps import described
 from icekeep.planning.spark.tasks import attempt_id, finished_tasks
@@ -172,5 +172,5 @@ def _finished(ran: Answered[DeleteGroup, DeletesOutcome], execution: Execution) 
     )
 
 
-def _rewrite(task: DeletesTask, storage: Storage) -> DeletesOutcome:
-    return rewrite_deletes(msgspec.structs.replace(task, task_attempt_id=attempt_id()), storage)
+def _rewrite(task: RangeTask, storage: Storage) -> DeletesOutcome:
+    return rewrite_deletes(msgspec.structs.replace(task.loaded(storage), task_attempt_id=attempt_id()), storage)

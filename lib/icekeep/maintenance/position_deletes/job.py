@@ -6,7 +6,7 @@ live delete files -> those that reach nothing, and groups of one partition -> me
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import reloaded
-from icekeep.errors import OutcomeUnknownError, one_line
+from icekeep.errors import IcekeepError, OutcomeUnknownError, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes import job as equality_deletes
@@ -23,6 +23,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
 from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute
+from icekeep.maintenance.position_deletes.live_files import load_live_files
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.plan import (
     DeleteGroup,
@@ -42,10 +43,12 @@ from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
-from icekeep.spec.applicability import is_deletion_vector, path_digest
+from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.storage.base import Storage
 from icekeep.tables.refs import head_to_commit_to
 
 _LOG = logging.getLogger(__name__)
@@ -107,10 +110,11 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
     try:
         if converted is not None:
             run.table = reloaded(table)
-        planned = run.plan()
         result = RewritePositionDeletesResult()
-        if planned.groups or planned.dangling:
-            result = _rewritten(run, planned)
+        with run.stored():
+            planned = run.plan(run.directory)
+            if planned.groups or planned.dangling:
+                result = _rewritten(run, planned)
     except OutcomeUnknownError:
         raise
     except Exception as error:
@@ -128,7 +132,7 @@ def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesR
     Deletes that a conversion would make are not planned for: nobody knows them before.
     """
     run = _Run(table, request, table.runtime)
-    shown = preview(run.plan(), table.metadata.format_version)
+    shown = preview(run.plan(None), table.metadata.format_version)
     if not request.convert_equality_deletes:
         return shown
     conversion = equality_deletes.plan_convert_equality_deletes(
@@ -157,12 +161,31 @@ class _Run:
         self.spark = request.spark
         self.where, self.branch = request.where, request.branch
         self.run_id = str(runtime.new_uuid())
+        self.directory = own_directory(table.metadata, f"plans/{self.run_id}")
         self.number = 1
+        self._has_stored = False
 
-    def plan(self) -> DeletesPlan:
-        """What there is to do in the table as it is held."""
+    def plan(self, directory: str | None) -> DeletesPlan:
+        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`."""
         scan = open_scan(self.table, where=self.where, ref=self.branch)
-        return plan(scan, self.spark, self.options, branch=self.branch)
+        planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory)
+        self._has_stored = self._has_stored or planned.has_stored
+        return planned
+
+    @contextmanager
+    def stored(self) -> Iterator[None]:
+        """Remove what plans have put into storage when the block ends."""
+        try:
+            yield
+        except BaseException:
+            # Tasks that succeeded beside one that failed have told nobody what they wrote.
+            self._has_stored = True
+            raise
+        finally:
+            # After a commit nothing that is left behind makes the run a failed one; a later run sweeps it.
+            with suppress(IcekeepError):
+                storage = self.table.storage
+                storage.delete_many([f.location for f in storage.list(self.directory)] if self._has_stored else ())
 
     def execution(self, groups: Sequence[DeleteGroup], written: WrittenFiles) -> Execution:
         """What groups of this version are rewritten with; files of each plan have names of their own."""
@@ -237,7 +260,7 @@ def _planned_till_done(
         nonlocal planned
         run.table, run.number = table, number
         if number > 1:
-            planned = committer.without_landed(run.plan())
+            planned = committer.without_landed(run.plan(run.directory))
         with run.held(planned, heartbeat):
             _run_held_plan(run, planned, committer, written)
         if committer.refusal is not None:
@@ -257,7 +280,7 @@ def _planned_till_done(
 def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, written: WrittenFiles) -> None:
     """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
     format_version = run.table.metadata.format_version
-    taken = _taken_over(planned.groups, committer.refused, format_version)
+    taken = _taken_over(planned.groups, committer.refused, format_version, run.table.storage)
     numbers = {one.group.number for one in taken}
     groups = [group for group in planned.groups if group.number not in numbers]
     execution = run.execution(groups, written)
@@ -271,24 +294,24 @@ def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, writte
 
 
 def _taken_over(
-    groups: Sequence[DeleteGroup], left: Sequence[RewrittenGroup], format_version: int
+    groups: Sequence[DeleteGroup], left: Sequence[RewrittenGroup], format_version: int, storage: Storage
 ) -> list[RewrittenGroup]:
     """Groups that an earlier plan had rewritten, where that is what this one asks for."""
     done = {group.group.digests: group for group in left}
     taken = []
     for group in groups:
         before = done.get(group.digests)
-        if before is not None and _is_still_right(before, group, makes_vectors=format_version > 2):
+        if before is not None and _is_still_right(before, group, storage, makes_vectors=format_version > 2):
             taken.append(msgspec.structs.replace(before, group=group))
     return taken
 
 
-def _is_still_right(before: RewrittenGroup, group: DeleteGroup, *, makes_vectors: bool) -> bool:
+def _is_still_right(before: RewrittenGroup, group: DeleteGroup, storage: Storage, *, makes_vectors: bool) -> bool:
     if any(is_deletion_vector(file) is not makes_vectors for file in before.added):
         return False
-    live = {path_digest(path): file for path, file in group.live.items()}
+    live = load_live_files(group.live, storage)
     for digest, named in before.named.items():
-        file = live.get(digest)
+        file = live.at(digest)
         number, has_vector = (None, False) if file is None else (file.sequence_number, file.has_vector)
         if named.problem(number, has_vector=has_vector, makes_vectors=makes_vectors) is not None:
             return False

@@ -1,12 +1,10 @@
 """What will be done with position delete files, as values: groups of them, those that go as they are, and a preview."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from icekeep.commit.file_sets import Digest, ReadFile, entry_digest
-from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.equality_deletes.plan import ConvertEqualityDeletesPlan
+from icekeep.maintenance.position_deletes.live_files import LivePart
 from icekeep.spec.snapshots import MAIN
 
 
@@ -16,7 +14,7 @@ class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         partition: its directory, for people and for the locations of new files.
         files: in the order of the paths that they name.
-        live: by path, the live data files of the partition, which groups of a partition share.
+        live: the live data files that they may name; those of the partition are shared by its groups.
         tasks_count: how many tasks share the paths.
     """
 
@@ -24,7 +22,7 @@ class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True):
     spec_id: int
     partition: str
     files: tuple[ReadFile, ...]
-    live: Mapping[str, LiveFile]
+    live: tuple[LivePart, ...]
     tasks_count: int
 
     @property
@@ -60,6 +58,11 @@ class DeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
     candidate_files_count: int = 0
     groups: tuple[DeleteGroup, ...] = ()
     dangling: tuple[ReadFile, ...] = ()
+
+    @property
+    def has_stored(self) -> bool:
+        """Whether planning has put anything into storage."""
+        return any(part.location is not None for group in self.groups for part in group.live)
 
 
 class DeleteGroupPreview(msgspec.Struct, frozen=True, kw_only=True):

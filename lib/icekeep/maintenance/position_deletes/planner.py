@@ -14,7 +14,9 @@ from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.deletes.options import Granularity, delete_granularity
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.groups.options import in_job_order
-from icekeep.maintenance.position_deletes.candidates import Candidate, Partition, PositionDeletes, position_deletes
+from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes, position_deletes
+from icekeep.maintenance.position_deletes.live_data import Partition
+from icekeep.maintenance.position_deletes.live_files import LivePart, packed_parts
 from icekeep.maintenance.position_deletes.options import (
     RewritePositionDeletesOptions,
     delete_file_sizes,
@@ -47,8 +49,19 @@ class DeleteGroupRules(msgspec.Struct, frozen=True, kw_only=True):
     makes_vectors: bool
 
 
-def plan(scan: Scan, spark: SparkSource, options: RewritePositionDeletesOptions, *, branch: str) -> DeletesPlan:
+def plan(
+    scan: Scan,
+    spark: SparkSource,
+    options: RewritePositionDeletesOptions,
+    *,
+    branch: str,
+    directory: str | None = None,
+) -> DeletesPlan:
     """Say what a run does with the position deletes of a scan of a branch.
+
+    Args:
+        directory: of this run alone, where tasks put what is to be known of data files if these are many; whoever gave it
+            removes what is in it in the end. With `None`, for a preview, that is kept nowhere.
 
     Raises:
         OptionError, UsageError: an option or a property of the table has a value that it cannot take.
@@ -64,7 +77,7 @@ def plan(scan: Scan, spark: SparkSource, options: RewritePositionDeletesOptions,
     )
     if snapshot is None:
         return planned
-    deletes = position_deletes(scan, spark)
+    deletes = position_deletes(scan, spark, directory)
     wanted = groups_of(deletes, rules)
     refuse_unknown_transforms({spec_id for (spec_id, _), _ in wanted}, metadata.specs_by_id)
     groups = tuple(_numbered(wanted, deletes, metadata, rules))
@@ -225,6 +238,14 @@ def _numbered(
             spec_id=spec_id,
             partition=metadata.partition_path(spec_id, files[0].file.partition),
             files=tuple(one.read for one in files),
-            live=deletes.live[partition],
+            live=_live_files(partition, files, deletes),
             tasks_count=tasks_count(files, rules),
         )
+
+
+def _live_files(partition: Partition, files: Sequence[Candidate], deletes: PositionDeletes) -> tuple[LivePart, ...]:
+    """The data files that some delete files of a partition may name."""
+    named = {one.file.referenced_data_file for one in files}
+    if None in named:
+        return deletes.live[partition]
+    return tuple(packed_parts((path, deletes.named[path]) for path in sorted(filter(None, named))))

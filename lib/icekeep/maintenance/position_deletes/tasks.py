@@ -1,20 +1,18 @@
 """A group of delete files as tasks: each takes the rows for a range of the paths of data files. Pure."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-
 import msgspec
-import numpy as np
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.formats.deletes.options import Granularity
 from icekeep.formats.deletes.rewrite_positions import DeleteSource, DeletesTask
 from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.position_deletes.live_files import LivePart, load_live_files
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.spec.applicability import sequence_number
 from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.base import Storage
 
 
 class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,29 +25,35 @@ class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
 
 
-def deletes_tasks(group: DeleteGroup, context: TaskContext) -> list[DeletesTask]:
+class RangeTask(msgspec.Struct, frozen=True):
+    """A task, and where it finds its live data files."""
+
+    task: DeletesTask
+    live: tuple[LivePart, ...]
+
+    def loaded(self, storage: Storage) -> DeletesTask:
+        """The task with its live data files; raises as `load_live_files`."""
+        return msgspec.structs.replace(self.task, live=load_live_files(self.live, storage))
+
+
+def deletes_tasks(group: DeleteGroup, context: TaskContext) -> list[RangeTask]:
     """Tasks that together read all rows of a group's files, those for one data file in one task."""
     whole = _whole_task(group, context)
     cuts = _cuts(group)
     tasks = []
     for number, (first, end) in enumerate(zip([None, *cuts], [*cuts, None], strict=True)):
-        part = msgspec.structs.replace(whole, first_path=first, end_path=end, partition_id=number)
-        tasks.append(
-            msgspec.structs.replace(
-                part,
-                sources=tuple(source for source in whole.sources if _may_hold(source.file, first, end)),
-                live={path: file for path, file in whole.live.items() if part.takes(path)},
-            )
-        )
+        sources = tuple(source for source in whole.sources if _may_hold(source.file, first, end))
+        part = {"sources": sources, "first_path": first, "end_path": end, "partition_id": number}
+        live = tuple(part for part in group.live if part.meets(first, end))
+        tasks.append(RangeTask(msgspec.structs.replace(whole, **part), live))
     return tasks
 
 
 def _whole_task(group: DeleteGroup, context: TaskContext) -> DeletesTask:
     metadata = context.metadata
-    named = {read.entry.data_file.referenced_data_file for read in group.files}
     return DeletesTask(
         sources=tuple(_source(read) for read in group.files),
-        live=group.live if None in named else {path: file for path, file in group.live.items() if path in named},
+        live={},
         makes_vectors=metadata.format_version > 2,
         file_format=context.file_format,
         granularity=context.granularity,
@@ -79,18 +83,18 @@ def _cuts(group: DeleteGroup) -> list[str]:
 
     Rows of a file that is for several data files are taken to be spread over all of the partition.
     """
-    files = [read.entry.data_file for read in group.files]
-    paths = sorted({*group.live, *(f.referenced_data_file for f in files if f.referenced_data_file is not None)})
-    if group.tasks_count < 2 or len(paths) < 2:
+    if group.tasks_count < 2:
         return []
+    files = [read.entry.data_file for read in group.files]
     # Every path takes some time, however few rows there are for it.
-    rows = np.ones(len(paths))
+    rows = {file.referenced_data_file: 1.0 for file in files if file.referenced_data_file is not None}
+    spread = [file.record_count for file in files if file.referenced_data_file is None]
+    if spread:
+        rows_a_file = 1 + sum(spread) / max(1, sum(part.files_count for part in group.live))
+        for part in group.live:
+            rows.update(dict.fromkeys(part.samples, rows_a_file * part.files_count / len(part.samples)))
     for file in files:
-        start, end = _span(file.referenced_data_file, paths)
-        rows[start:end] += file.record_count / max(1, end - start)
-    numbers = range(len(paths))
-    return [paths[some[0]] for some in cut_evenly(numbers, rows.data.__getitem__, group.tasks_count)[1:]]
-
-
-def _span(path: str | None, paths: Sequence[str]) -> tuple[int, int]:
-    return (0, len(paths)) if path is None else (bisect_left(paths, path), bisect_right(paths, path))
+        if file.referenced_data_file is not None:
+            rows[file.referenced_data_file] += file.record_count
+    paths = sorted(rows)
+    return [some[0] for some in cut_evenly(paths, rows.__getitem__, group.tasks_count)[1:]] if paths else []

@@ -1,6 +1,7 @@
 """Everything that a table's metadata leads to, through its history: the files of a table that is to go as a whole."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -15,10 +16,12 @@ from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
 from icekeep.maintenance.deletion.kept_by_plans import done_file
 from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
-from icekeep.maintenance.deletion.reachable import read_expired
+from icekeep.maintenance.deletion.reachable import read_expired, statistics_files
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, is_location
@@ -26,41 +29,82 @@ from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """The table's metadata and those before it, as far as they are still there.
+    """What the table's metadata and those before it lead to, as far as they are still there; no more of them is held.
 
     Attributes:
+        metadata: the newest, with the partition specs and schemas that any of them has.
+        snapshots: that any of them has, without their summaries.
+        statistics: of all of them, as `statistics_files`.
         locations: of all metadata files that are named anywhere, there or not.
         unreadable: metadata files that cannot be read; what only they lead to stays.
     """
 
-    metadata: tuple[TableMetadata, ...]
+    metadata: TableMetadata
+    snapshots: tuple[Snapshot, ...]
+    statistics: Mapping[str, int]
     locations: tuple[str, ...]
     unreadable: tuple[str, ...]
 
 
 def read_history(table: Table) -> History:
-    """Read the table's metadata files through their logs, and those that they name in turn."""
-    found = [table.metadata]
-    locations = {canonical(table.metadata_location): table.metadata_location}
-    unreadable: list[str] = []
-    newest = [table.metadata]
+    """Read the table's metadata files through their logs, and those that they name in turn, some at a time."""
+    found = _Found(table)
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        while newest:
-            logged = [entry.metadata_file for one in newest for entry in one.metadata_log]
+        while found.unread:
+            some = [found.unread.popleft() for _ in range(min(REQUESTS_AT_ONCE, len(found.unread)))]
+            for location, read in zip(some, pool.map(lambda at: _read(at, table.storage), some), strict=True):
+                found.add(location, read)
+    return found.history()
+
+
+class _Found:
+    """What was found so far: of each metadata file what none before it has."""
+
+    def __init__(self, table: Table) -> None:
+        self._newest = table.metadata
+        self._snapshots: dict[int, Snapshot] = {}
+        self._statistics: dict[str, int] = {}
+        self._specs: dict[int, PartitionSpec] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._locations = {canonical(table.metadata_location): table.metadata_location}
+        self._unreadable: list[str] = []
+        self.unread: deque[str] = deque()
+        self._take(table.metadata)
+
+    def add(self, location: str, read: TableMetadata | IcekeepError | None) -> None:
+        """Take in what came of reading a metadata file."""
+        if isinstance(read, IcekeepError):
+            self._unreadable.append(location)
+        # Another table's metadata in the log would lead to files of another table.
+        elif read is not None and read.table_uuid == self._newest.table_uuid:
+            self._take(read)
+
+    def history(self) -> History:
+        return History(
+            metadata=replace(
+                self._newest, partition_specs=tuple(self._specs.values()), schemas=tuple(self._schemas.values())
+            ),
+            snapshots=tuple(self._snapshots.values()),
+            statistics=self._statistics,
+            locations=tuple(self._locations.values()),
+            unreadable=tuple(self._unreadable),
+        )
+
+    def _take(self, metadata: TableMetadata) -> None:
+        # What is newer comes first, and counts.
+        for snapshot in metadata.snapshots:
+            if snapshot.snapshot_id not in self._snapshots:
+                self._snapshots[snapshot.snapshot_id] = replace(snapshot, summary=None)
+        for spec in metadata.partition_specs:
+            self._specs.setdefault(spec.spec_id, spec)
+        for schema in metadata.schemas:
+            self._schemas.setdefault(schema.schema_id, schema)
+        self._statistics.update(statistics_files(metadata))
+        for entry in metadata.metadata_log:
             # What is no location leads to no file, as in `left_the_log`.
-            named = {canonical(location): location for location in logged if is_location(location)}
-            fresh = [location for key, location in named.items() if key not in locations]
-            locations |= named
-            newest = []
-            for location, read in zip(fresh, pool.map(lambda at: _read(at, table.storage), fresh), strict=True):
-                if isinstance(read, TableMetadata):
-                    newest.append(read)
-                elif read is not None:
-                    unreadable.append(location)
-            # Another table's metadata in the log would lead to files of another table.
-            newest = [one for one in newest if one.table_uuid == table.metadata.table_uuid]
-            found += newest
-    return History(metadata=tuple(found), locations=tuple(locations.values()), unreadable=tuple(unreadable))
+            if is_location(entry.metadata_file) and (key := canonical(entry.metadata_file)) not in self._locations:
+                self._locations[key] = entry.metadata_file
+                self.unread.append(entry.metadata_file)
 
 
 def all_garbage(table: Table, spark: SparkSource) -> Garbage:
@@ -69,14 +113,13 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
     What cannot be read is told and stays.
     """
     history = read_history(table)
-    snapshots = [*_snapshots(history)]
-    waiting, unreadable = _waiting(table, {snapshot.snapshot_id for snapshot in snapshots})
+    waiting, unreadable = _waiting(table, {snapshot.snapshot_id for snapshot in history.snapshots})
     expired = read_expired(
-        _with_all_specs(history),
-        snapshots,
+        history.metadata,
+        history.snapshots,
         table.storage,
         spark,
-        statistics_of=history.metadata,
+        statistics=history.statistics,
         metadata_files=history.locations,
     )
     told = (*history.unreadable, *_still_there(expired.unreadable, table.storage), *unreadable)
@@ -119,22 +162,6 @@ def _read(location: str, storage: Storage) -> TableMetadata | IcekeepError | Non
         return None
     except IcekeepError as error:
         return error
-
-
-def _snapshots(history: History) -> Iterator[Snapshot]:
-    seen: set[int] = set()
-    for metadata in history.metadata:
-        for snapshot in metadata.snapshots:
-            if snapshot.snapshot_id not in seen:
-                seen.add(snapshot.snapshot_id)
-                yield snapshot
-
-
-def _with_all_specs(history: History) -> TableMetadata:
-    """The newest metadata with the partition specs and schemas that any of them has."""
-    specs = {spec.spec_id: spec for one in reversed(history.metadata) for spec in one.partition_specs}
-    schemas = {schema.schema_id: schema for one in reversed(history.metadata) for schema in one.schemas}
-    return replace(history.metadata[0], partition_specs=tuple(specs.values()), schemas=tuple(schemas.values()))
 
 
 def _still_there(locations: tuple[str, ...], storage: Storage) -> tuple[str, ...]:

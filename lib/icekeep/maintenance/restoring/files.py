@@ -4,6 +4,9 @@ A file is in the trash, or back in its place, or, where a move was cut off, both
 """
 
 import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -11,12 +14,21 @@ from icekeep.errors import SafetyError, UnavailableError, and_more
 from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
+from icekeep.maintenance.deletion.reclaim import NAMED_COUNT
+from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.tasks import parallelism, run_tasks
 from icekeep.runtime import Runtime
+from icekeep.spec.bins import each_once, packed
 from icekeep.spec.units import MIB
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
 from icekeep.storage.many import head_many
 
+R = TypeVar("R")
+
 STEP = "bringing files back"
+
+_TASKS_A_SLOT = 4
+"""So many tasks a slot are begun together: between two rounds of them it is told how far they are."""
 
 _MOVES_AT_ONCE = 10_000
 _CHUNK_BYTES = MIB
@@ -30,14 +42,34 @@ class _File(msgspec.Struct, frozen=True):
     size_bytes: int | None
 
 
+class Names(msgspec.Struct, frozen=True):
+    """How many files there are of some kind, and the first of them."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Self:
+        return cls(len(names), tuple(names[:NAMED_COUNT]))
+
+    def __add__(self, other: "Names") -> "Names":
+        return Names(self.count + other.count, (*self.first, *other.first)[:NAMED_COUNT])
+
+    def __bool__(self) -> bool:
+        return bool(self.count)
+
+
 class Returned(msgspec.Struct, frozen=True):
-    """What became of the files of a plan: those that were moved, and the names of those that are not in their places."""
+    """What became of the files of a plan: those that were moved, and those that are not in their places."""
 
     moved_count: int = 0
     moved_bytes: int = 0
-    missing: tuple[str, ...] = ()
-    taken: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    missing: Names = Names()
+    taken: Names = Names()
+    failed: Names = Names()
+
+    def __add__(self, other: "Returned") -> "Returned":
+        return Returned(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
     @property
     def is_complete(self) -> bool:
@@ -50,7 +82,8 @@ class Returned(msgspec.Struct, frozen=True):
         done = "no snapshot was restored; what was moved stays in its place"
         if self.failed:
             raise UnavailableError(
-                f"{len(self.failed)} files of run {plan.run!r} could not be moved back, {self.failed[0]}; {done}, run it again"
+                f"{self.failed.count} files of run {plan.run!r} could not be moved back, {self.failed.first[0]}; {done}, run it "
+                "again"
             )
         raise SafetyError(f"cannot restore run {plan.run!r}: {'; '.join(self.notes())}; {done}")
 
@@ -58,97 +91,142 @@ class Returned(msgspec.Struct, frozen=True):
         """What is wrong, one line for each kind; none if nothing is."""
         said = []
         if self.missing:
-            said.append(f"{len(self.missing)} files are gone, {self.missing[0]!r} among them: others have removed them")
+            first = self.missing.first[0]
+            said.append(f"{self.missing.count} files are gone, {first!r} among them: others have removed them")
         if self.taken:
-            said.append(f"{len(self.taken)} paths are in use again, {self.taken[0]!r} among them")
+            said.append(f"{self.taken.count} paths are in use again, {self.taken.first[0]!r} among them")
         if self.failed:
-            said.append(f"{len(self.failed)} files could not be moved back, {self.failed[0]}")
+            said.append(f"{self.failed.count} files could not be moved back, {self.failed.first[0]}")
         return said
 
 
-def check_targets(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime) -> None:
+class _Work(msgspec.Struct, frozen=True):
+    """What all tasks share that look at files of a plan, or move them."""
+
+    plan: DeletionPlan
+    claim: Claim
+    storage: Storage
+    runtime: Runtime
+
+
+def check_targets(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime, spark: SparkSource) -> None:
     """Look at every file of a plan before the first is moved.
 
     Raises:
         SafetyError: the path of one is in use again, or one is neither in the trash nor in its place.
         ClaimedError: another run has taken the plan over.
     """
-    missing: list[str] = []
-    taken: list[str] = []
-    for part in plan.parts:
-        claim.check(storage, runtime)
-        files = _files(plan, part, storage)
-        originals = head_many([file.original for file in files], storage)
-        trashed = head_many([file.trash for file in files], storage)
-        for file, found, trash in zip(files, originals, trashed, strict=True):
-            if found is None and (trash is None or not plan.is_trash):
-                missing.append(file.original)
-            elif found is not None and _is_other(found, trash, file, storage):
-                taken.append(file.original)
+    missing, taken = Names(), Names()
+    looked_at = _each_part(
+        _look_at_part, _Work(plan, claim, storage, runtime), spark, "looking at what is to come back"
+    )
+    for _, (missing_here, taken_here) in looked_at:
+        missing, taken = missing + missing_here, taken + taken_here
     if taken:
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: {taken[0]!r}{and_more(taken)} is in use again by another file; move that away, "
-            "nothing was restored",
-            locations=taken[:100],
+            f"cannot restore run {plan.run!r}: {taken.first[0]!r}{and_more(range(taken.count))} is in use again by another "
+            "file; move that away, nothing was restored",
+            locations=[*taken.first],
         )
     if missing:
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: {len(missing)} files are neither in its trash nor in their places, {missing[0]!r} "
-            "among them; if a later run has them in its trash, restore that one first (`icekeep restore --list`), else they are "
-            "gone; nothing was restored",
-            locations=missing[:100],
+            f"cannot restore run {plan.run!r}: {missing.count} files are neither in its trash nor in their places, "
+            f"{missing.first[0]!r} among them; if a later run has them in its trash, restore that one first (`icekeep restore "
+            "--list`), else they are gone; nothing was restored",
+            locations=[*missing.first],
         )
 
 
-def move_back(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime, listener: Listener) -> Returned:
+def move_back(
+    plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime, spark: SparkSource, listener: Listener
+) -> Returned:
     """Move a plan's files from the trash to their places; those that are there already are fine.
 
     Raises:
         ClaimedError: another run has taken the plan over.
     """
     total = Returned()
-    for part in plan.parts:
-        files = _files(plan, part, storage)
-        for start in range(0, len(files), _MOVES_AT_ONCE):
-            some = files[start : start + _MOVES_AT_ONCE]
-            claim.check(storage, runtime)
-            done = _moved(some, storage) if plan.is_trash else _looked_at(some, storage)
-            listener.on(StepAdvanced(STEP, len(some)))
-            total = Returned(
-                total.moved_count + done.moved_count,
-                total.moved_bytes + done.moved_bytes,
-                total.missing + done.missing,
-                total.taken + done.taken,
-                total.failed + done.failed,
-            )
+    for part, done in _each_part(_move_part_back, _Work(plan, claim, storage, runtime), spark, STEP):
+        listener.on(StepAdvanced(STEP, part.files_count))
+        total += done
+    return total
+
+
+def _each_part(
+    act: Callable[[PlanPart, _Work], R], work: _Work, spark: SparkSource, step: str
+) -> Iterator[tuple[PlanPart, R]]:
+    """What comes of each part of a plan: here, or in Spark tasks where there are many files; these look at the claim too."""
+    parts = work.plan.parts
+    if work.plan.files_count <= limits_of(spark).deleted_files_count or len(parts) == 1:
+        yield from ((part, act(part, work)) for part in parts)
+        return
+    session = started(spark)
+    for some in packed(parts, (each_once, _TASKS_A_SLOT * parallelism(session))):
+        answers, errors = run_tasks(session, some, partial(_act_in_task, act), work, step=step)
+        if errors:
+            raise errors[0]
+        yield from zip(some, answers, strict=True)
+
+
+def _act_in_task(act: Callable[[PlanPart, _Work], R], part: PlanPart, work: _Work) -> R:
+    return act(part, msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime)))
+
+
+def _look_at_part(part: PlanPart, work: _Work) -> tuple[Names, Names]:
+    """The files of a part that are gone, and those whose places are taken."""
+    plan, storage = work.plan, work.storage
+    work.claim.check(storage, work.runtime)
+    files = _files(plan, part, storage)
+    originals = head_many([file.original for file in files], storage)
+    trashed = head_many([file.trash for file in files], storage)
+    missing: list[str] = []
+    taken: list[str] = []
+    for file, found, trash in zip(files, originals, trashed, strict=True):
+        if found is None and (trash is None or not plan.is_trash):
+            missing.append(file.original)
+        elif found is not None and _is_other(found, trash, file, storage):
+            taken.append(file.original)
+    return Names.of(missing), Names.of(taken)
+
+
+def _move_part_back(part: PlanPart, work: _Work) -> Returned:
+    plan, storage = work.plan, work.storage
+    files = _files(plan, part, storage)
+    total = Returned()
+    for start in range(0, len(files), _MOVES_AT_ONCE):
+        some = files[start : start + _MOVES_AT_ONCE]
+        work.claim.check(storage, work.runtime)
+        total += _moved(some, storage) if plan.is_trash else Returned(missing=Names.of(_absent(some, storage)))
     return total
 
 
 def _moved(files: list[_File], storage: Storage) -> Returned:
     outcomes = list(zip(files, storage.move_many((file.trash, file.original) for file in files), strict=True))
     moved = [file for file, outcome in outcomes if outcome.status is MoveStatus.MOVED]
-    absent = [file for file, outcome in outcomes if outcome.status is MoveStatus.MISSING]
+    not_in_trash = [file for file, outcome in outcomes if outcome.status is MoveStatus.MISSING]
     stuck = [
         (file, outcome) for file, outcome in outcomes if outcome.status in (MoveStatus.FAILED, MoveStatus.IMPOSSIBLE)
     ]
     # What could not be moved to the trash is in its place, where no move leads either.
-    away = {*_looked_at([file for file, _ in stuck], storage).missing}
+    away = {*_absent([file for file, _ in stuck], storage)}
+    failed = [
+        f"{file.original!r}: {outcome.reason}"
+        for file, outcome in stuck
+        if outcome.status is MoveStatus.FAILED or file.original in away
+    ]
     return Returned(
         moved_count=len(moved),
         moved_bytes=sum(file.size_bytes or 0 for file in moved),
-        missing=_looked_at(absent, storage).missing,
-        taken=tuple(file.original for file, outcome in outcomes if outcome.status is MoveStatus.TAKEN),
-        failed=tuple(
-            f"{file.original!r}: {outcome.reason}"
-            for file, outcome in stuck
-            if outcome.status is MoveStatus.FAILED or file.original in away
-        ),
+        missing=Names.of(_absent(not_in_trash, storage)),
+        taken=Names.of([file.original for file, outcome in outcomes if outcome.status is MoveStatus.TAKEN]),
+        failed=Names.of(failed),
     )
 
 
-def _looked_at(files: list[_File], storage: Storage) -> Returned:
+def _absent(files: list[_File], storage: Storage) -> list[str]:
+    """Those of some files that are not in their places."""
     originals = head_many([file.original for file in files], storage)
-    return Returned(missing=tuple(file.original for file, found in zip(files, originals, strict=True) if found is None))
+    return [file.original for file, found in zip(files, originals, strict=True) if found is None]
 
 
 def _files(plan: DeletionPlan, part: PlanPart, storage: Storage) -> list[_File]:

@@ -37,19 +37,25 @@ from icekeep.maintenance.restoring.files import STEP, Returned, check_targets, m
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.plans import chosen_plan, plans_of
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
+from icekeep.planning.spark.source import SparkSource, check_source
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
 
-def restore(table: Table, *, run: str | None = None, listener: Listener = SILENT) -> RestoreResult:
+def restore(
+    table: Table, spark: SparkSource = None, *, run: str | None = None, listener: Listener = SILENT
+) -> RestoreResult:
     """Bring back the files and the snapshots that one run removed.
 
     Each snapshot comes back under a tag `restored-<snapshot id>` of its own, which does not expire; `main` and all other
     references stay where they are. Where the catalog takes no snapshots back only files come, and the result says why.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. Only where there are
+            many files Spark has a part in it.
         run: as `list_restorable` names it; `None`: the newest run that has removed something which is not back yet.
 
     Raises:
@@ -58,12 +64,13 @@ def restore(table: Table, *, run: str | None = None, listener: Listener = SILENT
             removed what the snapshots need besides; no snapshot was restored, and files that were moved back stay in their
             places. Or the plan is of another table.
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
-        UsageError: a tag of such a name points elsewhere.
+        UsageError: a tag of such a name points elsewhere, or `spark` is no session.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
         ClaimedError: a run is at work on the plan, or on another plan that names some of its files; or one of these plans was
             claimed by another run meanwhile.
         UnavailableError: the store failed; run it again.
     """
+    check_source(spark)
     runtime = table.runtime
     table = table.catalog.load(table.identifier)
     plan, storage = chosen_plan(table, run), table.storage
@@ -85,7 +92,7 @@ def restore(table: Table, *, run: str | None = None, listener: Listener = SILENT
             shared = (_share(other, plan, storage, runtime, now_ms, others) for other in sharing)
             held = [claim, *filter(None, shared)]
             # Others may have committed until the plan was ours.
-            return _restored(table.catalog.load(table.identifier), plan, held, runtime, listener)
+            return _restored(table.catalog.load(table.identifier), plan, held, spark, runtime, listener)
         except MissingFileError as error:
             if storage.head(f"{plan.directory}/{HEAD}") is not None:
                 raise
@@ -125,7 +132,12 @@ def _share(
 
 
 def _restored(
-    table: Table, plan: DeletionPlan, claims: Sequence[Claim], runtime: Runtime, listener: Listener
+    table: Table,
+    plan: DeletionPlan,
+    claims: Sequence[Claim],
+    spark: SparkSource,
+    runtime: Runtime,
+    listener: Listener,
 ) -> RestoreResult:
     """Restore a plan by the claims on it, which comes first, and on those that name some of its files."""
     claim, storage = claims[0], table.storage
@@ -133,28 +145,30 @@ def _restored(
     if change is not None:
         change.check(table.metadata)
     listener.on(StepStarted(STEP, plan.files_count, "files"))
-    check_targets(plan, claim, storage, runtime)
+    check_targets(plan, claim, storage, runtime, spark)
     if change is not None:
-        check_needs(plan, change.before, table)
+        check_needs(plan, change.before, table, spark)
     claim.check(storage, runtime)
     for held in claims:
         held.is_unchanged = False
     if plan.is_trash:
         mark_undone(plan, storage)
-    returned = move_back(plan, claim, storage, runtime, listener)
+    returned = move_back(plan, claim, storage, runtime, spark, listener)
     returned.refuse_incomplete(plan)
     listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
     snapshot_ids: tuple[int, ...] = ()
     late, notes = Returned(), _no_snapshots(table, plan, change)
     if change is not None:
-        landed = commit(table, _ProvedChange(change, plan, claims, table, runtime), runtime=runtime, listener=listener)
+        proved = _ProvedChange(change, plan, claims, table, spark, runtime)
+        reader = SparkManifestReader(spark, storage)
+        landed = commit(table, proved, reader=reader, runtime=runtime, listener=listener)
         snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
     try:
         if change is not None:
             # A run that seemed dead may have taken files away before it could see that they are in use again. Where
             # the plan is gone by now, another restore was here and has seen to that.
             with suppress(MissingFileError):
-                late = move_back(plan, claim, storage, runtime, SILENT)
+                late = move_back(plan, claim, storage, runtime, spark, SILENT)
         has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
         notes += [*late.notes(), *_ended(plan, claim, late, storage, has_changed=has_changed)]
         notes += [_may_be_at_work(held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]
@@ -185,11 +199,17 @@ class _ProvedChange:
     """
 
     def __init__(
-        self, change: RestoreExpired, plan: DeletionPlan, claims: Sequence[Claim], proved: Table, runtime: Runtime
+        self,
+        change: RestoreExpired,
+        plan: DeletionPlan,
+        claims: Sequence[Claim],
+        proved: Table,
+        spark: SparkSource,
+        runtime: Runtime,
     ) -> None:
         """Begin with the table on which `check_needs` was done last."""
         self._change, self._plan, self._claims = change, plan, claims
-        self._proved, self._runtime = proved, runtime
+        self._proved, self._spark, self._runtime = proved, spark, runtime
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         updates = self._change.apply(base, attempt)
@@ -197,7 +217,7 @@ class _ProvedChange:
             # A proof holds for as long as the table has what it was made by; to look again takes as long as a commit may.
             if not self._proved.metadata.snapshots_by_id.keys() <= base.snapshots_by_id.keys():
                 now = msgspec.structs.replace(self._proved, metadata=base)
-                check_needs(self._plan, self._change.before, now)
+                check_needs(self._plan, self._change.before, now, self._spark)
                 self._proved = now
             for claim in self._claims:
                 claim.check(self._proved.storage, self._runtime)

@@ -6,26 +6,42 @@ one may be about to delete it. So each file that is needed must be in the plan, 
 commit. Data and delete files may also lie outside the table's own places, where no run deletes them, as imported files do.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.errors import SafetyError
+from icekeep.maintenance.deletion.comparing import held_against
 from icekeep.maintenance.deletion.named_files import paths_of_others
-from icekeep.maintenance.deletion.plans import DeletionPlan, read_part, trash_location
-from icekeep.maintenance.deletion.reachable import Reached, reached_paths
+from icekeep.maintenance.deletion.path_set import among
+from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
+from icekeep.maintenance.deletion.reachable import Reached, fails_closed
 from icekeep.maintenance.deletion.territory import territory
+from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
+from icekeep.planning.entries.read import Fold, folded
+from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
+from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import Keys, Locations, location_keys, path_keys
 from icekeep.storage.locations import canonical
 from icekeep.storage.many import head_many
 
+F = TypeVar("F", bound=Fold)
 
-def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None:
+_NO_KEYS = np.empty(0, np.int64)
+_PENDING_KEYS = 1_000_000
+
+
+def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table, spark: SparkSource) -> None:
     """Prove that each file to which the plan's snapshots lead is there, and stays when they are back.
 
     Where all snapshots are still there that the table had beside these when the plan was proved, so are their files, and
@@ -38,13 +54,12 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None
     Raises:
         SafetyError: one is not, or not everything that the table leads to can be read.
     """
-    now, storage = table.metadata.snapshots_by_id, table.storage
+    now = table.metadata.snapshots_by_id
     expired = {*plan.snapshot_ids}
     if (before.snapshots_by_id.keys() - expired) | {*plan.newer_snapshot_ids} <= now.keys():
         return
     gone = [s for s in before.snapshots if s.snapshot_id in expired and s.snapshot_id not in now]
-    planned = {canonical(place) for part in plan.parts for place in read_part(part, storage)["location"].to_pylist()}
-    missing = _Needs(plan, before, table, planned).missing(gone)
+    missing = _Needs(plan, before, table, spark).missing(gone)
     if missing:
         raise SafetyError(
             f"cannot restore run {plan.run!r}: its snapshots need {len(missing)} files that later runs have removed, or are "
@@ -55,41 +70,48 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None
 
 
 class _Needs:
-    """Finds what snapshots need and lack; their own metadata files may be in the trash of the plan still."""
+    """Finds what snapshots need and lack; their own metadata files may be in the trash of the plan still.
 
-    def __init__(self, plan: DeletionPlan, before: TableMetadata, table: Table, planned: set[str]) -> None:
-        self._plan, self._before, self._base, self._planned = plan, before, table.metadata, planned
+    Of files no more is held than keys, eight bytes each; names only of those that seem to be lacking.
+    """
+
+    def __init__(self, plan: DeletionPlan, before: TableMetadata, table: Table, spark: SparkSource) -> None:
+        self._plan, self._before, self._base, self._spark = plan, before, table.metadata, spark
         self._table, self._storage = table, table.storage
-        self._reader: ManifestReader = StorageManifestReader(table.storage)
+        self._planned = _planned_keys(plan, table.storage, spark)
 
-    def missing(self, snapshots: Iterable[Snapshot]) -> list[str]:
+    def missing(self, snapshots: Sequence[Snapshot]) -> list[str]:
         """Files that the snapshots lead to and that are neither the plan's nor held by a snapshot of the table."""
         held_lists = {canonical(s.manifest_list) for s in self._base.snapshots if s.manifest_list is not None}
-        named = [(s, s.manifest_list) for s in snapshots]
-        there = self._planned | held_lists
-        readable = [s for s, at in named if at is None or canonical(at) in there]
-        lost = [at for _, at in named if at is not None and canonical(at) not in there]
-        manifests = {canonical(m.manifest_path): m for s in readable for m in self._reader.manifests(self._found(s))}
-        held = {canonical(m.manifest_path): m for s in self._base.snapshots for m in self._reader.manifests(s)}
-        others = [m for key, m in manifests.items() if key not in held]
-        lost += [m.manifest_path for m in others if canonical(m.manifest_path) not in self._planned]
-        whole = [m for m in others if canonical(m.manifest_path) in self._planned]
-        files = {canonical(path): path for manifest in whole for path in self._live(manifest)}
-        needed = pa.array([path for key, path in files.items() if key not in self._planned], pa.string())
-        if not len(needed):
-            return lost
-        retained = Reached(metadata=self._base, storage=self._storage, manifests=tuple(held.values()))
-        live = reached_paths(retained, stays="no snapshot is restored").paths
-        unheld = [str(path) for path in needed.filter(pa.array(~live.mask(needed)))]
-        return lost + self._gone_or_planned(unheld)
+        named = [s.manifest_list for s in snapshots if s.manifest_list is not None]
+        in_plan = {*self._which_are_planned(named)}
+        lost = [location for location in named if location not in in_plan and canonical(location) not in held_lists]
+        unreadable = {*lost}
+        readable = [s for s in snapshots if s.manifest_list not in unreadable]
+        held = self._listed(self._base.snapshots)
+        others = self._listed([*map(self._found, readable)], without=held.keys).manifests
+        whole = {*self._which_are_planned([m.manifest_path for m in others])}
+        lost += [m.manifest_path for m in others if m.manifest_path not in whole]
+        return lost + self._unheld([m for m in others if m.manifest_path in whole], held)
+
+    def _unheld(self, manifests: Sequence[ManifestFile], held: ListedManifests) -> list[str]:
+        """The files of manifests of the plan that are lacking."""
+        located = [*map(self._located, manifests)]
+        keys = self._folded(located, partial(_NeededKeys, self._planned)).keys
+        if not len(keys):
+            return []
+        retained = Reached(metadata=self._base, storage=self._storage, manifests=held.manifests)
+        with fails_closed("no snapshot is restored"):
+            unheld = keys[~held_against(keys, retained, self._spark).mask]
+        if not len(unheld):
+            return []
+        return self._gone_or_planned(self._folded(located, partial(_NeededNames, self._planned, unheld)).names)
 
     def _gone_or_planned(self, files: list[str]) -> list[str]:
         """Of data and delete files that no snapshot holds all but those that nobody deletes, and that are there.
 
         In the table's own places an engine of others may be deleting them.
         """
-        if not files:
-            return files
         is_ours = territory(self._base, self._plan.roots, ()).mask(pa.chunked_array([pa.array(files, pa.string())]))
         named = paths_of_others(self._plan, self._table).mask(files)
         there = head_many(files, self._storage)
@@ -99,11 +121,19 @@ class _Needs:
             if any(may_go) or found is None
         ]
 
-    def _live(self, manifest: ManifestFile) -> Iterator[str]:
-        where = self._where(manifest.manifest_path)
-        for entry in self._reader.entries(replace(manifest, manifest_path=where), self._before):
-            if entry.is_live:
-                yield entry.data_file.file_path
+    def _which_are_planned(self, locations: list[str]) -> list[str]:
+        names = pa.array(locations, pa.string())
+        return names.filter(pa.array(among(location_keys(names), self._planned), pa.bool_())).to_pylist()
+
+    def _listed(self, snapshots: Sequence[Snapshot], without: Keys | None = None) -> ListedManifests:
+        return listed_manifests(self._storage, self._spark, snapshots, check=True, trust=True, without=without)
+
+    def _folded(self, manifests: Sequence[ManifestFile], new: Callable[[], F]) -> F:
+        specs = {m.partition_spec_id: SpecFilter(self._before.partition_type(m.partition_spec_id)) for m in manifests}
+        return folded(self._storage, self._spark, manifests, EntryFilter(specs=specs), {"file_path"}, new)
+
+    def _located(self, manifest: ManifestFile) -> ManifestFile:
+        return replace(manifest, manifest_path=self._where(manifest.manifest_path))
 
     def _found(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the locations from which it can be read now."""
@@ -114,3 +144,70 @@ class _Needs:
     def _where(self, location: str) -> str:
         trashed = trash_location(self._plan, location)
         return trashed if self._plan.is_trash and self._storage.head(trashed) is not None else location
+
+
+class _NeededKeys:
+    """A fold over live files: the path keys of those that are not in the plan."""
+
+    def __init__(self, planned: Keys) -> None:
+        self._planned = planned
+        self._found: list[Keys] = []
+        self._added_count = self._kept_count = 0
+
+    @property
+    def keys(self) -> Keys:
+        """What was found, each once, ascending."""
+        return np.unique(np.concatenate([_NO_KEYS, *self._found]))
+
+    def add(self, decoded: DecodedEntries) -> None:
+        self._take(path_keys(_unplanned(decoded, self._planned)))
+
+    def merge(self, other: "_NeededKeys") -> None:
+        self._take(other.keys)
+
+    def _take(self, keys: Keys) -> None:
+        self._found.append(keys)
+        self._added_count += len(keys)
+        # Many manifests may list the same files.
+        if self._added_count > max(self._kept_count, _PENDING_KEYS):
+            self._found = [self.keys]
+            self._added_count, self._kept_count = 0, len(self._found[0])
+
+
+class _NeededNames:
+    """The same for the names of those that have one of some path keys."""
+
+    def __init__(self, planned: Keys, wanted: Keys) -> None:
+        self._planned, self._wanted = planned, wanted
+        self._names: dict[str, str] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._names.values()]
+
+    def add(self, decoded: DecodedEntries) -> None:
+        files = _unplanned(decoded, self._planned)
+        some = files.filter(pa.array(among(path_keys(files), self._wanted), pa.bool_())).to_pylist()
+        self._names |= {canonical(name): name for name in some}
+
+    def merge(self, other: "_NeededNames") -> None:
+        self._names |= other._names
+
+
+def _unplanned(decoded: DecodedEntries, planned: Keys) -> Locations:
+    files = decoded.entries["file_path"]
+    return files.filter(pa.array(~among(location_keys(files), planned), pa.bool_()))
+
+
+def _planned_keys(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> Keys:
+    """`location_keys` of the files of a plan, ascending."""
+    is_much = plan.files_count > limits_of(spark).plan_files_count
+    session = started(spark) if is_much else None
+    found, errors = run_tasks(session, plan.parts, _keys_of_part, storage, step="reading the plan")
+    if errors:
+        raise errors[0]
+    return np.sort(np.concatenate([_NO_KEYS, *found]))
+
+
+def _keys_of_part(part: PlanPart, storage: Storage) -> Keys:
+    return location_keys(read_part(part, storage)["location"])

@@ -25,14 +25,15 @@ from icekeep.maintenance.runs.heartbeat import BEAT
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.spec.units import DAY_MS
-from icekeep.storage.base import DeleteStatus, FileInfo
+from icekeep.storage.base import DeleteStatus, FileInfo, Storage
 
 _LOG = logging.getLogger(__name__)
 
 DEAD_AFTER_MS = DAY_MS
 """Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
 
-_DIRECTORIES = ("runs", "plans", "trash")
+_RUNS, _TRASH = "runs", "trash"
+_DIRECTORIES = (_RUNS, "plans", _TRASH)
 
 
 def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener) -> int:
@@ -47,16 +48,16 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
         How many files are gone; the listener is warned of those that could not be removed or looked for.
     """
     try:
-        left, strays = _left_by_the_dead(table, runtime, keep)
+        left, strays_count, stray = _left_by_the_dead(table, runtime, keep)
         _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), own_directory(table.metadata, ""))
         outcomes = table.storage.delete_many(left)
     except IcekeepError as error:
         listener.on(Warned(f"what runs that died have left below {table.metadata.location!r} stays: {error.message}"))
         return 0
-    if strays:
+    if strays_count:
         listener.on(
             Warned(
-                f"{len(strays)} files in the trash belong to no plan, {strays[0]!r} among them: they stay. If readers of the "
+                f"{strays_count} files in the trash belong to no plan, {stray!r} among them: they stay. If readers of the "
                 f"table miss one, move it back (its path is that without `.icekeep/trash/<run>/{FILES}/`), else delete it"
             )
         )
@@ -76,31 +77,61 @@ def living_runs(table: Table, runtime: Runtime) -> frozenset[str]:
         IcekeepError: the store cannot be asked, so nobody knows.
     """
     newest_ms: dict[str, int] = {}
-    for run, file in _files(table, ("runs",)):
-        if file.location.rpartition("/")[2].startswith(BEAT):
-            newest_ms[run] = max(file.modified_ms, newest_ms.get(run, 0))
+    for run, file in _beats(table):
+        newest_ms[run] = max(file.modified_ms, newest_ms.get(run, 0))
     return frozenset(newest_ms.keys() - _dead(newest_ms, table, runtime))
 
 
-def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> tuple[list[str], list[str]]:
-    """What goes, and the files in the trash to which no plan leads."""
-    runs: dict[str, list[FileInfo]] = {}
-    waiting = {keep}
-    for run, file in _files(table):
-        runs.setdefault(run, []).append(file)
-        if file.location.endswith(f"/{run}/{HEAD}") or run.startswith(DROPPED_PREFIX):
-            waiting.add(run)
-    for run in waiting:
-        runs.pop(run, None)
-    trash = own_directory(table.metadata, "trash")
-    written = {run: [file for file in files if not _is_in_trash(file, trash, run)] for run, files in runs.items()}
-    newest_ms = {run: max(file.modified_ms for file in files) for run, files in written.items() if files}
-    left = [file.location for run in _dead(newest_ms, table, runtime) for file in written[run]]
-    return left, [file.location for run, files in runs.items() if run not in newest_ms for file in files]
+class _Left:
+    """What a run has left that no plan keeps; of its files in the trash, which may be millions, no more than one name."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.newest_ms = self.trashed_count = 0
+        self.trashed = ""
+        self.has_head = False
+
+    def add(self, directory: str, storage: Storage) -> None:
+        """Take in the files in one of the run's directories."""
+        trash = f"{directory}/{FILES}/" if directory.rsplit("/", 2)[-2] == _TRASH else None
+        for file in storage.list(directory):
+            self.has_head = self.has_head or file.location == f"{directory}/{HEAD}"
+            if trash is not None and file.location.startswith(trash):
+                self.trashed_count += 1
+                self.trashed = self.trashed or file.location
+            else:
+                self.files.append(file.location)
+                self.newest_ms = max(self.newest_ms, file.modified_ms)
 
 
-def _is_in_trash(file: FileInfo, trash: str, run: str) -> bool:
-    return file.location.startswith(f"{trash}/{run}/{FILES}/")
+def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> tuple[list[str], int, str]:
+    """What goes, how many files are in the trash to which no plan leads, and the first of these.
+
+    Of a run that keeps its plan no more is looked at than the head of that.
+    """
+    storage = table.storage
+    directories: dict[str, list[str]] = {}
+    for above in (own_directory(table.metadata, name) for name in _DIRECTORIES):
+        for run in storage.child_names(above):
+            directories.setdefault(run, []).append(f"{above}/{run}")
+    runs: dict[str, _Left] = {}
+    for run, own in directories.items():
+        if run == keep or run.startswith(DROPPED_PREFIX) or _have_head(own, storage):
+            continue
+        left = _Left()
+        for directory in own:
+            left.add(directory, storage)
+        # It may have been written just now.
+        if not left.has_head:
+            runs[run] = left
+    dead = _dead({run: left.newest_ms for run, left in runs.items() if left.files}, table, runtime)
+    strays = [left for left in runs.values() if left.trashed_count and not left.files]
+    count = sum(left.trashed_count for left in strays)
+    return [location for run in dead for location in runs[run].files], count, strays[0].trashed if strays else ""
+
+
+def _have_head(directories: Iterable[str], storage: Storage) -> bool:
+    return any(storage.head(f"{directory}/{HEAD}") is not None for directory in directories)
 
 
 def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime) -> list[str]:
@@ -116,11 +147,10 @@ def _is_dead(newest_ms: int, now_ms: int) -> bool:
     return now_ms - newest_ms > DEAD_AFTER_MS
 
 
-def _files(table: Table, above: Iterable[str] = _DIRECTORIES) -> Iterator[tuple[str, FileInfo]]:
-    """Every file in a directory of a run, with the run's name; files beside the directories are of other jobs."""
-    for name in above:
-        directory = own_directory(table.metadata, name)
-        for file in table.storage.list(directory):
-            run, slash, _ = file.location[len(directory) :].lstrip("/").partition("/")
-            if slash:
-                yield run, file
+def _beats(table: Table) -> Iterator[tuple[str, FileInfo]]:
+    """The beats of all runs, each with the run's name."""
+    directory = own_directory(table.metadata, _RUNS)
+    for file in table.storage.list(directory):
+        run, slash, name = file.location[len(directory) :].lstrip("/").partition("/")
+        if slash and name.rpartition("/")[2].startswith(BEAT):
+            yield run, file

@@ -7,12 +7,14 @@ from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.spark.amounts import FILTERED_MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import attempt_id, run_tasks
 from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 
 T = TypeVar("T")
@@ -24,6 +26,10 @@ class SparkManifestReader(StorageManifestReader):
     def __init__(self, spark: SparkSource, storage: Storage) -> None:
         super().__init__(storage)
         self._spark = spark
+
+    def spec_ids(self, snapshots: Sequence[Snapshot]) -> frozenset[int]:
+        listed = listed_manifests(self.storage, self._spark, snapshots, check=True, trust=True)
+        return frozenset(manifest.partition_spec_id for manifest in listed.manifests)
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]

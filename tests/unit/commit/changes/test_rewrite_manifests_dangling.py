@@ -6,7 +6,7 @@ from icekeep.commit.changes.overwrite_files import OverwriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.live_files import add as added_files
-from icekeep.commit.live_files import live_entries, live_manifests, remove
+from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.spec.manifests.structs import ManifestContent
@@ -122,7 +122,7 @@ class DropsDataFile:
 
     def apply(self, base, attempt):
         manifests = live_manifests(base, "main", attempt)
-        entries = live_entries(manifests.data, base, attempt)
+        entries = (e for m in manifests.data for e in attempt.reader.entries(m, base) if e.is_live)
         gone = [entry for entry in entries if entry.data_file.file_path == path_of(self.name)]
         kept = remove(manifests.data, base, attempt, as_read=tuple(gone))
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)

@@ -81,7 +81,7 @@ def test_nothing_is_in_no_set():
 
 @pytest.mark.parametrize("spelling", ["memory://lake/wh/{}", "memory://other/WH/{}"])
 def test_a_file_that_is_retained_by_name_under_another_store_stays(spelling):
-    named = named_files([], [], [], ["memory://lake/wh/metadata/v1.metadata.json"])
+    named = named_files({}, [], [], ["memory://lake/wh/metadata/v1.metadata.json"])
     retained = Reached(metadata=memory_table().metadata, storage=MemoryStorage(), manifests=(), named=named)
     locations = [spelling.format(name) for name in ("metadata/v1.metadata.json", "metadata/v2.metadata.json")]
     files = garbage_table(GarbageFile(FileKind.METADATA, location) for location in locations)

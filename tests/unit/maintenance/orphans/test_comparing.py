@@ -12,7 +12,7 @@ from kit.tables import memory_table
 
 
 def reached(*names: str) -> Reached:
-    named = named_files([], [], [], names)
+    named = named_files({}, [], [], names)
     return Reached(metadata=memory_table().metadata, storage=MemoryStorage(), manifests=(), named=named)
 
 

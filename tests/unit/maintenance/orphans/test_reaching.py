@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.reachable import fails_closed
-from icekeep.maintenance.orphans.reachable import reached_by
+from icekeep.maintenance.orphans.reachable import _files_at_once, reached_by
 from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties
+from icekeep.storage.base import FileInfo
 from icekeep.storage.location_keys import location_keys
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import FakeRuntime
@@ -141,3 +142,30 @@ def test_older_metadata_elsewhere_that_is_not_ours_to_read_stops_nothing():
     table.storage.before = fail
     names = named(reached(replace(table, metadata=metadata)))
     assert {elsewhere.metadata_file, older, f"{ROOT}/metadata/old.puffin"} <= set(names)
+
+
+def test_older_metadata_that_was_read_is_not_read_again_and_what_could_not_be_read_is():
+    """Each look at the table read the whole log: a hundred files of perhaps hundreds of megabytes."""
+    table, older = logged()
+    unknown, *_ = (e.metadata_file for e in table.metadata.metadata_log if e.metadata_file != older)
+    whole = table.storage.inner.files.pop(unknown)
+    read = []
+    table.storage.before = lambda operation, location: read.append(location) if operation == "read" else None
+    before = reached(table)
+    assert {older, unknown} <= {*read}
+    assert before.seen.metadata_files == {e.metadata_file for e in table.metadata.metadata_log} - {unknown}
+    table.storage.inner.files[unknown] = whole
+    now = swap(table, SetProperties({"c": "d"}))
+    read.clear()
+    newly = reached_by(now, lambda: pytest.fail("Spark"), trust_manifest_list=False, since=before.seen)
+    logs = {e.metadata_file for e in now.metadata.metadata_log}
+    assert [location for location in read if location in logs] == [unknown, table.metadata_location]
+    assert newly.seen.metadata_files == logs
+
+
+@pytest.mark.parametrize(("size_bytes", "most"), [(1_000, 16), (4_000_000, 6), (400_000_000, 1)])
+def test_large_metadata_files_are_read_one_after_the_other(monkeypatch, size_bytes, most):
+    table, _ = logged()
+    monkeypatch.setattr(table.storage, "head", lambda location: FileInfo(location, size_bytes, 0))
+    assert _files_at_once(table) <= most
+    assert _files_at_once(table) >= most / 2

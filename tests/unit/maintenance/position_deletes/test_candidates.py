@@ -8,22 +8,27 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.live_files import add as add_files
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
+from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.candidates import PositionDeletes, position_deletes
 from icekeep.maintenance.position_deletes.job import check_arguments, plan_rewrite_position_deletes
+from icekeep.maintenance.position_deletes.live_files import load_live_files
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.planner import plan
 from icekeep.planning.scan.plan import open_scan
+from icekeep.spec.manifests.structs import DataFile
 from kit.deletes import AddDeleteFile
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of
 from kit.row_deletes import position_deletes as deletes_for
 from kit.tables import BY_KIND, add, data_file, entries_of, memory_table, set_ref
 
 NO_SPARK: Any = None
+NO_STORAGE: Any = None
 
 
 class RemoveData:
@@ -36,6 +41,19 @@ class RemoveData:
         manifests = live_manifests(base, "main", attempt)
         kept = remove(manifests.data, base, attempt, as_read=self.entries)
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
+
+
+class AddAgain:
+    """A change that lists a data file once more, as no writer should."""
+
+    def __init__(self, file: DataFile) -> None:
+        self.file = file
+
+    def apply(self, base: Any, attempt: Attempt) -> Any:
+        summary = SummaryBuilder()
+        manifests = live_manifests(base, "main", attempt)
+        added = add_files([self.file], base, attempt, summary)
+        return attempt.snapshot_updates("append", [*added, *manifests.data, *manifests.deletes], summary)
 
 
 def without(table: Table, *names: str) -> Table:
@@ -58,6 +76,14 @@ def idle(deletes: PositionDeletes) -> list[str]:
     return [name for some in deletes.by_partition.values() for name in names(one.read for one in some if one.is_idle)]
 
 
+def live_files(deletes: PositionDeletes) -> dict[str, LiveFile]:
+    """The data files of the only partition in which a delete file may be for several, by name."""
+    (parts,) = deletes.live.values()
+    files = load_live_files(parts, NO_STORAGE)
+    assert sum(part.files_count for part in parts) == len(files)
+    return {name: file for name in "abcd" if (file := files.get(path_of(name))) is not None}
+
+
 @pytest.fixture
 def table() -> Table:
     """`a`, `b`, `c` (1), `p` of a and b (2), `q` of b alone (3), equality deletes (4)."""
@@ -70,8 +96,7 @@ def table() -> Table:
 def test_position_delete_files_come_with_the_data_files_of_their_partition(table):
     deletes = found(table)
     assert candidates(deletes) == ["p", "q"]
-    (live,) = deletes.live.values()
-    assert live == {path_of(name): LiveFile(1) for name in "abc"}
+    assert live_files(deletes) == {name: LiveFile(1) for name in "abc"}
     assert deletes.dangling == ()
     (some,) = deletes.by_partition.values()
     assert [(one.lower, one.upper, one.is_idle) for one in some] == [
@@ -102,9 +127,21 @@ def test_vectors_are_no_candidates_but_known_of_their_data_files():
     assert candidates(found(table)) == []
     old = AddDeleteFile(deletes_for("p", "a", "b"))
     table = commit(table, old, runtime=table.catalog.runtime).table
-    (live,) = found(table).live.values()
-    assert live == {path_of("a"): LiveFile(1, has_vector=True), path_of("b"): LiveFile(1)}
+    assert live_files(found(table)) == {"a": LiveFile(1, has_vector=True), "b": LiveFile(1)}
     assert names(found(without(table, "a")).dangling) == ["v"]
+
+
+def test_of_delete_files_for_one_data_file_only_that_one_is_asked_for():
+    table = add(memory_table(), *(f"d{n}" for n in range(50)))
+    only = [deletes_for(f"p{n}", f"d{n}", referenced_data_file=path_of(f"d{n}")) for n in range(3)]
+    deletes = found(add_deletes(table, *only))
+    assert (deletes.live, deletes.named) == ({}, {path_of(f"d{n}"): LiveFile(1) for n in range(3)})
+
+
+def test_a_data_file_that_is_live_twice_is_refused_where_it_matters(table):
+    table = commit(table, AddAgain(data_file("c")), runtime=table.catalog.runtime).table
+    with pytest.raises(InvalidTableError, match="live more than once"):
+        found(table)
 
 
 def test_a_filter_and_a_branch_choose():

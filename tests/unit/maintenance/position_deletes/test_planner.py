@@ -11,7 +11,9 @@ from icekeep.formats.deletes.options import delete_granularity
 from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.position_deletes import live_files
 from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes
+from icekeep.maintenance.position_deletes.live_files import packed_parts
 from icekeep.maintenance.position_deletes.options import (
     RewritePositionDeletesOptions,
     delete_file_sizes,
@@ -30,6 +32,7 @@ from kit.tables import memory_table
 
 SIZES = FileSizes(target_bytes=100_000, min_bytes=75_000, max_bytes=180_000)
 P = (0, b"p")
+NO_STORAGE: Any = None
 
 
 def candidate(name: str, named: str = "", size: int = 1000, records: int = 1, *, only: bool = False) -> Candidate:
@@ -165,7 +168,7 @@ def group(files: list[Candidate], tasks: int, live: str = "abcdef") -> DeleteGro
         spec_id=0,
         partition="",
         files=tuple(one.read for one in files),
-        live={path: LiveFile(1) for path in live},
+        live=tuple(packed_parts((path, LiveFile(1)) for path in live)),
         tasks_count=tasks,
     )
 
@@ -177,19 +180,18 @@ def context() -> TaskContext:
 
 def test_tasks_share_the_paths_so_that_each_has_about_as_many_rows():
     files = [candidate(f"d{n}", letter, only=True, records=100) for n, letter in enumerate("abcdef")]
-    tasks = deletes_tasks(group(files, 3), context())
+    tasks = [one.task for one in deletes_tasks(group(files, 3), context())]
     assert [(task.first_path, task.end_path) for task in tasks] == [(None, "c"), ("c", "e"), ("e", None)]
     assert [[source.file.referenced_data_file for source in task.sources] for task in tasks] == [
         ["a", "b"],
         ["c", "d"],
         ["e", "f"],
     ]
-    assert [sorted(task.live) for task in tasks] == [["a", "b"], ["c", "d"], ["e", "f"]]
 
 
 def test_rows_for_one_data_file_are_in_one_task_however_many():
     files = [candidate("d0", "b", only=True, records=10**6), candidate("d1", "ef", records=10)]
-    tasks = deletes_tasks(group(files, 4), context())
+    tasks = [one.task for one in deletes_tasks(group(files, 4), context())]
     ranges = [(task.first_path, task.end_path) for task in tasks]
     assert sum(task.takes("b") for task in tasks) == 1
     assert ranges[0][0] is None
@@ -202,7 +204,25 @@ def test_rows_for_one_data_file_are_in_one_task_however_many():
 def test_paths_that_are_not_live_belong_to_a_task_too():
     files = [candidate(f"d{n}", letter, only=True) for n, letter in enumerate("xyz")]
     tasks = deletes_tasks(group(files, 2, live=""), context())
-    assert sum(len(task.sources) for task in tasks) == 3
+    assert sum(len(one.task.sources) for one in tasks) == 3
+
+
+def test_tasks_take_the_parts_of_the_live_data_files_that_their_ranges_meet(monkeypatch):
+    """Each task went over all data files of the partition, and took those of its range along, path by path."""
+    monkeypatch.setattr(live_files, "PART_FILES", 100)
+    paths = [f"f{n:04d}" for n in range(2000)]
+    files = [candidate(f"d{n}", records=1000) for n in range(4)]
+    given = replace(group(files, 8), live=tuple(packed_parts((path, LiveFile(1)) for path in paths)))
+    tasks = deletes_tasks(given, context())
+    assert len(tasks) == 8
+    for one in tasks:
+        loaded = one.loaded(NO_STORAGE)
+        assert [path for path in paths if loaded.takes(path) and loaded.live.get(path) is None] == []
+    assert len(given.live) == 20
+    assert sum(len(one.live) for one in tasks) <= len(given.live) + len(tasks)
+    # The rows of files that are for any of them are spread over the partition.
+    counts = [sum(one.task.takes(path) for path in paths) for one in tasks]
+    assert max(counts) < 1.2 * min(counts)
 
 
 def test_options_have_the_names_and_defaults_of_iceberg():

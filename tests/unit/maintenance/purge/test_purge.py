@@ -1,5 +1,7 @@
 """`drop` and `drop --purge` on tables in memory and in a directory, without Spark."""
 
+import tracemalloc
+
 import pytest
 from msgspec.structs import replace
 
@@ -21,9 +23,11 @@ from icekeep.events import Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.purge.history import read_history
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.metadata import new_table_metadata
+from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
@@ -98,6 +102,41 @@ def test_what_lies_in_the_trash_goes_too():
     assert [location for location in stored(table) if "/trash/" in location]
     purged(table.catalog.load(table.identifier))
     assert stored(table) == set()
+
+
+def long_history(versions):
+    """A table of a hundred snapshots, and so many versions of its metadata, each of which names the one before it."""
+    table = add(memory_table(), "a")
+    (snapshot,) = table.metadata.snapshots
+    summary = {**(snapshot.summary or {}), "told": "x" * 1000}
+    snapshots = tuple(replace(snapshot, snapshot_id=number, summary=summary) for number in range(100, 200))
+    table = replace(table, metadata=replace(table.metadata, snapshots=snapshots, refs={}, current_snapshot_id=None))
+    for number in range(versions):
+        location = f"{table.metadata.location}/metadata/{number}.metadata.json"
+        table.storage.create(location, format_metadata(table.metadata))
+        log = (MetadataLogEntry(timestamp_ms=0, metadata_file=location),)
+        table = replace(table, metadata=replace(table.metadata, metadata_log=log))
+    return table
+
+
+def test_what_is_held_of_the_history_does_not_grow_with_its_versions():
+    """All metadata files were held at once: a hundred snapshots of a kilobyte for each version."""
+
+    def held(versions):
+        table = long_history(versions)
+        tracemalloc.start()
+        try:
+            found = read_history(table)
+            assert len(found.locations) == versions + 2
+            assert {snapshot.snapshot_id for snapshot in found.snapshots} == {*range(100, 200)}
+            return tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    _, peak = held(3)
+    kept_of_more, peak_of_more = held(40)
+    assert kept_of_more < 200_000
+    assert peak_of_more < peak + 500_000
 
 
 def test_metadata_of_the_history_leads_to_what_the_newest_does_not_name_any_more():

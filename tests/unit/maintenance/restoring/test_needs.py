@@ -1,5 +1,9 @@
 """Runs one after the other: what an older one's snapshots need may have gone with a newer one."""
 
+import gc
+import tracemalloc
+
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -7,16 +11,22 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
 from icekeep.maintenance.deletion.plans import DeletionPlan
+from icekeep.maintenance.restoring import needs
 from icekeep.maintenance.restoring.job import list_restorable, restore
+from icekeep.maintenance.restoring.needs import _planned_keys
+from icekeep.planning.entries.decode import DecodedEntries, Steps
 from icekeep.spec.retention import RetentionPolicy
+from icekeep.storage.location_keys import location_keys, path_keys
 from kit.changes import run as commit_change
 from kit.expired_tables import ExpiredWorld
 from kit.memory_catalog import MemoryCatalog, after, fails
+from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table
-from kit.trash import expired, moves_of
+from kit.trash import expired, moves_of, written_plan
 
 LOCATION = "memory://lake/wh/db/events"
 
@@ -197,3 +207,40 @@ def test_a_file_that_no_run_deletes_is_there_although_no_snapshot_holds_it():
         world.runtime.pass_ms(1000)
         world.expire(**told)
     assert world.restore(list_restorable(world.table)[-1].run).status == "done"
+
+
+def test_of_a_plan_s_files_a_key_each_is_held_and_no_path():
+    """All paths of the plan were held, and those of all live files."""
+    table = memory_table(MemoryCatalog())
+    directory = f"{LOCATION}/data/day=2024-01-01/of-a-name-as-long-as-they-are"
+    files = [GarbageFile(FileKind.DATA, f"{directory}-{number:08d}.parquet", 1) for number in range(10_000)]
+    plan = written_plan(table, files, per_part=1000)
+
+    def held() -> tuple[int, int]:
+        tracemalloc.start()
+        try:
+            keys = _planned_keys(plan, table.storage, no_spark)
+            assert len(keys) == len(files)
+            gc.collect()
+            return tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    held()
+    kept, peak = held()
+    assert kept < 8 * len(files) + 20_000
+    assert peak < 2_500_000
+
+
+def test_files_that_many_manifests_list_are_held_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(needs, "_PENDING_KEYS", 100)
+    planned = location_keys(pa.array([f"{LOCATION}/data/0"]))
+    found, others = needs._NeededKeys(planned), needs._NeededKeys(planned)
+    files = pa.array([f"{LOCATION}/data/{number}" for number in range(51)])
+    listed = DecodedEntries(pa.record_batch([files], ["file_path"]), Steps())
+    for _ in range(20):
+        found.add(listed)
+        others.add(listed)
+        assert sum(map(len, found._found)) <= 150
+    found.merge(others)
+    assert found.keys.tolist() == sorted(path_keys(files[1:]).tolist())
