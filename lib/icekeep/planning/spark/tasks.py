@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepError, JobFailedError, revived
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
+from icekeep.planning.spark.executor_errors import line_of
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -42,7 +43,6 @@ _MENTION = re.compile(
     r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
     re.MULTILINE,
 )
-_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -332,15 +332,9 @@ def _translated() -> Iterator[None]:
 
 def spark_failed(error: Exception) -> JobFailedError:
     """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
-    failed = JobFailedError(f"Spark failed: {_mentioned(error)}")
+    failed = JobFailedError(f"Spark failed: {line_of(error)}")
     failed.__cause__ = error
     return failed
-
-
-def _mentioned(error: Exception) -> str:
-    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
 
 
 def is_local(spark: SparkSession) -> bool:
