@@ -1,7 +1,6 @@
 """Every job on YARN, client and cluster mode: tables on HDFS, their catalog Iceberg's REST server."""
 
 import json
-import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -84,5 +83,5 @@ def test_a_job_that_fails_in_cluster_mode_fails_its_spark_submit(
     done = submitter("cluster").run("compact", table="db.nowhere")
     assert done.status == 1
     assert "exited with 2" in done.err
-    assert "there is no table" in yarn.log("stderr")
-    assert os.linesep not in json.loads(yarn.log("stdout"))["error"]["message"]
+    assert "icekeep: " in yarn.log("stderr")
+    assert json.loads(yarn.log("stdout"))["error"]["kind"] == "not-found"
