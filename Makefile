@@ -9,6 +9,7 @@ DIST ?= dist
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
 MATRIX ?= 4.0.5 4.1.4 4.2.1
+EXECUTORS_ENV := $(DIST)/icekeep-env.tar.gz
 MUTATION_VENV := .venv-mutation
 JAVA_VENV := .venv-java
 JAVA_JARS := .java-env
@@ -23,7 +24,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests matrix lint format lock dist clean
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests matrix lint format lock dist dist-env clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,11 +67,14 @@ changed: $(READY) airflow-env java-env ## Run the tests whose imports lead to wh
 interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
 
+cluster: $(READY) java-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
+	$(BIN)/python -m pytest tests/cluster
+
 nightly: $(READY) airflow-env java-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; two to three hours
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
 	$(PYTEST) -m "" --cases 2 tests/interop || failed="$$failed interop"; \
-	for part in fuzz mutants simulate; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	for part in cluster fuzz mutants simulate; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provider, apart from our Spark
@@ -162,6 +166,8 @@ format: $(READY) ## Format the code
 lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	$(COMPILE) --extra spark --extra dev pyproject.toml -o .ci/requirements.lock
 	printf '%s\n' 'apache-airflow>=3,<4' apache-airflow-providers-apache-spark | $(COMPILE) - -o .ci/requirements-airflow.lock
+	$(COMPILE) --extra spark --extra postgres --extra catalogs --extra s3 --extra hdfs --constraint .ci/requirements.lock \
+		--no-emit-package pyspark --no-emit-package py4j pyproject.toml -o .ci/requirements-executors.lock
 	echo 'pyspark>=4.1,<4.2' | $(COMPILE) - -o .ci/requirements-java.lock
 	echo 'cosmic-ray>=8.7,<9' | $(COMPILE) - -o .ci/requirements-mutation.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
@@ -170,6 +176,18 @@ dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in
 	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir $(DIST) .
 	rm -rf build
 	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
+
+dist-env: $(EXECUTORS_ENV) ## Pack an environment for executors, dist/icekeep-env.tar.gz for `spark-submit --archives`: make dist-env PYTHON=/usr/bin/python3
+
+# Spark brings pyspark and py4j itself.
+$(EXECUTORS_ENV): .ci/requirements-executors.lock .ci/pack_environment.py pyproject.toml $(shell find lib -name '*.py') | $(READY)
+	rm -rf build
+	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir build/wheel .
+	$(UV) venv --clear --relocatable --python $(PYTHON) build/env
+	$(UV) pip install --python build/env --require-hashes -r .ci/requirements-executors.lock
+	$(UV) pip install --python build/env --no-deps build/wheel/*.whl
+	build/env/bin/python .ci/pack_environment.py build/env $@
+	rm -rf build
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

@@ -23,6 +23,8 @@ FOR_INTEROP = (".ci/java/", ".ci/requirements-java.lock", ".ci/requirements-airf
 FOR_ALL = {"pyproject.toml", "tests/conftest.py", ".ci/requirements.lock"}
 """What no test can do without."""
 STARTS_PYTHON = "sys.executable"
+LEFT_OUT = TESTS / "cluster"
+"""Needs an environment of its own, and longer than the others together: `make cluster`."""
 
 
 def changed_since(commit: str) -> set[str]:
@@ -33,7 +35,7 @@ def changed_since(commit: str) -> set[str]:
 
 def affected(changed: set[str]) -> list[str]:
     """The test files that lead to something of this, sorted."""
-    files = sorted(TESTS.rglob("test_*.py"))
+    files = sorted(file for file in TESTS.rglob("test_*.py") if LEFT_OUT not in file.parents)
     if changed & FOR_ALL:
         return [_name(file) for file in files]
     modules = _modules(changed)

@@ -15,7 +15,13 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 TESTS = Path(__file__).parent
-MARKS = {"local": ("server",), "spark": ("spark",), "end_to_end": ("spark", "process"), "interop": ("spark", "java")}
+MARKS = {
+    "local": ("server",),
+    "spark": ("spark",),
+    "end_to_end": ("spark", "process"),
+    "interop": ("spark", "java"),
+    "cluster": ("spark", "java"),
+}
 """What all tests of a folder need; in `unit` a test that needs something says so itself."""
 FOR_FEW_ROWS = TESTS / "kit" / "spark_conf"
 FORBIDDEN = ("subprocess.Popen", "os.system", "os.fork", "os.posix_spawn", "socket.connect", "socket.bind")

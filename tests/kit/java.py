@@ -183,11 +183,14 @@ class IcebergJava:
 
 
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of Iceberg's Spark and Java catalogs for a catalog of ours."""
+    """The properties of Iceberg's Spark and Java catalogs for a catalog of ours; those of Hadoop, `hadoop.*`, are handed on."""
+    hadoop = {key: value for key, value in properties.items() if key.startswith("hadoop.")}
     if properties["type"] == "filesystem":
-        return {"type": "hadoop", "warehouse": properties["warehouse"]}
+        return {"type": "hadoop", "warehouse": properties["warehouse"], **hadoop}
+    if properties["type"] == "rest":
+        return {"type": "rest", "uri": properties["uri"], **hadoop}
     url = make_url(properties["uri"])
-    java = {"type": "jdbc", "warehouse": properties["warehouse"], "jdbc.schema-version": "V1"}
+    java = {"type": "jdbc", "warehouse": properties["warehouse"], "jdbc.schema-version": "V1", **hadoop}
     if url.get_backend_name() == "sqlite":
         return {**java, "uri": f"jdbc:sqlite:{url.database}"}
     return {

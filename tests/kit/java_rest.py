@@ -10,9 +10,9 @@ WORKER = Path(__file__).with_name("java_rest_server.py")
 
 
 class JavaRestServer:
-    """Ends with `close`; its tables lie below `directory`. Of Iceberg 1.12, or 1.10 if it `is_old`."""
+    """Ends with `close`; its tables lie below `directory`, or another `warehouse`. Of Iceberg 1.12, or 1.10 if it `is_old`."""
 
-    def __init__(self, directory: Path, *, is_old: bool = False) -> None:
+    def __init__(self, directory: Path, *, warehouse: str = "", is_old: bool = False) -> None:
         if not PYTHON.exists() or not JARS.exists():
             raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
@@ -22,7 +22,7 @@ class JavaRestServer:
         self.log = directory / "server.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [str(PYTHON), str(WORKER), jars, str(directory)],
+                [str(PYTHON), str(WORKER), jars, str(directory), warehouse or f"file://{directory}/warehouse"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -40,7 +40,7 @@ STATUS_BY_ERROR = {
 class Server:
     """Java's handlers, and a catalog for them."""
 
-    def __init__(self, jars: str, directory: str) -> None:
+    def __init__(self, jars: str, directory: str, warehouse: str) -> None:
         spark = os.path.join(os.path.dirname(pyspark.__file__), "jars")
         classpath = os.pathsep.join([jars, os.path.join(spark, "*")])
         (py4j,) = glob.glob(os.path.join(spark, "py4j-*.jar"))
@@ -62,7 +62,7 @@ class Server:
             {
                 "uri": f"jdbc:sqlite:{directory}/catalog.db?busy_timeout=30000",
                 "jdbc.schema-version": "V1",
-                "warehouse": f"file://{directory}/warehouse",
+                "warehouse": warehouse,
             },
         )
         self.handlers = self._static(f"{REST}.CatalogHandlers")
@@ -202,7 +202,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    Handler.server_of_tables = Server(sys.argv[1], sys.argv[2])
+    Handler.server_of_tables = Server(*sys.argv[1:])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -15,6 +15,8 @@ from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from icekeep.runtime import SYSTEM
+
 KEYS = {"s3.access-key-id": "testing", "s3.secret-access-key": "hunter2", "s3.region": "us-east-1"}
 
 _numbers = count(1)
@@ -66,6 +68,7 @@ class ObjectStore:
         self.uses_left: dict[str, int] = {}
         self._faults: list[_Fault] = []
         self._late: list[dict[str, Any]] = []
+        self._busy_every, self._stalled_every, self._stall_ms = 0, 0, 0
 
     def close(self) -> None:
         """Stop the server."""
@@ -160,6 +163,10 @@ class ObjectStore:
         """Do something before a request is carried out."""
         self._faults.append(_Fault(method, name, 1, False, "again", "", act))
 
+    def be_unreliable(self, *, busy_every: int, stalled_every: int, stall_ms: int) -> None:
+        """Answer one request of so many by 503, and let one of so many others wait, until `reset`."""
+        self._busy_every, self._stalled_every, self._stall_ms = busy_every, stalled_every, stall_ms
+
     def sent(self, method: str, name: str = "") -> list[Request]:
         """The requests of a method whose path holds `name`."""
         return [request for request in self.requests if request.method == method and name in request.path]
@@ -178,10 +185,15 @@ class ObjectStore:
             fault.times -= 1
             self._faults = [f for f in self._faults if f.times > 0]
             fault.act()
+        if self._stalled_every and len(self.requests) % self._stalled_every == 7:
+            SYSTEM.sleep_ms(self._stall_ms)
         with self._lock:
+            is_busy = self._busy_every and len(self.requests) % self._busy_every == 3
             self.requests.append(Request(method, target, condition, environ.get("HTTP_RANGE", "")))
             if self._has_ended(environ.get("HTTP_AUTHORIZATION", "")):
-                return _refused(start, "" if method == "HEAD" else "<Error><Code>ExpiredToken</Code></Error>")
+                return _answered(start, "400 X", "" if method == "HEAD" else "<Error><Code>ExpiredToken</Code></Error>")
+            if is_busy:
+                return _answered(start, "503 X", "" if method == "HEAD" else "<Error><Code>SlowDown</Code></Error>")
             if self.ignores_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
             if fault is None:
@@ -199,13 +211,11 @@ class ObjectStore:
         if fault.status in ("lost", "late"):
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
-        body = fault.body.encode()
-        start(fault.status, [("Content-Length", str(len(body)))])
-        return [body]
+        return _answered(start, fault.status, fault.body)
 
 
-def _refused(start: Callable[..., Any], body: str) -> list[bytes]:
-    start("400 X", [("Content-Length", str(len(body)))])
+def _answered(start: Callable[..., Any], status: str, body: str) -> list[bytes]:
+    start(status, [("Content-Length", str(len(body)))])
     return [body.encode()]
 
 

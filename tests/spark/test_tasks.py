@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
 from icekeep.planning.slow_reads import note_slow_read, slow_reads
 from icekeep.planning.spark import tasks
-from icekeep.planning.spark.failures import failed_task, spark_failed
+from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.tasks import (
     attempt_id,
     collected,
@@ -266,17 +266,3 @@ def test_a_worker_that_is_lost_fails_a_job_by_an_error_that_jobs_know(spark_sess
     for bring in (collected, lambda some: list(streamed(some)), lambda some: run_over_partitions(some, total, 1)):
         with pytest.raises(JobFailedError, match=r"^ZeroDivisionError: nobody expected this$"):
             bring(rows)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "Job aborted\nTraceback\n  ModuleNotFoundError: No module named 'x'\n",
-            "ModuleNotFoundError: No module named 'x'",
-        ),
-        ("\nexecutor lost\nmore", "executor lost"),
-    ],
-)
-def test_the_line_that_says_most_is_told(text: str, told: str) -> None:
-    assert spark_failed(RuntimeError(text)).message == f"Spark failed: {told}"

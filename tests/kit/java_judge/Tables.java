@@ -56,8 +56,16 @@ public class Tables {
     if (CATALOGS.get(name) instanceof Closeable) {
       ((Closeable) CATALOGS.get(name)).close();
     }
-    CATALOGS.put(
-        name, CatalogUtil.buildIcebergCatalog(name, strings(request.required("properties")), new Configuration()));
+    Map properties = strings(request.required("properties"));
+    Configuration configuration = new Configuration();
+    for (Iterator keys = properties.keySet().iterator(); keys.hasNext(); ) {
+      String key = (String) keys.next();
+      // As Iceberg's Spark catalogs take properties of Hadoop.
+      if (key.startsWith("hadoop.")) {
+        configuration.set(key.substring("hadoop.".length()), (String) properties.get(key));
+      }
+    }
+    CATALOGS.put(name, CatalogUtil.buildIcebergCatalog(name, properties, configuration));
     return NODES.nullNode();
   }
 

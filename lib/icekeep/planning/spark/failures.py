@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from icekeep.errors import IcekeepError, JobFailedError, and_more, revived
+from icekeep.planning.spark.lacking import lacking
 from icekeep.storage.last_read import last_read
 
 _MEMORY_REMEDY = (
@@ -63,7 +64,8 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
 
 def spark_failed(error: Exception, payloads: Sequence[Any] = ()) -> JobFailedError:
     """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
-    failed = JobFailedError(f"Spark failed: {_death_line(str(error), payloads) or _mentioned(error)}")
+    text = str(error)
+    failed = JobFailedError(f"Spark failed: {lacking(text) or _death_line(text, payloads) or _mentioned(error)}")
     failed.__cause__ = error
     return failed
 

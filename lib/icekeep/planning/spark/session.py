@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -54,8 +55,9 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
             return SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate()
         settings = session_settings(live_properties(), extra_conf or {})
         return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
-    except PySparkException as error:
-        raise UsageError(f"cannot start Spark: {str(error).splitlines()[0]}; what Spark says stands above") from error
+    # Where the cluster ends the application meanwhile PySpark knows no class for what the JVM says.
+    except (PySparkException, Py4JJavaError) as error:
+        raise UsageError(f"cannot start Spark: {_said(error)}; what Spark says stands above") from error
 
 
 def is_running() -> bool:
@@ -92,6 +94,12 @@ def session_settings(configured: Mapping[str, str], extra_conf: Mapping[str, str
         wished |= _LOCAL_UNLESS_CONFIGURED
     settings = {key: value for key, value in wished.items() if key not in configured}
     return settings | _quiet_jvm(configured) | _worker_path(configured) | _FORCED | dict(extra_conf)
+
+
+def _said(error: Exception) -> str:
+    """The first line of what went wrong; py4j's says only which call it was."""
+    lines = str(error).splitlines()
+    return lines[1].removeprefix(": ") if isinstance(error, Py4JJavaError) and len(lines) > 1 else lines[0]
 
 
 def _stop(spark: SparkSession) -> None:

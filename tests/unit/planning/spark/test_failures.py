@@ -106,3 +106,18 @@ def test_the_death_of_a_worker_is_told_with_its_files_and_what_to_set(text, said
     assert OVERHEAD in message
     assert "\n" not in message
     assert "the task was at" not in spark_failed(RuntimeError(text)).message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "Job aborted\nTraceback\n  ZeroDivisionError: nobody expected this\n\tat Java",
+            "ZeroDivisionError: nobody expected this",
+        ),
+        ("\nthe stage is gone\nmore", "the stage is gone"),
+        ("", "RuntimeError('')"),
+    ],
+)
+def test_of_what_spark_says_the_line_that_says_most_is_told(text, told):
+    assert spark_failed(RuntimeError(text)).message == f"Spark failed: {told}"

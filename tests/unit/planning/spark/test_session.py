@@ -3,8 +3,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from icekeep.errors import UsageError
+from icekeep.planning.spark import session
 from icekeep.planning.spark.session import build_session, live_properties, session_settings, stop_session
 
 LIB = Path(__file__).resolve().parents[3] / "lib"
@@ -21,6 +23,27 @@ def _no_java(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("_no_java")
 def test_without_java_one_line_says_what_to_install():
     with pytest.raises(UsageError, match="cannot start Spark: there is no Java; install Java 17 or later"):
+        build_session("test")
+
+
+class StoppedByTheCluster(Py4JJavaError):
+    def __init__(self):
+        pass
+
+    def __str__(self):
+        return "An error occurred while calling None.SparkSession.\n: java.lang.IllegalStateException: it is stopped\n\tat x"
+
+
+def test_a_cluster_that_ends_the_application_at_once_is_told_in_one_line(monkeypatch):
+    def ended():
+        raise StoppedByTheCluster
+
+    monkeypatch.setattr(session, "live_properties", ended)
+    monkeypatch.setattr(session, "_require_java", lambda: None)
+    monkeypatch.setattr(session, "is_running", lambda: False)
+    with pytest.raises(
+        UsageError, match=r"cannot start Spark: java.lang.IllegalStateException: it is stopped; what Spark"
+    ):
         build_session("test")
 
 

@@ -1,0 +1,197 @@
+"""What fails on a cluster while a job runs: rows stay, nothing is committed twice, and what is left behind goes."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from icekeep.maintenance.orphans.job import remove_orphan_files
+from icekeep.runtime import SYSTEM
+from kit.cluster_jobs import JOBS, JobCase, check_done, check_table
+from kit.cluster_tables import ClusterTable
+from kit.object_store import ObjectStore
+from kit.spark_processes import SparkProcesses
+from kit.spark_standalone import Standalone
+from kit.submitting import Submitter
+
+OLD = timedelta(days=4)
+"""Files of this age are removed by a removal of orphans that is told nothing."""
+AT_WORK = {
+    "compact": ("PUT", ".parquet"),
+    "compact-sorted": ("PUT", ".parquet"),
+    "position-deletes": ("PUT", ".parquet"),
+    "equality-deletes": ("PUT", ".parquet"),
+    "manifests": ("PUT", ".avro"),
+    "expire": ("GET", ".avro"),
+    "orphans": ("GET", "list-type"),
+    "plan": ("GET", ".avro"),
+    "purge": ("GET", ".avro"),
+}
+"""What executors ask the store for in the middle of each job."""
+COMMITTING = ("PUT", ".metadata.json")
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.task.duration.threshold": "1s",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.1",
+}
+DYNAMIC_ALLOCATION = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.initialExecutors": "1",
+    "spark.dynamicAllocation.minExecutors": "1",
+    "spark.dynamicAllocation.maxExecutors": "3",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+    "spark.dynamicAllocation.executorIdleTimeout": "2s",
+}
+
+
+class Blow:
+    """Something that is done once, while executors are at work."""
+
+    def __init__(self, store: ObjectStore, cluster: SparkProcesses, name: str, act: Callable[[], object]) -> None:
+        self._store, self._cluster, self._request, self._act = store, cluster, AT_WORK[name], act
+        self.has_fallen = False
+        self._wait()
+
+    def _wait(self) -> None:
+        self._store.before(*self._request, self._fall)
+
+    def _fall(self) -> None:
+        if not self._cluster.python_workers():
+            self._wait()
+            return
+        self._act()
+        self.has_fallen = True
+
+
+def prepare(name: str, store: ObjectStore, table: ClusterTable) -> tuple[JobCase, list[str]]:
+    """Give a job its work; what it is, and the operations of the snapshots before."""
+    if name == "orphans":
+        location = table.table.metadata.location
+        table.table.storage.create(f"{location}/data/nobody.parquet", b"x")
+        make_older(store, table)
+    return JOBS[name], table.operations()
+
+
+def make_older(store: ObjectStore, table: ClusterTable) -> None:
+    """All files of the table were written days ago."""
+    store.make_older(table.table.metadata.location.removeprefix("s3://").partition("/")[0], OLD)
+
+
+def check_cleaned_up(store: ObjectStore, table: ClusterTable) -> None:
+    """A removal of orphans leaves no file that nobody names, in icekeep's own directory neither."""
+    if not table.is_there:
+        return
+    store.reset()
+    make_older(store, table)
+    remove_orphan_files(table.table, options={"max-orphan-ratio": "1", "grace": "0s"}, trash="0")
+    assert not table.left_files()
+    table.check()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_an_executor_that_is_killed_in_the_middle_of_a_job(
+    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
+) -> None:
+    case, before = prepare(name, store, s3_table)
+    blow = Blow(store, standalone, name, standalone.kill_executor)
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
+    assert blow.has_fallen
+    check_done(case, done, s3_table, before)
+    check_cleaned_up(store, s3_table)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_python_worker_that_is_killed_for_memory(
+    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
+) -> None:
+    case, before = prepare(name, store, s3_table)
+    blow = Blow(store, standalone, name, standalone.kill_worker)
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
+    assert blow.has_fallen
+    check_done(case, done, s3_table, before)
+    check_cleaned_up(store, s3_table)
+
+
+def test_the_file_of_a_task_that_was_killed_is_removed_by_the_run(
+    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable
+) -> None:
+    """The request arrives and is carried out, and nobody is left who could tell its name."""
+    case, before = prepare("compact", store, s3_table)
+    blow = Blow(store, standalone, "compact", standalone.kill_worker)
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name)
+    assert blow.has_fallen
+    check_done(case, done, s3_table, before)
+    assert not s3_table.left_files()
+
+
+@pytest.mark.parametrize("name", ["compact", "compact-sorted", "position-deletes", "equality-deletes", "manifests"])
+def test_speculation_beside_slow_tasks(
+    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
+) -> None:
+    """A second attempt of the same task begins while the first is slow; one of them is told."""
+    case, before = prepare(name, store, s3_table)
+    Blow(store, standalone, name, lambda: SYSTEM.sleep_ms(12_000))
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True, settings=SPECULATION)
+    check_done(case, done, s3_table, before)
+    assert any(event["Task Info"]["Speculative"] for event in by_zip.events().of("TaskStart"))
+    check_cleaned_up(store, s3_table)
+
+
+@pytest.mark.parametrize("name", ["compact", "compact-sorted", "equality-deletes", "orphans"])
+def test_dynamic_allocation_from_one_executor(
+    store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
+) -> None:
+    case, before = prepare(name, store, s3_table)
+    for _ in range(3):
+        store.before(*AT_WORK[name], lambda: SYSTEM.sleep_ms(3_000))
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True, settings=DYNAMIC_ALLOCATION)
+    check_done(case, done, s3_table, before)
+    assert by_zip.events().of("ExecutorAdded")
+    check_cleaned_up(store, s3_table)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_store_that_is_busy_and_stalls(
+    store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
+) -> None:
+    case, before = prepare(name, store, s3_table)
+    store.be_unreliable(busy_every=20, stalled_every=100, stall_ms=5_000)
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
+    store.reset()
+    check_done(case, done, s3_table, before)
+    check_cleaned_up(store, s3_table)
+
+
+@pytest.mark.parametrize("moment", [AT_WORK["compact"], COMMITTING], ids=["working", "committing"])
+@pytest.mark.parametrize("name", ["compact", "position-deletes", "equality-deletes", "manifests", "expire"])
+def test_a_driver_that_is_killed_and_the_next_run(
+    standalone: Standalone,
+    store: ObjectStore,
+    by_zip: Submitter,
+    s3_table: ClusterTable,
+    name: str,
+    moment: tuple[str, str],
+) -> None:
+    case, before = prepare(name, store, s3_table)
+    run = by_zip.start(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
+    fallen: list[int] = []
+
+    def kill() -> None:
+        if not standalone.python_workers():
+            store.before(*(moment if moment == COMMITTING else AT_WORK[name]), kill)
+            return
+        run.kill()
+        fallen.append(run.process.pid)
+
+    store.before(*(moment if moment == COMMITTING else AT_WORK[name]), kill)
+    run.finished()
+    assert fallen
+    store.reset()
+    s3_table.check()
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
+    assert done.status == 0, done.err[-4000:]
+    check_table(case, s3_table, before)
+    check_cleaned_up(store, s3_table)
