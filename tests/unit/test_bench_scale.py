@@ -12,12 +12,13 @@ from unittest.mock import MagicMock
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bench.rival.watching import Watch
 from bench.runner.figures import Figures, Run
 from bench.scale import with_icekeep
 from bench.scale.counting import SparkCounts
-from bench.scale.growth import figures_by_job, growth
+from bench.scale.growth import far, figures_by_job, growth, pairs_of_sizes, print_growth
 from bench.scale.listing import AbsentFilesStorage
 from bench.tables import scale_tables
 from bench.tables.alike_records import AlikeRecords, varints
@@ -171,7 +172,8 @@ def figures_of(case: str, files: int, cpu_s: float) -> Figures:
     memory = dict.fromkeys(("driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes"), 1)
     facts: dict[str, Any] = {"files": files, "CPU s": cpu_s}
     facts |= dict.fromkeys(("driver CPU s", "driver MB", "payload MB", "result MB", "shuffled MB"), 0)
-    run = Run(seconds=cpu_s, cpu_seconds=cpu_s, result={}, **memory)
+    driver = {"driver_cpu_seconds": 2.0, "driver_total_bytes": files * 100}
+    run = Run(seconds=cpu_s, cpu_seconds=cpu_s, result={}, **memory, **driver)
     return Figures(case=case, rival="icekeep", runs=(run,), facts=facts)
 
 
@@ -180,3 +182,27 @@ def test_growth_is_that_of_the_figures_by_that_of_the_table() -> None:
     other = figures_of("rewrite-1m", 1_000_000, 1.0)
     assert [f.case for f in figures_by_job([large, other, small])] == ["plan-scan-1m", "plan-scan-10m", "rewrite-1m"]
     assert growth(small, large) == {"CPU s": 1.5, "s": 1.5}
+    same_size = figures_of("rewrite-3m", 1_000_000, 1.0)
+    before = replace(other, rival="icekeep-before", case="rewrite-10m")
+    assert pairs_of_sizes([large, other, before, small, same_size]) == [(small, large)]
+
+
+def test_a_billion_files_are_on_the_line_through_two_sizes() -> None:
+    small, large = figures_of("plan-scan-1m", 1_000_000, 12.0), figures_of("plan-scan-3m", 3_000_000, 42.0)
+    found = far(small, large)
+    assert (found.driver_s, found.driver_mb) == (2.0, 100_000.0)
+    # 10 s of tasks for the first million, 15 for each other one, in 400 slots.
+    assert found.tasks_s == pytest.approx((10 + 15 * 999) / 400)
+    assert far(large, figures_of("plan-scan-10m", 10_000_000, 41.0)).tasks_s == pytest.approx(39 / 400)
+
+
+def test_what_grows_is_printed_below_what_is_larger(capsys: Any) -> None:
+    small, large = figures_of("plan-scan-1m", 1_000_000, 10.0), figures_of("plan-scan-10m", 10_000_000, 150.0)
+    print_growth([large, small], ())
+    lines = capsys.readouterr().out.splitlines()
+    first, second, grown = (
+        next(n for n, line in enumerate(lines) if text in line) for text in ("-1m", "-10m", "growth ")
+    )
+    assert first < second == grown - 1
+    assert "1.50 x" in lines[grown]
+    assert "extrapolated, not measured: 1,000,000,000 files, 400 slots" in "\n".join(lines)
