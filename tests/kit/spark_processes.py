@@ -14,7 +14,7 @@ from icekeep.runtime import SYSTEM
 from kit.killing import processes
 
 SPARK_HOME = Path(pyspark.__file__).parent
-TIMEOUT_MS = 120_000
+TIMEOUT_MS = 300_000
 _EXECUTORS = ("CoarseGrainedExecutorBackend", "YarnCoarseGrainedExecutorBackend")
 _DAEMON = "pyspark.daemon"
 

@@ -32,12 +32,14 @@ class Standalone(SparkProcesses):
         self._python = python
         self._processes: list[subprocess.Popen[bytes]] = []
         atexit.register(self.close)
-        self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
+        self._start("master", "master.Master", "127.0.0.1", "--port", "0", "--webui-port", "0")
         self.master = self._said("master", r"Starting Spark master at (spark://\S+)")
         for number in range(workers):
             name = f"worker{number}"
             size = ("--cores", str(cores), "--memory", memory, "--webui-port", "0")
-            self._start(name, "worker.Worker", *size, "--work-dir", f"{self.home}/{name}", self.master)
+            # Spark starts no second attempt of a task on the host of the first.
+            host = f"127.0.0.{number + 2}"
+            self._start(name, "worker.Worker", host, *size, "--work-dir", f"{self.home}/{name}", self.master)
         for number in range(workers):
             self._said(f"worker{number}", "(Successfully registered with master)")
 
@@ -64,14 +66,14 @@ class Standalone(SparkProcesses):
         """What the master or a worker has printed."""
         return (self.home / f"{name}.log").read_text(errors="replace")
 
-    def _start(self, name: str, main: str, *arguments: str) -> None:
+    def _start(self, name: str, main: str, host: str, *arguments: str) -> None:
         options = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         with (self.home / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
                     [
                         *("java", *options, "-cp", f"{SPARK_HOME}/jars/*"),
-                        *(f"{_CLASSES}.{main}", "--host", "127.0.0.1", *arguments),
+                        *(f"{_CLASSES}.{main}", "--host", host, *arguments),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -79,7 +81,7 @@ class Standalone(SparkProcesses):
                     cwd=self.home,
                     env={
                         **node_environment(self._python),
-                        "SPARK_LOCAL_IP": "127.0.0.1",
+                        "SPARK_LOCAL_IP": host,
                         "SPARK_SCALA_VERSION": scala_version(),
                     },
                     start_new_session=True,
