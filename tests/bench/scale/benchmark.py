@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bench.runner.figures import Answer, Fact, Figures
+from bench.runner.figures import Fact, Figures
 from bench.runner.in_place import InPlaceTrial, days_ago_ms
 from bench.runner.processes import RivalFailedError
 from bench.runner.rivals import OURS, TESTS, Rival
@@ -77,17 +77,15 @@ class ScaleTrial(InPlaceTrial):
         cluster = [pid for pid, parent, words in processes() if parent == os.getpid() and _CLUSTER in words]
         return {"older_than_ms": days_ago_ms(0), "cluster": cluster, "shapes": msgspec.to_builtins(shapes)}
 
-    def check_turn(self, rival: Rival, answer: Answer) -> None:
-        for key, field in self.case.says.items():
-            wanted, said = self.table.facts[field], answer.runs[-1].result[key]
-            if said != wanted:
-                raise RivalFailedError(f"{rival.name} says {said:,} as {key}, not {wanted:,}")
-
     def find(self, figures: Sequence[Figures]) -> Mapping[str, Mapping[str, Fact]]:
         return {f.rival: taken(f, self.case.table.files) for f in figures}
 
     def check(self, figures: Sequence[Figures]) -> None:
         for f in figures:
+            for key, field in self.case.says.items():
+                wanted, said = self.table.facts[field], f.runs[-1].result[key]
+                if said != wanted:
+                    raise RivalFailedError(f"{f.rival} says {said:,} as {key}, not {wanted:,}")
             if f.most("driver_total_bytes") > self.case.limit_mb * MILLION:
                 raise RivalFailedError(f"the driver took more than {self.case.limit_mb:,} MB")
 

@@ -223,8 +223,8 @@ def _columns(numbers: Numbers, partitions: int) -> tuple[dict[str, Bytes], Numbe
         "column": varints(10_000 + others % 500_000, 3),
         "nulls": varints(unique % 60, 1),
         "lower_id": little_endian(first_id),
-        # A file has a sixteenth of all ids, so that many of a partition lie one over another.
-        "upper_id": little_endian(first_id + (1 << 36)),
+        # All files lie one over another in the middle of all ids.
+        "upper_id": little_endian(first_id + (1 << 40)),
         "lower_at": little_endian(first_at),
         "upper_at": little_endian(first_at + others * 10 + 1),
         "lower_account": little_endian(account),
