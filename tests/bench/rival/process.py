@@ -70,7 +70,7 @@ def answered(request: Mapping[str, Any], engine: Any, module: Any) -> dict[str, 
         if number:
             copied(table["before"])
         timed = work(engine, table)
-        with Watch() as watch:
+        with Watch(request.get("cluster", ())) as watch:
             say = timed()
         runs.append({**watch.figures(), "result": say(), "left": copied(table["after"])})
         if runs[0]["seconds"] > request.get("patience_s", float("inf")):

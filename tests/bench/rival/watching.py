@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,57 +19,88 @@ class Watch:
     Attributes, when the block has ended:
         seconds: on the clock.
         cpu_seconds: of all processes together, those that ended meanwhile among them.
+        driver_cpu_seconds: of this process and those below it.
         driver_bytes, jvm_bytes, worker_bytes: the most memory (resident set) of this process, of the JVM, which in local
             mode is driver and executor at once, and of the largest Python worker, in the block alone.
+        executor_jvm_bytes: of the largest JVM of an executor on a cluster.
         total_bytes: the most memory of all processes together at one glance; pages that Python's share count for each. A
             child of the JVM that is still the JVM, about to become another program, has no memory of its own; its name is
             that of a thread.
+        driver_total_bytes: the same of this process and those below it.
     """
 
+    def __init__(self, cluster: Sequence[int] = ()) -> None:
+        """Watch besides what is below some processes: those of a cluster, whose own memory is nobody's."""
+        self._cluster = tuple(cluster)
+
     def __enter__(self) -> "Watch":
-        for pid in _tree():
+        for pid in _below(_stats(), os.getpid(), *self._cluster):
             with suppress(*_GONE):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
-        self.driver_bytes = self.jvm_bytes = self.worker_bytes = self.total_bytes = 0
+        self.driver_bytes = self.jvm_bytes = self.worker_bytes = self.executor_jvm_bytes = 0
+        self.total_bytes = self.driver_total_bytes = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_now_and_then, daemon=True)
-        self._thread.start()
-        self._cpu = _cpu_seconds()
+        self._driver_cpu, self._cluster_cpu = _Processors(os.getpid()), _Processors(*self._cluster)
         self._began = time.perf_counter()
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.seconds = time.perf_counter() - self._began
-        self.cpu_seconds = _cpu_seconds() - self._cpu
         self._over.set()
         self._thread.join()
         self._look()
+        self.driver_cpu_seconds = self._driver_cpu.seconds
+        self.cpu_seconds = self.driver_cpu_seconds + self._cluster_cpu.seconds
 
     def _look_now_and_then(self) -> None:
         while not self._over.wait(_GLANCE_S):
             self._look()
 
     def _look(self) -> None:
-        total, programs = 0, dict[int, str]()
-        # Parents come first.
-        for pid, parent in _tree().items():
+        stats = _stats()
+        self._driver_cpu.look(stats)
+        self._cluster_cpu.look(stats)
+        driver_total = self._look_at(_below(stats, os.getpid()), is_cluster=False)
+        total = driver_total + self._look_at(_below(stats, *self._cluster), is_cluster=True)
+        self.total_bytes = max(self.total_bytes, total)
+        self.driver_total_bytes = max(self.driver_total_bytes, driver_total)
+
+    def _look_at(self, tree: Mapping[int, int], *, is_cluster: bool) -> int:
+        """Note the peaks of some processes, parents first; how much memory they have now."""
+        total, javas = 0, dict[int, bytes]()
+        for pid, parent in tree.items():
             with suppress(*_GONE):
                 (peak, present), name = _peak_and_present_bytes(pid), Path(f"/proc/{pid}/comm").read_text().strip()
-                programs[pid] = Path(os.readlink(f"/proc/{pid}/exe")).name
-                total += 0 if programs[pid] == programs.get(parent) == "java" else present
+                program = Path(os.readlink(f"/proc/{pid}/exe")).name
+                if program == "java":
+                    javas[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    if javas[pid] == javas.get(parent):
+                        continue
+                if pid in self._cluster:
+                    continue
+                total += present
                 if pid == os.getpid():
                     self.driver_bytes = max(self.driver_bytes, peak)
+                elif program.startswith("python"):  # a script has its own name
+                    self.worker_bytes = max(self.worker_bytes, peak)
+                elif name == "java" and is_cluster:
+                    self.executor_jvm_bytes = max(self.executor_jvm_bytes, peak)
                 elif name == "java":
                     self.jvm_bytes = max(self.jvm_bytes, peak)
-                elif programs[pid].startswith("python"):  # a script has its own name
-                    self.worker_bytes = max(self.worker_bytes, peak)
-        self.total_bytes = max(self.total_bytes, total)
+        return total
 
     def figures(self) -> dict[str, float]:
-        names = ("seconds", "cpu_seconds", "driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _FIGURES}
+
+
+_FIGURES = (
+    *("seconds", "cpu_seconds", "driver_cpu_seconds", "driver_bytes", "jvm_bytes", "worker_bytes"),
+    *("executor_jvm_bytes", "total_bytes", "driver_total_bytes"),
+)
 
 
 def _peak_and_present_bytes(pid: int) -> tuple[int, int]:
@@ -78,19 +110,35 @@ def _peak_and_present_bytes(pid: int) -> tuple[int, int]:
     return kilobytes.get("VmHWM:", 0) * 1024, kilobytes.get("VmRSS:", 0) * 1024
 
 
-def _tree() -> dict[int, int]:
-    """This process and all below it, each with its parent, which comes before it."""
-    parents = {pid: int(after_name[1]) for pid, after_name in _stats().items()}
-    found = {os.getpid(): os.getppid()}
+def _below(stats: Mapping[int, list[str]], *roots: int) -> dict[int, int]:
+    """Some processes and all below them, each with its parent, which comes before it."""
+    parents = {pid: int(after_name[1]) for pid, after_name in stats.items()}
+    found = {pid: parents[pid] for pid in roots if pid in parents}
     while below := {pid: parent for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= below
     return found
 
 
-def _cpu_seconds() -> float:
-    """Of the tree; a process that has ended counts in the parent that waited for it."""
-    stats = _stats()
-    return sum(sum(map(int, stats[pid][11:15])) for pid in _tree() if pid in stats) / _TICKS_A_SECOND
+class _Processors:
+    """Processor time of some processes and those below them; one that has ended counts in the parent that waited for it.
+
+    Attributes:
+        seconds: since this was made, as far as it was looked at.
+    """
+
+    def __init__(self, *roots: int) -> None:
+        self.seconds = 0.0
+        self._roots, self._last = roots, _cpu_seconds(_stats(), roots)
+
+    def look(self, stats: Mapping[int, list[str]]) -> None:
+        now = _cpu_seconds(stats, self._roots)
+        # Where a parent ends first, the time of those below it is in the tree no more.
+        self.seconds += max(0.0, now - self._last)
+        self._last = now
+
+
+def _cpu_seconds(stats: Mapping[int, list[str]], roots: Sequence[int]) -> float:
+    return sum(sum(map(int, stats[pid][11:15])) for pid in _below(stats, *roots)) / _TICKS_A_SECOND
 
 
 def _stats() -> dict[int, list[str]]:

@@ -17,9 +17,10 @@ from bench.manifests.benchmark import MANIFESTS
 from bench.planning.benchmark import PLANNING
 from bench.reaching.benchmark import REACHING
 from bench.runner.comparing import compare
-from bench.runner.figures import Figures, console, print_summary
+from bench.runner.figures import Figures, console
 from bench.runner.rivals import CACHE, RIVALS, Rival, before
 from bench.runner.trial import Benchmark, Case
+from bench.scale.benchmark import SCALE
 from bench.verifying.benchmark import VERIFYING
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -30,6 +31,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "manifests": MANIFESTS,
     "verifying": VERIFYING,
     "reaching": REACHING,
+    "scale": SCALE,
 }
 
 
@@ -57,7 +59,7 @@ def main() -> int:
             failed.append(name)
         if given.save is not None:
             given.save.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
-    print_summary(figures, benchmark.compared)
+    benchmark.summary(figures, benchmark.compared)
     if failed:
         console.print(f"[bold red]what failed[/]: {', '.join(failed)}")
     return 1 if failed else 0

@@ -12,7 +12,7 @@ from rich.markup import escape
 from bench.rival.process import copied
 from bench.runner.figures import Answer, Figures, Run, console, print_figures
 from bench.runner.processes import RivalFailedError
-from bench.runner.rivals import Rival, spark_settings, start, submit_process, time_command
+from bench.runner.rivals import Rival, start, submit_process, time_command
 from bench.runner.trial import Benchmark, Case, Trial
 
 
@@ -58,7 +58,7 @@ def take_turn(trial: Trial, rival: Rival) -> Answer:
     request = {
         "module": f"bench.{trial.room}.with_{rival.engine}",
         "work": case.work,
-        "spark": spark_settings(rival, trial.driver_memory(rival), trial.warehouses(rival.name)),
+        "spark": trial.spark(rival),
         "conf": str(trial.conf_of(rival.name)),
         "runs": case.runs,
         **trial.targets(rival),

@@ -26,6 +26,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     worker_bytes: int
     total_bytes: int
     result: dict[str, Any]
+    driver_cpu_seconds: float = 0.0
+    executor_jvm_bytes: int = 0
+    driver_total_bytes: int = 0
     left: dict[str, Any] = {}
 
 

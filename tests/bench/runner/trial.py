@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bench.runner.figures import Answer, Fact, Figures
-from bench.runner.rivals import OURS, Rival, write_conf
+from bench.runner.figures import Answer, Fact, Figures, print_summary
+from bench.runner.rivals import OURS, Rival, spark_settings, write_conf
 from bench.tables.kept import Kept, made
 
 BENCH, SMALL = "bench", "small"
@@ -65,6 +65,10 @@ class Trial:
     def driver_memory(self, rival: Rival) -> str:
         return str(self.case.driver_memory)
 
+    def spark(self, rival: Rival) -> dict[str, str]:
+        """Spark's configuration for a rival."""
+        return spark_settings(rival, self.driver_memory(rival), self.warehouses(rival.name))
+
     def targets(self, rival: Rival) -> dict[str, Any]:
         """The `table` of a rival, and the `small` one that it does first, if any."""
         return {"table": target(BENCH, self.table.name)}
@@ -107,6 +111,7 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
         quick: the cases that `--quick` does unless some are named.
         trial: makes a case's `Trial`.
         compared: facts whose ratios stand in the summary.
+        summary: prints what the figures of all cases say together; it is told what is compared.
     """
 
     about: str
@@ -114,3 +119,4 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     quick: tuple[str, ...]
     trial: Callable[[Any, Path, Path], Trial]
     compared: tuple[str, ...] = ()
+    summary: Callable[[Sequence[Figures], Sequence[str]], None] = print_summary

@@ -8,7 +8,15 @@ sys.path[:0] = [str(Path(__file__).parents[3] / "lib"), str(Path(__file__).paren
 
 import msgspec  # noqa: E402 - the path comes first
 
-from bench.tables import big_tables, changes, delete_entries, history_tables, lineitem  # noqa: E402 - as above
+from bench.tables import (  # noqa: E402 - as above
+    big_tables,
+    changes,
+    delete_entries,
+    history_tables,
+    lineitem,
+    scale_shapes,
+    scale_tables,
+)
 from bench.tables.kept import kept, make_anew  # noqa: E402 - as above
 
 MAKERS = {
@@ -17,8 +25,16 @@ MAKERS = {
     delete_entries.DeleteEntries: delete_entries.make,
     history_tables.History: history_tables.make,
     lineitem.Lineitem: lineitem.make,
+    scale_shapes.Scale: scale_tables.make,
 }
-Shapes = big_tables.Shape | changes.Changes | delete_entries.DeleteEntries | history_tables.History | lineitem.Lineitem
+Shapes = (
+    big_tables.Shape
+    | changes.Changes
+    | delete_entries.DeleteEntries
+    | history_tables.History
+    | lineitem.Lineitem
+    | scale_shapes.Scale
+)
 
 
 def main() -> None:

@@ -1,0 +1,329 @@
+"""Tables of millions of data files whose metadata is real: manifests, lists, snapshots; the files themselves are not there.
+
+Entries of data files are arrays (`alike_records.py`), those of delete files are encoded one by one; two processes write
+manifests. All snapshots are committed at once, so that there is one metadata file.
+"""
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count, pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from bench.tables.alike_records import AlikeRecords, Bytes, Numbers, digits, ends_of_varint, little_endian, varints
+from bench.tables.big_rows import ACCOUNTS, ACCOUNTS_A_FILE, schema
+from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept
+from bench.tables.scale_shapes import CHUNKS, FIRST_DAY, Delete, DeleteKind, Paths, Scale, day_text, hashes
+from icekeep.catalog.base import Committed, Table
+from icekeep.planning.transcode.blocks import fast_packer
+from icekeep.spec.layout import data_directory, manifest_list_location, metadata_directory
+from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, write_manifest_list
+from icekeep.spec.manifests.row_lineage import assign_row_ids
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
+from icekeep.spec.requirements import requirements_for
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
+from icekeep.storage.local.storage import LocalStorage
+from icekeep.storage.locations import local_path
+from icekeep.tables.create import create_table
+
+COLUMNS = 10
+TARGET_BYTES = 128 << 20
+_FORMAT_VERSION = 3
+_PROCESSES = 2
+_DELETES_A_MANIFEST = 1_000
+_FIRST_SNAPSHOT_ID = 1 << 60
+_DAY_US = 86_400_000_000
+_BLOCK_RECORDS = 128
+_RANDOM_BYTES = 3
+_SMALL, _SMALL_SPREAD = 16 << 20, 32 << 20
+_LARGE, _LARGE_SPREAD = 104 << 20, 20 << 20
+"""Half of the files are small, half have about the target size."""
+
+_VARYING = {
+    "day": (8192, (1 << 20) - 1),
+    "day_text": ("0000-00-00", "9999-99-99"),
+    "number": ("0" * 10, "9" * 10),
+    "hash": ("0" * 8, "f" * 8),
+    **{name: ends_of_varint(size) for name, size in (("records", 3), ("size", 4), ("column", 3), ("nulls", 1))},
+    **{
+        f"{bound}_{name}": (bytes(length), b"\xff" * length)
+        for bound in ("lower", "upper")
+        for name, length in (("id", 8), ("at", 8), ("account", 8), ("others", 3))
+    },
+}
+"""The least and the greatest value of what differs from entry to entry; no byte of their encodings is the same."""
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """A manifest to be written: of data files or delete files by their numbers."""
+
+    shape: Scale
+    metadata: TableMetadata
+    location: str
+    content: ManifestContent
+    first: int
+    stop: int
+
+
+def make(table: Kept) -> dict[str, int]:
+    """Make a table; how many files of each kind it has."""
+    catalog, shape = table.catalog, table.shape
+    catalog.create_namespace((NAMESPACE,), exists_ok=True)
+    created = create_table(
+        catalog,
+        IDENTIFIER,
+        schema(COLUMNS),
+        partition_by=[("at", "day")],
+        properties={"write.target-file-size-bytes": str(TARGET_BYTES)},
+        format_version=_FORMAT_VERSION,
+    )
+    steps = list(_snapshots(created, shape))
+    _commit(created, steps)
+    kinds = Counter(shape.delete(number).kind for number in range(shape.deletes))
+    return {
+        "files": shape.files,
+        "deletes": shape.deletes,
+        "entries": shape.files + shape.deletes,
+        "small": int(np.count_nonzero(_are_small(hashes(np.arange(shape.files))))),
+        "position_deletes": kinds[DeleteKind.OF_FILE] + kinds[DeleteKind.OF_STRETCH],
+        "garbage": len(shape.garbage),
+        "orphans": len(shape.orphans),
+        "expired": len(steps) - 1,
+    }
+
+
+def _snapshots(table: Table, shape: Scale) -> Iterator[list[ManifestFile]]:
+    """What each snapshot adds; the second adds nothing, and removes what the first added."""
+    steps: list[list[_Part]] = []
+    directory, numbers = metadata_directory(table.metadata), count()
+
+    def parts(content: ManifestContent, files: range, size: int) -> list[_Part]:
+        bounds = [*range(files.start, files.stop, size), files.stop]
+        return [
+            _Part(shape, table.metadata, f"{directory}/scale-m{next(numbers):06}.avro", content, first, stop)
+            for first, stop in pairwise(bounds)
+        ]
+
+    steps += [parts(ManifestContent.DATA, shape.garbage, shape.manifest_files), []]
+    for chunk in range(CHUNKS):
+        steps += [parts(ManifestContent.DATA, files, shape.manifest_files) for files in shape.appends(chunk)]
+        steps.append(parts(ManifestContent.DELETES, shape.chunk_deletes(chunk), _DELETES_A_MANIFEST))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(_PROCESSES, mp_context=context) as pool:
+        written = pool.map(_write, [part for step in steps for part in step], chunksize=4)
+        yield from ([next(written) for _ in step] for step in steps)
+
+
+def _write(part: _Part) -> ManifestFile:
+    metadata = part.metadata
+    encoder = EntryEncoder(metadata.partition_type(0), _FORMAT_VERSION)
+    builder = ManifestBuilder(
+        part.location,
+        encoder,
+        metadata.spec,
+        metadata.schema,
+        format_version=_FORMAT_VERSION,
+        content=part.content,
+        pack=fast_packer("gzip", None),
+    )
+    add = _add_data if part.content is ManifestContent.DATA else _add_deletes
+    add(builder, part, encoder)
+    data, manifest = builder.finish(None)
+    with open(local_path(part.location), "wb") as stream:
+        stream.write(data)
+    # Blocks are counted as if their entries were existing ones.
+    return replace(
+        manifest,
+        added_files_count=manifest.live_files_count,
+        added_rows_count=(manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0),
+        existing_files_count=0,
+        existing_rows_count=0,
+    )
+
+
+def _add_data(builder: ManifestBuilder, part: _Part, encoder: EntryEncoder) -> None:
+    directory, partitions = data_directory(part.metadata), part.shape.partitions
+
+    def encode(values: Mapping[str, Any]) -> bytes:
+        return encoder.encode(ManifestEntry(status=Status.ADDED, data_file=_data_file(directory, values)))
+
+    numbers = np.arange(part.first, part.stop)
+    columns, record_counts = _columns(numbers, partitions)
+    records = AlikeRecords(encode, _VARYING).make(columns)
+    for first in range(0, len(numbers), _BLOCK_RECORDS):
+        some = slice(first, first + _BLOCK_RECORDS)
+        builder.add_block(records[some].tobytes(), len(records[some]), int(record_counts[some].sum()), None)
+    builder.add_partitions((FIRST_DAY + number,) for number in np.unique(numbers % partitions).tolist())
+
+
+def _data_file(directory: str, values: Mapping[str, Any]) -> DataFile:
+    """The file of an entry from `_VARYING` values."""
+    ids = range(1, COLUMNS + 1)
+    return DataFile(
+        file_path=f"{directory}/at_day={values['day_text']}/{values['number']}-{values['hash']}-00001.parquet",
+        file_format="PARQUET",
+        spec_id=0,
+        partition=(values["day"],),
+        record_count=values["records"],
+        file_size_in_bytes=values["size"],
+        column_sizes=dict.fromkeys(ids, values["column"]),
+        value_counts=dict.fromkeys(ids, values["records"]),
+        null_value_counts={number: 0 if number <= len(_KEYS) else values["nulls"] for number in ids},
+        nan_value_counts={6: 0},
+        lower_bounds=_bounds(values, "lower", 0),
+        upper_bounds=_bounds(values, "upper", 1),
+        split_offsets=(4,),
+        sort_order_id=0,
+    )
+
+
+_KEYS = ("id", "at", "account")
+
+
+def _bounds(values: Mapping[str, Any], bound: str, high: int) -> dict[int, bytes]:
+    """The bounds of the columns of `big_rows.schema`: the upper ones are higher in a byte that is not by chance."""
+    some, more = values[f"{bound}_others"], bytes([high])
+    others = [
+        some + more,  # an int
+        some + more + bytes(4),  # a long
+        some + bytes(3) + (b"\xf0\x3f", b"\x00\x40")[high],  # a double: from 1 on, and from 2 on
+        b"item-%d" % high,
+        bytes(3) + some + bytes([5 + high, 0]),  # a timestamp
+        bytes([1 + high]) + some,  # a decimal
+        (FIRST_DAY + high).to_bytes(4, "little"),  # a date
+    ]
+    return dict(enumerate((*(values[f"{bound}_{name}"] for name in _KEYS), *others), 1))
+
+
+def _columns(numbers: Numbers, partitions: int) -> tuple[dict[str, Bytes], Numbers]:
+    """What differs from entry to entry, and how many records each file has."""
+    partition, unique = numbers % partitions, hashes(numbers)
+    others = hashes(unique)
+    records = 20_000 + unique % 60_000
+    size = np.where(_are_small(unique), _SMALL + others % _SMALL_SPREAD, _LARGE + others % _LARGE_SPREAD)
+    days = np.array([[*day_text(number).replace("-", "").encode()] for number in range(partitions)], np.uint8)
+    first_id, first_at = others << 8, (FIRST_DAY + partition) * _DAY_US + unique
+    account = others % ACCOUNTS
+    columns = {
+        "day": varints(FIRST_DAY + partition, 3),
+        "day_text": days[partition],
+        "number": digits(numbers, 10),
+        "hash": digits(unique, 8, 16),
+        "records": varints(records, 3),
+        "size": varints(size, 4),
+        "column": varints(10_000 + others % 500_000, 3),
+        "nulls": varints(unique % 60, 1),
+        "lower_id": little_endian(first_id),
+        # All files lie one over another in the middle of all ids.
+        "upper_id": little_endian(first_id + (1 << 40)),
+        "lower_at": little_endian(first_at),
+        "upper_at": little_endian(first_at + others * 10 + 1),
+        "lower_account": little_endian(account),
+        "upper_account": little_endian(account + ACCOUNTS_A_FILE - 1),
+        "lower_others": _low_bytes(unique >> 8),
+        "upper_others": _low_bytes(others >> 8),
+    }
+    return columns, records
+
+
+def _are_small(unique: Numbers) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (unique >> 16 & 1).astype(np.bool_)
+    return found
+
+
+def _low_bytes(numbers: Numbers) -> Bytes:
+    return little_endian(numbers)[:, :_RANDOM_BYTES]
+
+
+def _add_deletes(builder: ManifestBuilder, part: _Part, encoder: EntryEncoder) -> None:
+    paths = Paths(part.shape, data_directory(part.metadata))
+    for number in range(part.first, part.stop):
+        builder.add(
+            ManifestEntry(status=Status.ADDED, data_file=_delete_file(number, part.shape.delete(number), paths))
+        )
+
+
+def _delete_file(number: int, delete: Delete, paths: Paths) -> DataFile:
+    file = DataFile(
+        content=FileContent.POSITION_DELETES,
+        file_path=paths.delete(number),
+        file_format="PARQUET",
+        spec_id=0,
+        partition=(FIRST_DAY + delete.partition,),
+        record_count=10 + number % 90,
+        file_size_in_bytes=1_500 + number % 1_000,
+        split_offsets=(4,),
+    )
+    first, last = paths.data(delete.first), paths.data(delete.last)
+    match delete.kind:
+        case DeleteKind.EQUALITY:
+            return replace(file, content=FileContent.EQUALITY_DELETES, equality_ids=(1,), sort_order_id=0)
+        case DeleteKind.VECTOR:
+            blob = {"referenced_data_file": first, "content_offset": 4, "content_size_in_bytes": 60}
+            return replace(file, file_format="PUFFIN", **blob, split_offsets=None)
+    positions = little_endian(np.array([0, file.record_count - 1]))
+    lower, upper = (
+        {DELETE_FILE_PATH.field_id: path.encode(), DELETE_FILE_POS.field_id: position.tobytes()}
+        for path, position in zip((first, last), positions, strict=True)
+    )
+    only = first if delete.kind is DeleteKind.OF_FILE else None
+    return replace(file, lower_bounds=lower, upper_bounds=upper, referenced_data_file=only)
+
+
+def _commit(table: Table, steps: Sequence[list[ManifestFile]]) -> None:
+    """Commit all snapshots at once."""
+    metadata, storage = table.metadata, LocalStorage()
+    updates: list[Update] = []
+    listed: list[ManifestFile] = []
+    totals = dict.fromkeys(("data-files", "delete-files", "records"), 0)
+    next_row_id = metadata.next_row_id or 0
+    for number, added in enumerate(steps, 1):
+        if not added:
+            listed, totals = [], dict.fromkeys(totals, 0)
+        snapshot_id, first_row_id = _FIRST_SNAPSHOT_ID + number, next_row_id
+        own = [replace(one, added_snapshot_id=snapshot_id) for one in added]
+        listed, next_row_id = assign_row_ids([*own, *listed], next_row_id)
+        summary = _summary(own, totals)
+        snapshot = Snapshot(
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=snapshot_id - 1 if number > 1 else None,
+            sequence_number=number,
+            timestamp_ms=metadata.last_updated_ms + number,
+            manifest_list=manifest_list_location(metadata, snapshot_id, 1, "scale"),
+            summary=summary,
+            schema_id=metadata.current_schema_id,
+            first_row_id=first_row_id,
+            added_rows=next_row_id - first_row_id,
+        )
+        # From now on they have the number of the snapshot that added them.
+        numbers = {"sequence_number": number, "min_sequence_number": number}
+        listed = [one if one.sequence_number else replace(one, **numbers) for one in listed]
+        assert snapshot.manifest_list is not None
+        with storage.write(snapshot.manifest_list) as stream:
+            stream.write(write_manifest_list(listed, snapshot, format_version=_FORMAT_VERSION))
+        updates += [AddSnapshot(snapshot), SetSnapshotRef(MAIN, SnapshotRef(snapshot_id=snapshot_id, type="branch"))]
+    outcome = table.catalog.swap(table, requirements_for(metadata, updates), updates)
+    if not isinstance(outcome, Committed):
+        raise RuntimeError(f"the table was not committed: {outcome}")
+
+
+def _summary(added: Sequence[ManifestFile], totals: dict[str, int]) -> dict[str, str]:
+    """What a snapshot says of itself; `totals` become those after it."""
+    counts = dict.fromkeys(totals, 0)
+    for one in added:
+        kind = "data-files" if one.content is ManifestContent.DATA else "delete-files"
+        counts[kind] += one.added_files_count or 0
+        counts["records"] += (one.added_rows_count or 0) if one.content is ManifestContent.DATA else 0
+    totals.update({name: totals[name] + number for name, number in counts.items()})
+    operation = "delete" if not added else "overwrite" if counts["delete-files"] else "append"
+    said = {f"added-{name}": str(number) for name, number in counts.items() if number}
+    return {"operation": operation, **said, **{f"total-{name}": str(number) for name, number in totals.items()}}
