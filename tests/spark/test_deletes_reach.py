@@ -18,7 +18,8 @@ from icekeep.planning.deletes.delete_index import reaching
 from icekeep.planning.deletes.delete_join import deletes_in_use, with_deletes
 from icekeep.planning.deletes.delete_tasks import with_deletes_in_tasks
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
-from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, streamed
+from icekeep.planning.spark.rows import collected, streamed
+from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH

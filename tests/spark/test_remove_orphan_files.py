@@ -34,8 +34,8 @@ from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, spel
 from icekeep.maintenance.orphans.plan import plan_orphans
 from icekeep.maintenance.orphans.result import result
 from icekeep.maintenance.orphans.views import list_given
+from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import Engine, SparkSource
-from icekeep.planning.spark.tasks import arrow_dataframe
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from icekeep.tables.append import append

@@ -15,8 +15,8 @@ from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers
+from icekeep.planning.spark.slots import executor_slots
 from icekeep.planning.spark.source import Engine
-from icekeep.planning.spark.tasks import executor_slots
 from icekeep.tables.append import append
 from kit.lake import Lake, events
 from kit.limits import limited

@@ -16,15 +16,14 @@ from icekeep.errors import InvalidTableError, JobFailedError, OptionError
 from icekeep.planning.slow_reads import note_slow_read, slow_reads
 from icekeep.planning.spark import tasks
 from icekeep.planning.spark.failures import failed_task
+from icekeep.planning.spark.rows import collected, streamed
+from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import (
-    attempt_id,
-    collected,
     dataframe_from_tasks,
     finished_tasks,
     run_exchange,
     run_over_partitions,
     run_tasks,
-    streamed,
 )
 from icekeep.runtime import SYSTEM
 

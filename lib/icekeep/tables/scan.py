@@ -19,10 +19,12 @@ from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.scan.plan import Scan, open_scan
 from icekeep.planning.scan.task_groups import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.spark.answers import one_thread
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
+from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.steps import spark_run
-from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks, one_thread, run_tasks
+from icekeep.planning.spark.tasks import dataframe_from_tasks, run_tasks
 from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from bench.rival.engines import Icekeep, Target
 from bench.tables.delete_entries import SCHEMA
 from icekeep.planning.deletes.delete_join import with_deletes
-from icekeep.planning.spark.tasks import collected, dataframe_from_tasks
+from icekeep.planning.spark.rows import collected
+from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.transforms import Identity
 

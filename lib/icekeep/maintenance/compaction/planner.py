@@ -42,8 +42,8 @@ from icekeep.maintenance.groups.file_sizes import file_sizes
 from icekeep.maintenance.groups.options import in_job_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
+from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN

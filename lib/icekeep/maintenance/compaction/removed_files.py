@@ -17,8 +17,9 @@ from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
 from icekeep.planning.spark.amounts import DESCRIBED_FILES, tasks_count
+from icekeep.planning.spark.rows import record_batches
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, record_batches, run_over_partitions
+from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.bins import balanced

@@ -26,7 +26,8 @@ from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import range_numbers
 from icekeep.maintenance.compaction.rewriting import Done, Ran
-from icekeep.planning.spark.tasks import attempt_id, run_exchange
+from icekeep.planning.spark.slots import attempt_id
+from icekeep.planning.spark.tasks import run_exchange
 from icekeep.runtime import process_cpu_ms
 from icekeep.spec.bins import cut_evenly, each_once, packed
 from icekeep.spec.schema import Schema

@@ -24,8 +24,9 @@ from icekeep.maintenance.compaction.grouping import GroupRules
 from icekeep.maintenance.compaction.planned_files import METRICS, STRETCH, ends_of_row, with_key_metrics
 from icekeep.planning.entries.read import entries_count
 from icekeep.planning.scan.plan import Scan, planned_files
+from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource
-from icekeep.planning.spark.tasks import collected, one_thread
 from icekeep.spec.manifests.encode import PartitionCodec
 
 KEY = "group_partition"

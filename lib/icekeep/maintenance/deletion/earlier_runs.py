@@ -40,8 +40,8 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed, read_reached
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
+from icekeep.planning.spark.rows import streamed
 from icekeep.planning.spark.source import SparkSource
-from icekeep.planning.spark.tasks import streamed
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import is_under

@@ -26,7 +26,8 @@ from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
-from icekeep.planning.spark.tasks import attempt_id, run_over_partitions, run_tasks
+from icekeep.planning.spark.slots import attempt_id
+from icekeep.planning.spark.tasks import run_over_partitions, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.encode import PartitionCodecs

@@ -27,8 +27,8 @@ from icekeep.planning.entries.select_manifests import data_manifests, delete_man
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import Scan, matched_with_deletes
+from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, limits_of
-from icekeep.planning.spark.tasks import collected
 from icekeep.spec.applicability import max_reached
 from icekeep.spec.filters.evaluators import partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE

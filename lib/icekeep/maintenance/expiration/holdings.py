@@ -19,8 +19,9 @@ from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import ReadBy, chosen_reading, in_threads, shares
 from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import collected, dataframe_from_tasks
+from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage

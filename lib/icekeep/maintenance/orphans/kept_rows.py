@@ -22,7 +22,8 @@ from icekeep.errors import IcekeepError
 from icekeep.events import Listener
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.runs.heartbeat import beating
-from icekeep.planning.spark.tasks import attempt_id, dataframe_from_tasks, parallelism, run_over_partitions
+from icekeep.planning.spark.slots import attempt_id, parallelism
+from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.layout import own_directory

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.planning.spark.amounts import LISTED_FILES, tasks_count
+from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks
+from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.bins import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage

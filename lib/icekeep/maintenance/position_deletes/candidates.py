@@ -23,8 +23,8 @@ from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import SparkSource, limits_of
-from icekeep.planning.spark.tasks import arrow_table
 from icekeep.spec.applicability import in_another_partition, is_deletion_vector, is_newer, max_reached, only_data_file
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status

@@ -21,8 +21,9 @@ from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
 from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.steps import described
-from icekeep.planning.spark.tasks import attempt_id, finished_tasks
+from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.bins import packed

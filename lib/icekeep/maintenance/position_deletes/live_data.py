@@ -23,8 +23,9 @@ from icekeep.maintenance.position_deletes.live_files import LivePart, packed_par
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource, limits_of
-from icekeep.planning.spark.tasks import arrow_dataframe, run_over_partitions
+from icekeep.planning.spark.tasks import run_over_partitions
 from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
 

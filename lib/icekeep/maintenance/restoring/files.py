@@ -15,8 +15,9 @@ from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.deletion.reclaim import NAMED_COUNT
+from icekeep.planning.spark.slots import parallelism
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import parallelism, run_tasks
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import each_once, packed
 from icekeep.spec.units import MIB

@@ -18,8 +18,8 @@ from icekeep.operations.doctor.store import Place
 from icekeep.planning.spark.executors import ExecutorSeen, executor_processes, executors_seen
 from icekeep.planning.spark.memory_settings import heap_bytes, python_memory
 from icekeep.planning.spark.process import described_process
+from icekeep.planning.spark.slots import executor_slots, is_local
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import executor_slots, is_local
 from icekeep.runtime import Runtime
 
 EXECUTORS = "executors"

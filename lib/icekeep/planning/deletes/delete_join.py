@@ -196,6 +196,6 @@ def _is_elsewhere(member: Column) -> Column:
 
 
 def _error(*parts: str | Column) -> Column:
-    """Fails the job with an error that `spark.tasks.collected` makes again; the parts of its line, texts and columns."""
+    """Fails the job with an error that `spark.rows.collected` makes again; the parts of its line, texts and columns."""
     columns = (F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts)
     return F.raise_error(F.concat(F.lit("icekeep.errors.InvalidTableError: "), *columns))

@@ -24,8 +24,9 @@ from icekeep.planning.entries.decode import DecodedEntries, EntryFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.spark.amounts import MATCHED_FILES, tasks_count
+from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.rows import hash_keys
 from icekeep.planning.spark.source import SparkSource
-from icekeep.planning.spark.tasks import hash_keys, one_thread
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.storage.base import Storage

@@ -25,8 +25,9 @@ from icekeep.planning.entries.decode import (
 )
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
+from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks, run_tasks
+from icekeep.planning.spark.tasks import dataframe_from_tasks, run_tasks
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.units import MIB

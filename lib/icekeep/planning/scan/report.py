@@ -17,9 +17,9 @@ from icekeep.planning.scan.explain import Explanation, explain_file
 from icekeep.planning.scan.plan import Scan, few_files, open_scan, planned_files_with_deletes
 from icekeep.planning.scan.tally import COLUMNS, FileSize, SizeDistribution, Tally
 from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of
 from icekeep.planning.spark.steps import spark_run
-from icekeep.planning.spark.tasks import collected
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent, ManifestFile

@@ -30,9 +30,9 @@ from icekeep.planning.scan.plan import (
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.amounts import small_tasks
+from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of, started
 from icekeep.planning.spark.steps import spark_run
-from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.residuals import residual

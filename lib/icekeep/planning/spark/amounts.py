@@ -13,7 +13,7 @@ divides by itself.
 import msgspec
 from pyspark.sql import SparkSession
 
-from icekeep.planning.spark.tasks import is_local, parallelism
+from icekeep.planning.spark.slots import is_local, parallelism
 from icekeep.spec.units import MIB
 
 _SMALL_TASKS = 100

@@ -14,8 +14,9 @@ from icekeep.formats.memory import task_memory_bytes
 from icekeep.planning.spark import process
 from icekeep.planning.spark.failures import translated
 from icekeep.planning.spark.process import described_in_task, described_process
+from icekeep.planning.spark.slots import parallelism
 from icekeep.planning.spark.steps import described, in_spark
-from icekeep.planning.spark.tasks import parallelism, run_tasks
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Storage
 

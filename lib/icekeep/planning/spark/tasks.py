@@ -5,28 +5,26 @@ what all tasks share travels once.
 """
 
 import pickle
-import re
-import struct
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
-from functools import lru_cache, partial
-from itertools import count, islice
+from contextlib import closing
+from functools import partial
 from operator import itemgetter
 from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-import mmh3
-import msgspec
 import pyarrow as pa
-from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext, cloudpickle
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark import Accumulator
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepError
-from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
+from icekeep.planning.slow_reads import add_slow_reads
+from icekeep.planning.spark.answers import Answer, Arrivals, Shared, one_thread, pickled_answer, sorted_out, told_of
 from icekeep.planning.spark.failures import known_error, translated
+from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
+from icekeep.planning.spark.slots import max_task_failures
 from icekeep.planning.spark.steps import Begun, described, in_spark
 from icekeep.storage.last_read import forget_reads
 
@@ -37,17 +35,6 @@ V = TypeVar("V")
 
 _PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
 _ANSWERS = pa.schema([("answer", pa.binary())])
-_MAX_CLOSURE_BYTES = 256 << 10
-
-_SPARK_SEED = 42
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """What came of one payload: a result, or an error of ours; and the files that were read in the slow way meanwhile."""
-
-    result: Any = None
-    error: IcekeepError | None = None
-    slow_reads: SlowReads = SlowReads()
 
 
 def run_tasks(
@@ -121,13 +108,13 @@ def run_over_partitions(
     An error of the tasks that make the rows is raised.
     """
     spark = rows.sparkSession
-    handed = _Shared.of(shared, spark.sparkContext)
+    handed = Shared.of(shared, spark.sparkContext)
     run = partial(_run_rows, work, handed, max_task_failures(spark))
     try:
         found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
     finally:
         handed.forget()
-    return _sorted_out([pickle.loads(row["answer"]) for row in found])
+    return sorted_out([pickle.loads(row["answer"]) for row in found])
 
 
 def run_exchange(
@@ -150,7 +137,7 @@ def run_exchange(
         The results, and the errors of tasks that failed; an error of one that sends is the only one, and leaves no result.
     """
     context, tries = spark.sparkContext, max_task_failures(spark)
-    handed = _Shared.of(shared, context)
+    handed = Shared.of(shared, context)
     rows = context.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
     sent = rows.mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
     try:
@@ -160,11 +147,11 @@ def run_exchange(
         return [], [error]
     finally:
         handed.forget()
-    return _sorted_out([pickle.loads(one) for one in found])
+    return sorted_out([pickle.loads(one) for one in found])
 
 
 def _send(
-    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: "_Shared", payloads: Iterable[bytes]
+    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: "Shared", payloads: Iterable[bytes]
 ) -> Iterator[tuple[int, V]]:
     one_thread()
     for pickled in payloads:
@@ -175,40 +162,29 @@ def _send(
 
 def _receive(
     receive: Callable[[int, Iterable[tuple[int, V]], S], R],
-    shared: "_Shared",
+    shared: "Shared",
     max_failures: int,
     number: int,
     sent: Iterable[tuple[int, V]],
 ) -> Iterator[bytes]:
     one_thread()
-    yield _pickled_answer(lambda some: receive(number, some, shared.value()), sent, max_failures)
-
-
-def _sorted_out(answers: Iterable[_Answer]) -> tuple[list[Any], list[IcekeepError]]:
-    results, errors = [], []
-    for answer in answers:
-        add_slow_reads(answer.slow_reads)
-        if answer.error is None:
-            results.append(answer.result)
-        else:
-            errors.append(answer.error)
-    return results, errors
+    yield pickled_answer(lambda some: receive(number, some, shared.value()), sent, max_failures)
 
 
 def _in_threads(
     payloads: Sequence[P], work: Callable[[P, S], R], shared: S, threads: int, stop: Callable[[], object]
-) -> Generator[tuple[int, _Answer], None, None]:
+) -> Generator[tuple[int, Answer], None, None]:
     has_failed = threading.Event()
 
-    def answer(payload: P) -> _Answer | None:
+    def answer(payload: P) -> Answer | None:
         if has_failed.is_set():
             return None
         forget_reads()
         try:
-            return _Answer(work(payload, shared))
+            return Answer(work(payload, shared))
         except Exception as error:  # noqa: BLE001 - as in a Spark task
             has_failed.set()
-            return _Answer(error=known_error(error, payload))
+            return Answer(error=known_error(error, payload))
 
     pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
     try:
@@ -226,13 +202,13 @@ def _in_threads(
 
 def _in_spark(
     spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
-) -> Generator[tuple[int, _Answer], None, None]:
+) -> Generator[tuple[int, Answer], None, None]:
     if not payloads:
         return
     context = spark.sparkContext
     arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
-    handed = _Shared.of(shared, context)
-    arrivals = _Arrivals(arrived)
+    handed = Shared.of(shared, context)
+    arrivals = Arrivals(arrived)
     run = partial(_run_partition, work, handed, max_task_failures(spark), context.accumulator([], arrivals))
     rows = context.parallelize([pickle.dumps(numbered) for numbered in enumerate(payloads)], len(payloads))
 
@@ -249,41 +225,16 @@ def _in_spark(
         begun = Begun(spark, act)
     try:
         while (one := arrived.get()) is not None:
-            yield (-1, _Answer(error=one)) if isinstance(one, IcekeepError) else (one[0], pickle.loads(one[1]))
+            yield (-1, Answer(error=one)) if isinstance(one, IcekeepError) else (one[0], pickle.loads(one[1]))
     finally:
         begun.cancel()
         arrivals.close()
         handed.forget()
 
 
-class _Arrivals(AccumulatorParam[list[tuple[int, bytes]]]):
-    """Answers on their way to the driver: Spark hands on those of a task when it has ended well, and once."""
-
-    def __init__(self, queue: SimpleQueue[Any] | None = None) -> None:
-        self._queue = queue
-
-    def __reduce__(self) -> tuple[type["_Arrivals"], tuple[()]]:
-        """In a task, where answers wait until it ends."""
-        return _Arrivals, ()
-
-    def zero(self, value: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        return []
-
-    def addInPlace(self, value1: list[tuple[int, bytes]], value2: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        if self._queue is None:
-            return value1 + value2
-        for one in value2:
-            self._queue.put(one)
-        return value1
-
-    def close(self) -> None:
-        """Keep nothing any more: PySpark keeps its accumulators for as long as the process lives."""
-        self._queue = None
-
-
 def _run_partition(
     work: Callable[[P, S], R],
-    shared: "_Shared",
+    shared: "Shared",
     max_failures: int,
     arrivals: Accumulator[list[tuple[int, bytes]]],
     payloads: Iterable[bytes],
@@ -291,62 +242,18 @@ def _run_partition(
     one_thread()
     for pickled in payloads:
         number, payload = pickle.loads(pickled)
-        answer = _pickled_answer(lambda one: work(one, shared.value()), payload, max_failures)
+        answer = pickled_answer(lambda one: work(one, shared.value()), payload, max_failures)
         arrivals.add([(number, answer)])
-
-
-def _pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> bytes:
-    """Do a task's work; a failure is raised while Spark would try again, and then reported."""
-    before = slow_reads().count
-    forget_reads()
-    try:
-        result = work(payload)
-        return pickle.dumps(_Answer(result, slow_reads=slow_reads_since(before)))
-    except Exception as error:
-        context = TaskContext.get()
-        if context is not None and context.attemptNumber() + 1 < max_failures:
-            raise
-        return pickle.dumps(_Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
-
-
-class _Shared:
-    """What all tasks of a Spark job share: in their closure where it is small, else broadcast, so that a worker reads it once."""
-
-    def __init__(self, pickled: bytes | None, broadcast: Any) -> None:
-        self._pickled, self._broadcast = pickled, broadcast
-
-    @classmethod
-    def of(cls, shared: Any, context: SparkContext) -> Self:
-        # By value where workers cannot import it, such as a class of a notebook.
-        pickled = cloudpickle.dumps(shared)
-        if len(pickled) <= _MAX_CLOSURE_BYTES:
-            return cls(pickled, None)
-        return cls(None, context.broadcast(pickled))
-
-    def value(self) -> Any:
-        """In a task."""
-        return pickle.loads(self._pickled) if self._pickled is not None else _of_broadcast(self._broadcast)
-
-    def forget(self) -> None:
-        """On the driver, when no task needs it any more."""
-        if self._broadcast is not None:
-            self._broadcast.destroy()
-
-
-@lru_cache(maxsize=1)
-def _of_broadcast(broadcast: Any) -> Any:
-    """What was broadcast; a worker, which has one object for it, loads it once for all tasks that it does of a job."""
-    return pickle.loads(broadcast.value)
 
 
 def _run_rows(
     work: Callable[[Iterable[pa.RecordBatch], S], R],
-    shared: _Shared,
+    shared: Shared,
     max_failures: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     one_thread()
-    answer = _pickled_answer(lambda rows: work(rows, shared.value()), batches, max_failures)
+    answer = pickled_answer(lambda rows: work(rows, shared.value()), batches, max_failures)
     yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], schema=_ANSWERS)
 
 
@@ -378,131 +285,3 @@ def _rows_of_payloads(
             payload = pickle.loads(pickled)
             with told_of(payload):
                 yield from run(payload)
-
-
-@contextmanager
-def told_of(payload: Any) -> Iterator[None]:
-    """Let an error of work on a payload say at which file it was."""
-    forget_reads()
-    try:
-        yield
-    except Exception as error:
-        known = known_error(error, payload)
-        if known is error:
-            raise
-        raise known from error
-
-
-def one_thread() -> None:
-    """The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it."""
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-
-
-def arrow_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows that the driver holds as a DataFrame, nullability and all."""
-    # Spark stops reading at a batch without rows, and fails at a column without chunks.
-    whole = rows.combine_chunks() if rows.num_rows else pa.Table.from_pylist([], schema=rows.schema)
-    return spark.createDataFrame(whole, from_arrow_schema(rows.schema))
-
-
-def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int = 10_000) -> Iterator[pa.RecordBatch]:
-    """Rows, values in the order of a schema's columns, as batches of at most `size` rows."""
-    rows = iter(rows)
-    while pending := list(islice(rows, size)):
-        columns = zip(zip(*pending, strict=True), schema, strict=True)
-        yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
-
-
-def attempt_id() -> int:
-    """The number of the attempt at this task, for names of what it writes; no other of the Spark application has it."""
-    context = TaskContext.get()
-    return 0 if context is None else int(context.taskAttemptId())
-
-
-def collected(rows: DataFrame, step: str | None = None) -> list[Row]:
-    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is.
-
-    Args:
-        step: what Spark's pages say that the tasks do.
-    """
-    with described(step), translated():
-        return in_spark(rows.sparkSession, rows.collect)
-
-
-def arrow_table(rows: DataFrame, step: str | None = None) -> pa.Table:
-    """The same as an Arrow table."""
-    with described(step), translated():
-        return in_spark(rows.sparkSession, rows.toArrow)
-
-
-def streamed(rows: DataFrame, step: str | None = None) -> Iterator[Row]:
-    """The same as `collected`, a partition at a time."""
-    with translated():
-        # A block around the rows would describe what the caller does between them.
-        with described(step):
-            found = in_spark(rows.sparkSession, rows.toLocalIterator)
-        yield from found
-
-
-def is_local(spark: SparkSession) -> bool:
-    """Whether all tasks run in one process of Spark, on this machine."""
-    master = spark.sparkContext.master
-    return master.startswith("local") and not master.startswith("local-cluster")
-
-
-def max_task_failures(spark: SparkSession) -> int:
-    """How often Spark tries a task; once on a local master, unless it is written `local[N,F]`."""
-    if is_local(spark):
-        tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", spark.sparkContext.master)
-        return int(tries[1]) if tries else 1
-    return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
-
-
-def hash_keys(parts: int) -> tuple[int, ...]:
-    """For each of so many partitions of a shuffle by one column a number (int) that Spark's hash partitioning sends there."""
-    places: dict[int, int] = {}
-    for number in count():
-        # Spark's hash of an int: Murmur3 of its four bytes.
-        places.setdefault(mmh3.hash(struct.pack("<i", number), _SPARK_SEED, signed=True) % parts, number)
-        if len(places) == parts:
-            return tuple(places[part] for part in range(parts))
-    raise AssertionError
-
-
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks the session runs at once, on all executors together, or what `spark.default.parallelism` says."""
-    return int(spark.sparkContext.defaultParallelism)
-
-
-def executor_slots(spark: SparkSession) -> int:
-    """How many tasks share one executor, and so its memory; with a local master all that run at once.
-
-    It is `spark.executor.cores` by `spark.task.cpus`. Where nobody set the former an executor has what the master gives it: all
-    cores of its worker on a standalone cluster, one on YARN and Kubernetes.
-    """
-    conf = spark.sparkContext.getConf()
-    return max(1, _executor_cores(spark) // max(1, int(conf.get("spark.task.cpus", "1") or 1)))
-
-
-def _executor_cores(spark: SparkSession) -> int:
-    context = spark.sparkContext
-    if is_local(spark):
-        threads = re.match(r"local\[\s*(\*|\d+)", context.master)
-        if threads is None:
-            return 1
-        # The processors that the JVM sees, which heeds a container's limit.
-        return int(
-            context._jvm.java.lang.Runtime.getRuntime().availableProcessors() if threads[1] == "*" else threads[1]
-        )
-    given = context.getConf().get("spark.executor.cores")
-    if given is not None:
-        return int(given)
-    if workers := re.match(r"local-cluster\[\s*\d+\s*,\s*(\d+)", context.master):
-        return int(workers[1])
-    if not context.master.startswith("spark://"):
-        return 1
-    # Nothing public of Spark tells it. The driver is no executor; where none has come yet all slots may be on one.
-    found = context._jsc.sc().statusStore().executorList(True)
-    cores = [found.apply(n).totalCores() for n in range(found.size()) if found.apply(n).id() != "driver"]
-    return int(max(cores, default=context.defaultParallelism))

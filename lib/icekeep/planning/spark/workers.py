@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS, Limits
+from icekeep.planning.spark.slots import executor_slots, is_local, parallelism
 from icekeep.planning.spark.source import SparkSource, is_started, limits_of, started
-from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.spark.amounts import FILTERED_MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import attempt_id, run_tasks
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot

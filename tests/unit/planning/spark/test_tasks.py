@@ -4,7 +4,9 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import InvalidTableError, JobFailedError
-from icekeep.planning.spark.tasks import executor_slots, record_batches, run_tasks
+from icekeep.planning.spark.rows import record_batches
+from icekeep.planning.spark.slots import executor_slots
+from icekeep.planning.spark.tasks import run_tasks
 from kit.changes import thrown
 
 SCHEMA = pa.schema(

@@ -1,0 +1,67 @@
+"""Rows between the driver and Spark's DataFrames."""
+
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
+from typing import Any
+
+import mmh3
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.planning.spark.failures import translated
+from icekeep.planning.spark.steps import described, in_spark
+
+_SPARK_SEED = 42
+
+
+def arrow_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows that the driver holds as a DataFrame, nullability and all."""
+    # Spark stops reading at a batch without rows, and fails at a column without chunks.
+    whole = rows.combine_chunks() if rows.num_rows else pa.Table.from_pylist([], schema=rows.schema)
+    return spark.createDataFrame(whole, from_arrow_schema(rows.schema))
+
+
+def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int = 10_000) -> Iterator[pa.RecordBatch]:
+    """Rows, values in the order of a schema's columns, as batches of at most `size` rows."""
+    rows = iter(rows)
+    while pending := list(islice(rows, size)):
+        columns = zip(zip(*pending, strict=True), schema, strict=True)
+        yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
+
+
+def collected(rows: DataFrame, step: str | None = None) -> list[Row]:
+    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is.
+
+    Args:
+        step: what Spark's pages say that the tasks do.
+    """
+    with described(step), translated():
+        return in_spark(rows.sparkSession, rows.collect)
+
+
+def arrow_table(rows: DataFrame, step: str | None = None) -> pa.Table:
+    """The same as an Arrow table."""
+    with described(step), translated():
+        return in_spark(rows.sparkSession, rows.toArrow)
+
+
+def streamed(rows: DataFrame, step: str | None = None) -> Iterator[Row]:
+    """The same as `collected`, a partition at a time."""
+    with translated():
+        # A block around the rows would describe what the caller does between them.
+        with described(step):
+            found = in_spark(rows.sparkSession, rows.toLocalIterator)
+        yield from found
+
+
+def hash_keys(parts: int) -> tuple[int, ...]:
+    """For each of so many partitions of a shuffle by one column a number (int) that Spark's hash partitioning sends there."""
+    places: dict[int, int] = {}
+    for number in count():
+        # Spark's hash of an int: Murmur3 of its four bytes.
+        places.setdefault(mmh3.hash(struct.pack("<i", number), _SPARK_SEED, signed=True) % parts, number)
+        if len(places) == parts:
+            return tuple(places[part] for part in range(parts))
+    raise AssertionError
