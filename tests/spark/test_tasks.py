@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
 from icekeep.planning.slow_reads import note_slow_read, slow_reads
-from icekeep.planning.spark import tasks
+from icekeep.planning.spark import answers
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.rows import collected, streamed
 from icekeep.planning.spark.slots import attempt_id
@@ -40,7 +40,7 @@ def repeated(payload: int, shared: str) -> tuple[str, int]:
 def test_each_payload_has_a_task_and_results_come_in_order(
     spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, max_bytes: int
 ) -> None:
-    monkeypatch.setattr(tasks, "_MAX_CLOSURE_BYTES", max_bytes)
+    monkeypatch.setattr(answers, "_MAX_CLOSURE_BYTES", max_bytes)
     results, errors = run_tasks(spark_session, range(7), repeated, "ab", step="repeating")
     assert (results, errors) == ([("ab" * n, n) for n in range(7)], [])
 
@@ -124,7 +124,7 @@ def test_what_workers_cannot_import_travels_by_value(
         def __radd__(self, other: str) -> str:
             return other + "!"
 
-    monkeypatch.setattr(tasks, "_MAX_CLOSURE_BYTES", max_bytes)
+    monkeypatch.setattr(answers, "_MAX_CLOSURE_BYTES", max_bytes)
     assert run_tasks(spark_session, ["a", "b", "c"], added, Local()) == (["a!", "b!", "c!"], [])
 
 

@@ -42,7 +42,7 @@ COMMON = {
     "--help",
     "--version",
 }
-OF_SPARK_SUBMIT = {"--py-files"}
+OF_SPARK_SUBMIT = {"--py-files", "--archives"}
 
 
 def parsed(line: str) -> Command:

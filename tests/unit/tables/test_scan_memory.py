@@ -12,6 +12,7 @@ from icekeep.planning.spark.row_types import spark_columns
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.partitioning import UNPARTITIONED
+from icekeep.spec.position_sets import PositionSet, packed_positions
 from icekeep.spec.types import LONG, STRING, StructType
 from icekeep.spec.units import MIB
 from icekeep.tables import scan
@@ -53,6 +54,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> 
     )
     split = {"file_path": "memory:/t/a", "file_format": "PARQUET", "spec_id": 0, "partition": PARTITION, "start": 0}
     split |= {"length": len(data), "deletes": [], "first_row_id": None, "sequence_number": 1}
+    split["reached_by"] = packed_positions(PositionSet())
     assert sum(batch.num_rows for batch in reader.read([split])) == COUNT
     return held
 
