@@ -80,7 +80,8 @@ def test_tasks_write_the_entries_that_the_driver_writes_and_no_two_manifests_ove
     assert len(ends) == len(by_tasks.added)
     assert all(before[1] <= after[0] for before, after in pairwise(ends))
     counts = [m.existing_files_count or 0 for m in by_tasks.added]
-    assert max(counts) <= 4 * min(counts)
+    # The last manifest of each of the three tasks is cut short.
+    assert max(counts) <= 4 * sorted(counts)[3]
 
 
 def test_a_manifest_that_cannot_be_read_in_a_task_is_an_error(

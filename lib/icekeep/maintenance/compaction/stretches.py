@@ -69,7 +69,8 @@ def cuts_of(scan: Scan, spark: SparkSource, rules: GroupRules) -> dict[Key, Cuts
     columns = ("file_path", "record_count", "spec_id", "partition", *(() if rules.space is None else METRICS))
     files = with_key_metrics(planned_files(scan, spark, columns), rules.space).select("*", group_key(rules))
     sample: dict[Key, list[Place]] = defaultdict(list)
-    for row in collected(files.mapInArrow(partial(_sampled, rules, crowded), from_arrow_schema(_PLACES))):
+    sampled = files.mapInArrow(partial(_sampled, rules, crowded), from_arrow_schema(_PLACES))
+    for row in collected(sampled, "cutting partitions with many files"):
         sample[row["spec_id"], bytes(row[KEY])].append(msgspec.msgpack.decode(bytes(row["place"]), type=Place))
     return {key: Cuts(n, _points(sample[key], -(-n // PLANNED_FILES_COUNT))) for key, n in crowded.items()}
 
@@ -97,7 +98,8 @@ def _crowded(scan: Scan, spark: SparkSource, rules: GroupRules) -> dict[Key, int
     if asked:
         keys = planned_files(scan, spark, ("spec_id", "partition")).where(F.col("spec_id").isin(asked))
         counts = keys.groupBy("spec_id", "partition").count().where(F.col("count") > PLANNED_FILES_COUNT)
-        found |= {(row["spec_id"], bytes(row["partition"])): row["count"] for row in collected(counts)}
+        rows = collected(counts, "counting the files of partitions")
+        found |= {(row["spec_id"], bytes(row["partition"])): row["count"] for row in rows}
     return found
 
 

@@ -82,6 +82,12 @@ class RowKeeper:
         self._run = ExitStack()
         self._directory = ""
 
+    @property
+    def directory_name(self) -> str:
+        """What is in the name of each file that is kept, and of no other."""
+        directory = self._directory or self._begun()
+        return f"/{directory.rpartition('/')[2]}/"
+
     def keep(self, rows: DataFrame, schema: pa.Schema, name: str, step: str, look: Look | None = None) -> Kept:
         """Have rows made, once, and keep them.
 

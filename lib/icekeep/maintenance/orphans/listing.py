@@ -62,10 +62,13 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ListTask(msgspec.Struct, frozen=True):
+    """What to list; `own` is in the names of what this run itself keeps meanwhile, which is no file of the table's."""
+
     shares: tuple[ListingShare, ...]
     hidden: HiddenNames
     spelling: Spelling
     storage: Storage
+    own: str | None = None
 
 
 def list_files(
@@ -98,7 +101,7 @@ def list_files(
     # More than the limit, by how much is not known: a table has more files than its newest snapshot leads to.
     bins_count = tasks_count(session, max(expected_count, 2 * limit), LISTED_FILES, a_slot=_SHARES_A_SLOT)
     bins = balanced(storage.shares(root, bins_count), each_once, bins_count)
-    tasks = [_ListTask(tuple(some), hidden, spelling, storage) for some in bins]
+    tasks = [_ListTask(tuple(some), hidden, spelling, storage, keeper.directory_name) for some in bins]
     return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), limit, keeper)
 
 
@@ -181,7 +184,8 @@ def _list_in_task(task: _ListTask) -> Iterator[pa.RecordBatch]:
 
 def _list_share(share: ListingShare, task: _ListTask) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The files of a share that are not hidden, and how many are."""
-    for infos in _batches(task.storage.list_share(share)):
+    files = task.storage.list_share(share)
+    for infos in _batches(files if task.own is None else (file for file in files if task.own not in file.location)):
         locations = pa.array([info.location for info in infos], pa.string())
         is_hidden = pa.array(task.hidden.mask(locations), pa.bool_())
         shown = pc.invert(is_hidden)
