@@ -117,9 +117,9 @@ def _live_deletes(scan: Scan, spark: SparkSource) -> pa.Table:
     if reading.by is ReadBy.DRIVER:
         found = few_entries(storage, opened, wanted, _OF_DELETES, reading.decoder)
     else:
+        rows = entries(storage, spark, opened, wanted, _OF_DELETES, reading)
         is_of_positions = F.col("content") == int(FileContent.POSITION_DELETES)
-        rows = entries(storage, spark, opened, wanted, _OF_DELETES, reading).where(is_of_positions)
-        found = arrow_table(rows, "reading manifests")
+        found = arrow_table(rows.where(is_of_positions), "reading manifests")
     deletes = found.filter(pc.equal(found["content"], int(FileContent.POSITION_DELETES)))
     # So that plans do not depend on how manifests list files.
     return in_order(deletes, ("spec_id", "partition", "file_path"))
