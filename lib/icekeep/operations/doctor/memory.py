@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from icekeep.errors import UsageError
-from icekeep.maintenance.compaction.job import BUDGET_BYTES
+from icekeep.maintenance.compaction.run import BUDGET_BYTES
 from icekeep.operations.doctor.findings import NotTried
 from icekeep.operations.output import format_bytes
 from icekeep.planning.spark.memory_settings import heap_bytes, python_memory, shortage
