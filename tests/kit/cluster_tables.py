@@ -13,6 +13,9 @@ from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Identifier, Table
 from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.retry import commit
+from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
@@ -47,7 +50,8 @@ class Site(NamedTuple):
 
 
 class ClusterTable:
-    """A table that is partitioned by month: small files, position deletes or vectors, an equality delete, several snapshots.
+    """A table that is partitioned by month: small files, position deletes or vectors, an equality delete, several snapshots, one
+    of which has a file that the others have not.
 
     Attributes:
         expected: its rows.
@@ -130,9 +134,12 @@ class ClusterTable:
             properties={"write.delete.granularity": "partition"},
             format_version=format_version,
         )
+        table = append(table, [events(commits * MONTHS, ROWS_A_FILE, month=1)])
+        gone_file = DeleteFiles(paths=frozenset(file.file_path for file in data_files(table)))
+        table = commit(table, gone_file, runtime=SYSTEM).table
         rows: dict[int, dict[str, Any]] = {}
-        for commit in range(commits):
-            new = [events(commit * MONTHS + n, ROWS_A_FILE, month=1 + n) for n in range(MONTHS)]
+        for number in range(commits):
+            new = [events(number * MONTHS + n, ROWS_A_FILE, month=1 + n) for n in range(MONTHS)]
             rows |= {row["id"]: row for part in new for row in part.to_pylist()}
             table = append(table, new)
         files = data_files(table)

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, UnavailableError
+from icekeep.events import SILENT
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.execute import rewritten
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.source import Engine
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local.storage import LocalStorage
@@ -70,8 +72,8 @@ def test_tasks_write_the_entries_that_the_driver_writes_and_no_two_manifests_ove
     table: Any, in_tasks: Engine, spark_session: SparkSession
 ) -> None:
     plan = chosen(table)
-    [by_tasks] = rewritten(table, plan, in_tasks, "run")
-    [on_driver] = rewritten(table, plan, no_spark, "run")
+    [by_tasks] = rewritten(table, plan, in_tasks, "run", WrittenFiles(table, "run", SILENT))
+    [on_driver] = rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     assert told(table, by_tasks.added) == told(table, on_driver.added)
     assert told(table, by_tasks.added).total() == MANIFESTS_COUNT * 16
     assert sorted(by_tasks.partitions) == sorted(on_driver.partitions)

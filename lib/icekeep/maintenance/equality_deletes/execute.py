@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import without_history
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
-from icekeep.events import SILENT, Listener
 from icekeep.formats.deletes.equality_to_positions import (
     ConversionOutcome,
     ConversionTask,
@@ -21,9 +20,9 @@ from icekeep.formats.deletes.equality_to_positions import (
     convert,
 )
 from icekeep.formats.deletes.options import Granularity
-from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry
 from icekeep.maintenance.equality_deletes.reach import Reach
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
 from icekeep.planning.spark.slots import attempt_id
@@ -113,19 +112,25 @@ def share_writer(
 
 
 def execute(
-    plan: ConversionPlan, writer: ShareWriter, workers: Workers, listener: Listener = SILENT
+    plan: ConversionPlan, writer: ShareWriter, workers: Workers, written: WrittenFiles
 ) -> list[ConversionOutcome]:
     """Look through the data files of a plan.
+
+    Args:
+        written: hears of the files of tasks.
 
     Raises:
         JobFailedError: a share failed; what others wrote is removed.
     """
     if not plan.preview.read_data_files_count:
         return []
+    if workers.spark is not None:
+        writer = msgspec.structs.replace(writer, storage=written.telling(writer.storage))
     done, errors = _run_all(plan, writer, workers)
+    written.hear(file.file_path for file in added_files(done))
     problem = errors[0] if errors else _count_problem(plan, done)
     if problem is not None:
-        discard(writer.storage, done, listener)
+        discard(done, written)
         raise JobFailedError(
             f"cannot convert equality deletes: {problem.message}; the table is as it was and the new files are removed"
         ) from problem
@@ -140,9 +145,9 @@ def _run_all(
     return _run_many(plan, writer, workers.spark)
 
 
-def discard(storage: Storage, outcomes: Iterable[ConversionOutcome], listener: Listener) -> None:
+def discard(outcomes: Iterable[ConversionOutcome], written: WrittenFiles) -> None:
     """Remove new delete files that no snapshot names."""
-    discard_files(storage, (file.file_path for outcome in outcomes for file in outcome.added), listener)
+    written.discard(file.file_path for file in added_files(outcomes))
 
 
 def _run_few(

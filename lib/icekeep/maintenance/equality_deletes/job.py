@@ -28,6 +28,7 @@ from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.start_tag import hold_start
+from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -158,15 +159,16 @@ class _Run:
         with (
             beating(self._table, run_id, "convert_equality_deletes", self._runtime, self._listener) as heartbeat,
             hold_start(self._table, preview.snapshot_id, run_id, self._runtime, self._listener, heartbeat),
+            written_files(self._table, run_id, self._listener) as written,
         ):
-            done = self._execute(planned, run_id)
-            self._commit(planned, done, heartbeat)
+            done = self._execute(planned, run_id, written)
+            self._commit(planned, done, heartbeat, written)
         result = _result(planned, done)
         note = f"{len(planned.deletes)} equality delete files -> {result.added_delete_files_count} of positions"
         self._listener.on(StepFinished(STEP, note))
         return result
 
-    def _execute(self, planned: ConversionPlan, run_id: str) -> list[ConversionOutcome]:
+    def _execute(self, planned: ConversionPlan, run_id: str, written: WrittenFiles) -> list[ConversionOutcome]:
         metadata = self._table.metadata
         writer = share_writer(
             planned,
@@ -177,9 +179,11 @@ class _Run:
             operation_id=run_id,
         )
         workers = chosen_workers(self._spark, planned.files.bytes)
-        return execute(planned, writer, workers, self._listener)
+        return execute(planned, writer, workers, written)
 
-    def _commit(self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat) -> None:
+    def _commit(
+        self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat, written: WrittenFiles
+    ) -> None:
         change = ConvertDeletes(
             converted=tuple(delete.entry for delete in planned.deletes),
             data_files=EntryDigests.union(outcome.data_files for outcome in done),
@@ -198,8 +202,9 @@ class _Run:
             raise
         except IcekeepError:
             # Only an error of ours proves that nothing landed.
-            discard(self._table.storage, done, self._listener)
+            discard(done, written)
             raise
+        written.settle(file.file_path for file in change.added)
 
 
 def _result(planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertEqualityDeletesResult:

@@ -6,8 +6,6 @@ from typing import TypeAlias
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.events import SILENT, Listener
-from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, ManifestGroup, ManifestRun
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
@@ -15,6 +13,7 @@ from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.entries.read import ReadBy, chosen_reading
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import SparkSource, limits_of, started
@@ -34,25 +33,28 @@ class RewrittenManifests(msgspec.Struct, frozen=True):
 
 
 def rewritten(
-    table: Table, chosen: ManifestCandidates, spark: SparkSource, run_id: str, listener: Listener = SILENT
+    table: Table, chosen: ManifestCandidates, spark: SparkSource, run_id: str, written: WrittenFiles
 ) -> list[RewrittenManifests]:
     """Write new manifests for all runs, one run after another; `run_id` is in their names.
+
+    Args:
+        written: hears of the files of tasks.
 
     Raises:
         IcekeepError: a manifest cannot be read or written; all that was written is removed.
     """
     done: list[RewrittenManifests] = []
     try:
-        _do(table, chosen, limits_of(spark), lambda work: work.rewritten(spark), done, run_id)
+        _do(table, chosen, limits_of(spark), lambda work: work.rewritten(spark, written), done, run_id)
     except BaseException:
-        discard(table, done, listener)
+        discard(done, written)
         raise
     return done
 
 
-def discard(table: Table, done: Sequence[RewrittenManifests], listener: Listener) -> None:
+def discard(done: Sequence[RewrittenManifests], written: WrittenFiles) -> None:
     """Remove manifests that this run wrote and that no snapshot lists."""
-    discard_files(table.storage, (manifest.manifest_path for one in done for manifest in one.added), listener)
+    written.discard(manifest.manifest_path for one in done for manifest in one.added)
 
 
 def foreseen(table: Table, chosen: ManifestCandidates, spark: SparkSource) -> list[RewrittenManifests]:
@@ -103,11 +105,13 @@ class _Work(msgspec.Struct, frozen=True):
         )
         return cls(group, run, reading.by, task, writer)
 
-    def rewritten(self, spark: SparkSource) -> _Made:
+    def rewritten(self, spark: SparkSource, written: WrittenFiles) -> _Made:
         if self.by is ReadBy.DRIVER:
             return rewritten_here(self.task, self.writer)
         found = self._survey(spark)
-        added = rewritten_in_tasks(self.task, self.writer, found, self.run.expected_count, started(spark))
+        writer = msgspec.structs.replace(self.writer, storage=written.telling(self.writer.storage))
+        added = rewritten_in_tasks(self.task, writer, found, self.run.expected_count, started(spark))
+        written.hear(manifest.manifest_path for manifest in added)
         return added, found.partitions
 
     def foreseen(self, spark: SparkSource) -> _Made:

@@ -54,6 +54,6 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
 
     def rewritten(now: Table, _: int) -> RewriteManifestsResult:
         rules = checked_rules(now.metadata, request)
-        return rewrite_once(now, rules, request.spark, request.listener, now.runtime)
+        return rewrite_once(now, rules, request.spark, request.listener)
 
     return plan_till_done(table, rewritten, what=lambda: "manifests", listener=request.listener)

@@ -21,20 +21,19 @@ from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.spark.source import SparkSource
-from icekeep.runtime import Runtime
 
 _LOG = logging.getLogger(__name__)
 
 
-def rewrite_once(
-    table: Table, rules: RewriteRules, spark: SparkSource, listener: Listener, runtime: Runtime
-) -> RewriteManifestsResult:
+def rewrite_once(table: Table, rules: RewriteRules, spark: SparkSource, listener: Listener) -> RewriteManifestsResult:
     """Rewrite what is worth it of the table as it is given; raises what the job raises.
 
     Raises:
         ConflictError: others changed what was to be replaced; nothing is left.
     """
+    runtime = table.runtime
     chosen = candidates(table, rules, spark, runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     if left_alone:
@@ -52,8 +51,11 @@ def rewrite_once(
         chosen.target_bytes,
     )
     sweep_runs(table, runtime, keep=run_id, listener=listener)
-    with beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat:
-        return _rewritten(table, rules, chosen, spark, listener, runtime, heartbeat)
+    with (
+        beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat,
+        written_files(table, run_id, listener) as written,
+    ):
+        return _rewritten(table, rules, chosen, spark, listener, heartbeat, written)
 
 
 def _rewritten(
@@ -62,39 +64,40 @@ def _rewritten(
     chosen: ManifestCandidates,
     spark: SparkSource,
     listener: Listener,
-    runtime: Runtime,
     heartbeat: Heartbeat,
+    written: WrittenFiles,
 ) -> RewriteManifestsResult:
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     listener.on(StepStarted("rewriting manifests", len(chosen.replaced), "manifests"))
-    done = rewritten(table, chosen, spark, heartbeat.run_id, listener)
+    done = rewritten(table, chosen, spark, heartbeat.run_id, written)
     added = [manifest for one in done for manifest in one.added]
     try:
         listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
         times = or_warned(
             "how long planning takes",
-            lambda: _planning_times(table, rules, done, spark, runtime),
+            lambda: _planning_times(table, rules, done, spark),
             (None, None),
             listener,
         )
         gains = or_warned("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
         workload = or_warned(
             "what the workload gains",
-            lambda: filter_gains(table, rules, chosen.listed, done, runtime.now_ms()),
+            lambda: filter_gains(table, rules, chosen.listed, done, table.runtime.now_ms()),
             (),
             listener,
         )
     except BaseException:
-        discard(table, done, listener)
+        discard(done, written)
         raise
     try:
-        landed = _committed(table, chosen, rules, done, listener, runtime, heartbeat)
+        landed = _committed(table, chosen, rules, done, listener, heartbeat)
     except OutcomeUnknownError:
         raise
     except IcekeepError:
         # Only an error of ours proves that nothing landed.
-        discard(table, done, listener)
+        discard(done, written)
         raise
+    written.settle(manifest.manifest_path for manifest in added)
     return RewriteManifestsResult(
         rewritten_manifests_count=int(landed.summary.get("manifests-replaced", "0")),
         added_manifests_count=int(landed.summary.get("manifests-created", "0")),
@@ -111,14 +114,14 @@ def _rewritten(
 
 
 def _planning_times(
-    table: Table, rules: RewriteRules, done: Sequence[RewrittenManifests], spark: SparkSource, runtime: Runtime
+    table: Table, rules: RewriteRules, done: Sequence[RewrittenManifests], spark: SparkSource
 ) -> tuple[int | None, int | None]:
     """Of a filter on one partition, with the old manifests and with the new ones."""
     one = largest(done)
     if not rules.options.measure_planning or one is None:
         return None, None
     before_ms, after_ms = (
-        measured_ms(table, one, manifests, spark, runtime) for manifests in (one.group.listed, listed_after(one))
+        measured_ms(table, one, manifests, spark, table.runtime) for manifests in (one.group.listed, listed_after(one))
     )
     return before_ms, after_ms
 
@@ -129,7 +132,6 @@ def _committed(
     rules: RewriteRules,
     done: Sequence[RewrittenManifests],
     listener: Listener,
-    runtime: Runtime,
     heartbeat: Heartbeat,
 ) -> CommitResult:
     change = RewriteManifests(
@@ -140,4 +142,4 @@ def _committed(
         branch=rules.branch,
     )
     looking = heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])
-    return commit(table, looking, runtime=runtime, listener=listener)
+    return commit(table, looking, runtime=table.runtime, listener=listener)

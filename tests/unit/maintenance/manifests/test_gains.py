@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from icekeep.events import SILENT
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.execute import RewrittenManifests
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.staged_manifests import asked, chosen
@@ -39,7 +41,7 @@ def table() -> Any:
 
 def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any):
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark, "run")
+    [done] = execute.rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     gain = group_gain(table, done)
     before_bytes = sum(m.manifest_length for m in plan.replaced)
     assert (gain.spec_id, gain.content, gain.entries_count) == (0, "data", 32)
@@ -56,7 +58,7 @@ def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any)
 def test_what_is_foreseen_gains_what_is_then_gained(table: Any):
     plan = chosen(table)
     [foreseen] = execute.foreseen(table, plan, no_spark)
-    [done] = execute.rewritten(table, plan, no_spark, "run")
+    [done] = execute.rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     assert group_gain(table, foreseen) == group_gain(table, done)
     assert [m.manifest_path for m in foreseen.added] == [""]
 
@@ -91,7 +93,7 @@ def test_each_filter_of_the_workload_is_told_what_it_opens(table: Any):
 
 def test_planning_is_measured_twice_and_the_better_time_counts(table: Any):
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark, "run")
+    [done] = execute.rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     runtime = Ticking(0, 70, 0, 30)
     assert measured_ms(table, done, plan.listed, no_spark, runtime) == 30
     assert runtime.steps_ms == []
@@ -102,7 +104,7 @@ def test_planning_reads_the_manifests_that_admit_one_partition_in_the_middle(
     table: Any, monkeypatch: pytest.MonkeyPatch
 ):
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark, "run")
+    [done] = execute.rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     opened: list[list[str]] = []
 
     def noted(storage: Any, spark: Any, manifests: Any, wanted: Any, *rest: Any) -> None:
@@ -128,5 +130,5 @@ def test_a_partition_of_null_is_measured_too(partition: tuple[Any, ...]):
     for number in range(3):
         table = add(table, data_file(f"{number}", partition=partition))
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark, "run")
+    [done] = execute.rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     assert measured_ms(table, done, plan.listed, no_spark, Ticking(0, 4, 0, 4)) == 4
