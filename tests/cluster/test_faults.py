@@ -115,13 +115,14 @@ def test_a_python_worker_that_is_killed_for_memory(
     check_cleaned_up(store, s3_table)
 
 
+@pytest.mark.parametrize("name", ["compact", "position-deletes", "equality-deletes", "manifests"])
 def test_the_file_of_a_task_that_was_killed_is_removed_by_the_run(
-    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable
+    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
 ) -> None:
     """The request arrives and is carried out, and nobody is left who could tell its name."""
-    case, before = prepare("compact", store, s3_table)
-    blow = Blow(store, standalone, "compact", standalone.kill_worker)
-    done = by_zip.run(case.job, *case.arguments, table=s3_table.name)
+    case, before = prepare(name, store, s3_table)
+    blow = Blow(store, standalone, name, standalone.kill_worker)
+    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     assert blow.has_fallen
     check_done(case, done, s3_table, before)
     assert not s3_table.left_files()

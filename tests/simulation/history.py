@@ -76,8 +76,9 @@ class History:
         likes: tuple[Make, ...] = (),
         with_orphans: bool = False,
         with_credentials: bool = False,
+        restlessness: float | None = None,
     ) -> None:
-        """What is not said is drawn; `likes` are operations to choose far more often than others.
+        """What is not said is drawn, such as the scheduler's `restlessness`; `likes` are operations to choose far more often.
 
         `with_orphans`: orphans are removed too; nothing but real bytes will do then. `with_credentials`: those
         of the store hold for a while.
@@ -87,7 +88,8 @@ class History:
         catalog = catalog or drawn
         # A commit into a directory takes three times the calls.
         calls = 3 if catalog == DIRECTORY else 1
-        self.scheduler = Scheduler(random, START_MS, random.choice([0.1, 0.4, 0.8, 1.0]) / calls)
+        drawn_restlessness = random.choice([0.1, 0.4, 0.8, 1.0]) / calls
+        self.scheduler = Scheduler(random, START_MS, restlessness or drawn_restlessness)
         if share is None:
             share = random.choice([0.0, 0.01, 0.03, 0.08])
         self.faults = faults or RandomFaults(random, share / calls)

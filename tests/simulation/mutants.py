@@ -35,7 +35,7 @@ from simulation.manifest_operations import MergeManifests, MergeManifestsAndClea
 from simulation.operations import Make
 from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
-from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, SetCurrent
+from simulation.snapshot_operations import Expire, ExpireAndReclaim, Restore, Rollback, SetCurrent
 from simulation.streaming import StreamingHistory
 from simulation.world import DIRECTORY, POINTER
 
@@ -49,7 +49,8 @@ class Hunt(NamedTuple):
     """What a mutant is meant to break, by the letters and numbers of `model`, and where to look for a history that shows it.
 
     `at` is a history that has shown it: it is tried first. With `streams`, `orphans` or `credentials` it is one of those
-    histories. All else that is not said is drawn.
+    histories. All else that is not said is drawn. Where somebody must do a lot between two calls of another one, they are less
+    restless.
     """
 
     breaks: str
@@ -60,6 +61,7 @@ class Hunt(NamedTuple):
     streams: bool = False
     orphans: bool = False
     credentials: bool = False
+    restlessness: float | None = None
 
     def history(self, number: int) -> History | StreamingHistory:
         """One of the histories to look at."""
@@ -72,6 +74,7 @@ class Hunt(NamedTuple):
             likes=self.likes,
             with_orphans=self.orphans,
             with_credentials=self.credentials,
+            restlessness=self.restlessness,
         )
 
 
@@ -157,7 +160,9 @@ MUTANTS: dict[Mutant, Hunt] = {
         "D4", at=258, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
     broken_deletion.forgets_what_waits: Hunt("G2", at=1, orphans=True),
-    broken_deletion.takes_a_plan_from_a_run_at_work: Hunt("G1", at=79881),
+    broken_deletion.takes_a_plan_from_a_run_at_work: Hunt(
+        "G1", at=250, catalog=POINTER, share=0.0, restlessness=0.03, likes=(ExpireAndReclaim, Restore)
+    ),
     broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=410, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
     broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
