@@ -1,11 +1,12 @@
 """Tasks of a large scan: each split is read once, whatever Spark computes again, and each task by a reader of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icekeep.planning.deletes import delete_join, delete_tasks
@@ -17,6 +18,7 @@ from icekeep.tables.scan import scan
 from kit.lake import Lake, multiset
 from kit.written_deletes import data_files, delete_equal, delete_positions
 
+COALESCED = "spark.sql.adaptive.coalescePartitions.minPartitionNum"
 PROPERTIES = {"read__split__target_size": "1", "read__split__open_file_cost": "1"}
 
 
@@ -25,6 +27,27 @@ def lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Joined with the deletes as if these were many."""
     monkeypatch.setattr(delete_join, "BROADCAST_MAX_COUNT", 0)
     return lake
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Spark's settings while the block lasts."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def scan_again(frame: DataFrame) -> pa.Table:
+    """The rows of a frame, planned by Spark anew."""
+    return frame.select("*").toArrow()
 
 
 def with_deletes(lake: Lake, files: int) -> Any:
@@ -88,3 +111,20 @@ def test_a_large_scan_without_files_has_no_rows(lake: Lake, in_tasks: Engine) ->
     table = with_deletes(lake, files=2)
     frame: DataFrame = scan(table, in_tasks, where="id < -5")
     assert (frame.columns[0], frame.count()) == ("id", 0)
+
+
+def test_a_plan_that_spark_makes_otherwise_when_rows_are_read_gives_each_split_its_own_deletes(
+    lake: Lake, in_tasks: Engine, spark_session: SparkSession
+) -> None:
+    """Tasks are counted when the scan is made, and planned again when rows are read: Spark may divide the join otherwise then."""
+    table = lake.filled(commits=6, files=2, rows=20, **PROPERTIES)
+    for file in data_files(table):
+        table = delete_positions(table, [(file.file_path, 3)])
+    settings = {"spark.sql.shuffle.partitions": "16", "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1b"}
+    with configured(spark_session, settings | {COALESCED: "1"}):
+        frame = scan(table, in_tasks, select=["id", "_file"])
+        expected = multiset(frame.toArrow())
+        assert expected.total() == 12 * 19
+        for other in ({COALESCED: "16"}, {"spark.sql.adaptive.enabled": "false"}):
+            with configured(spark_session, other):
+                assert multiset(scan_again(frame)) == expected

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
+from icekeep.maintenance.groups import side_by_side as module
 from icekeep.maintenance.groups.side_by_side import side_by_side
 
 
@@ -99,3 +100,19 @@ def test_groups_that_have_not_begun_never_begin_once_the_caller_stops(spark_sess
     stops.assert_called_once_with()
     assert begun in ([1], [1, 2])
     assert undone == begun[1:]
+
+
+def test_a_thread_that_cannot_begin_its_work_ends_the_run(
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks the JVM first, which may be gone: the run must not wait for ever, with a heart that beats."""
+
+    def cannot_begin(*_: object) -> Callable[[int], None]:
+        def begin(_: int) -> None:
+            raise OSError("no JVM")
+
+        return begin
+
+    monkeypatch.setattr(module, "inherited", cannot_begin)
+    with pytest.raises(OSError, match="no JVM"):
+        list(beside([1, 2], lambda n: n, spark_session, list[int]().append, concurrency=1))

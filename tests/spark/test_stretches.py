@@ -172,3 +172,12 @@ def test_a_binpack_of_a_partition_holds_a_group_at_a_time_and_is_not_cut(
 def test_tables_of_ordinary_partitions_are_planned_as_before(lake: Lake, spark_session: SparkSession) -> None:
     found = all_in_tasks(crowded(lake), spark_session, "id")
     assert (len(found.groups), found.notes) == (2, ())
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_filter_that_leaves_no_file_of_a_crowded_partition_leaves_nothing_to_do(lake: Lake, in_tasks: Engine) -> None:
+    table = lake.create(partition_by=())
+    for number in range(2):
+        table = append(table, [events(number * 9 + n, 5) for n in range(9)])
+    plan = plan_compact(table, in_tasks, where="id < 0", options={"rewrite-all": "true"})
+    assert plan.rewritten_data_files_count == 0

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
 from icekeep.planning.slow_reads import note_slow_read, slow_reads
-from icekeep.planning.spark import answers
+from icekeep.planning.spark import answers, steps
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.rows import collected, streamed
 from icekeep.planning.spark.slots import attempt_id
@@ -265,3 +265,32 @@ def test_a_worker_that_is_lost_fails_a_job_by_an_error_that_jobs_know(spark_sess
     for bring in (collected, lambda some: list(streamed(some)), lambda some: run_over_partitions(some, total, 1)):
         with pytest.raises(JobFailedError, match=r"^ZeroDivisionError: nobody expected this$"):
             bring(rows)
+
+
+def test_an_answer_that_spark_does_not_hand_on_is_an_error(
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark logs that it could not update an accumulator, and takes the task for done: what is missing would seem not to be."""
+    add = answers.Arrivals.addInPlace
+    monkeypatch.setattr(answers.Arrivals, "addInPlace", lambda self, a, b: a if b[0][0] == 1 else add(self, a, b))
+    found = dict(finished_tasks(spark_session, ["a", "b", "c"], failing, None))
+    error = found.pop(-1)
+    assert found == {0: "a", 2: "c"}
+    assert isinstance(error, JobFailedError)
+    assert "2 answers of 3 tasks" in error.message
+    assert run_tasks(spark_session, ["a", "b", "c"], failing, None) == (["a", "b", "c"], [])
+
+
+def test_tasks_whose_thread_cannot_begin_are_an_error(
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread asks the JVM before its work begins, and that may be gone: nobody must wait for ever."""
+
+    def gone(_: object) -> None:
+        raise OSError("no JVM")
+
+    monkeypatch.setattr(steps.InheritableThread, "run", gone)
+    [(number, error)] = finished_tasks(spark_session, ["a"], failing, None)
+    assert (number, str(error)) == (-1, "Spark failed: no JVM")
+    with pytest.raises(OSError, match="no JVM"):
+        run_tasks(spark_session, ["a"], failing, None)

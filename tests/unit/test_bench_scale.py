@@ -25,7 +25,7 @@ from bench.tables.alike_records import AlikeRecords, varints
 from bench.tables.kept import Kept, kept, make_anew
 from bench.tables.scale_shapes import DeleteKind, Paths, Scale
 from icekeep.planning.spark import tasks
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.answers import Shared
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import reaches
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
@@ -120,12 +120,12 @@ def test_jobs_tasks_and_bytes_are_counted_of_the_block_alone(tmp_path: Path) -> 
     with SparkCounts(spark) as counts, log.open("a") as stream:
         for event in (*events, task):
             stream.write(json.dumps(event, separators=(",", ":")) + "\n")
-        run_tasks(None, [1, 2], _add_shared, 3)
+        Shared.of(b"y" * 2_000, spark.sparkContext)
         tasks.pickle.dumps(b"x" * 1_000)
     with log.open("a") as stream:
         stream.write(json.dumps(task) + "\n")
     found = counts.figures()
-    assert 1_000 < found.pop("payloads_bytes") < 1_100
+    assert 3_000 < found.pop("payloads_bytes") < 3_200
     assert found == {
         "jobs": 1,
         "tasks": 3,
@@ -134,10 +134,6 @@ def test_jobs_tasks_and_bytes_are_counted_of_the_block_alone(tmp_path: Path) -> 
         "shuffled_bytes": 140,
         "spilled_bytes": 10,
     }
-
-
-def _add_shared(number: int, shared: int) -> int:
-    return number + shared
 
 
 def test_records_that_are_not_alike_are_refused() -> None:

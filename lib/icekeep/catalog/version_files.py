@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
@@ -68,10 +69,17 @@ def find_head(storage: Storage, directory: str) -> VersionFile | None:
 def list_versions(storage: Storage, directory: str) -> dict[int, list[str]]:
     """All version files right in a metadata directory, by version.
 
-    Manifests and lists lie there as well, a hundred thousand of them; where that is possible they are not asked for.
+    Manifests and lists lie there as well, a hundred thousand of them; where that is possible they are not asked for. That there
+    is no version at all is believed of a whole listing alone: not every store that says so lists in order.
     """
+    return _versions(_named_like_versions(storage, directory), directory) or _versions(
+        storage.list(directory), directory
+    )
+
+
+def _versions(infos: Iterable[FileInfo], directory: str) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
-    for info in _named_like_versions(storage, directory):
+    for info in infos:
         name = info.location[len(directory) :].lstrip("/")
         version = parse_version_name(name)
         if version is not None:

@@ -142,9 +142,18 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the splits in batches of `task_groups.SHARING_TASKS`, all of one task."""
+        """The rows of the splits in batches of `task_groups.SHARING_TASKS`.
+
+        All splits of a task are here. Those of others are as well where Spark has planned otherwise than when it counted the
+        tasks, as it may after executors have come or settings were changed; what deletes a split has says its own task alone.
+        """
         one_thread()
-        return self.read([split for batch in batches for split in batch.to_pylist()])
+        tasks: dict[int, list[dict[str, Any]]] = {}
+        for batch in batches:
+            for split in batch.to_pylist():
+                tasks.setdefault(split["task_id"], []).append(split)
+        for splits in tasks.values():
+            yield from self.read(splits)
 
     def read(self, splits: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         """The rows of a task's splits, deletes applied and filtered, in the DataFrame's columns."""

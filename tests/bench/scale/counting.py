@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from icekeep.planning.spark import tasks
+from icekeep.planning.spark import answers, tasks
 
 _BYTES = {
     "results_bytes": ("Result Size",),
@@ -41,13 +41,13 @@ class SparkCounts:
     def __enter__(self) -> "SparkCounts":
         self._begin = self._settled_bytes()
         tasks.pickle = self._counting(pickle)  # type: ignore[attr-defined]
-        tasks.cloudpickle = self._counting(cloudpickle)  # type: ignore[attr-defined]
+        answers.cloudpickle = self._counting(cloudpickle)  # type: ignore[attr-defined]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks.pickle, tasks.cloudpickle = pickle, cloudpickle  # type: ignore[attr-defined]
+        tasks.pickle, answers.cloudpickle = pickle, cloudpickle  # type: ignore[attr-defined]
         self._end = self._settled_bytes()
 
     def _settled_bytes(self) -> int:

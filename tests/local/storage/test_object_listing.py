@@ -214,6 +214,7 @@ def test_a_store_that_lists_in_another_order_is_not_listed_in_parts(store):
         ("s3a://b/k", True),
         ("gs://b/k", True),
         ("s3://b--use1-az5--x-s3/k", False),
+        ("s3://point-use1-az5--xa-s3/k", False),
         ("abfss://c@a.dfs.core.windows.net/k", False),
         ("az://c/k", False),
     ],

@@ -145,6 +145,17 @@ def test_a_store_that_lists_in_no_order_is_asked_for_all_names(storage):
     assert find_head(Disordered(storage), DIRECTORY).version == 2
 
 
+def test_that_there_is_no_version_is_believed_of_a_whole_listing_alone(storage):
+    """A store may say that it lists in order, and not do so: a table would be made beside the one that is there."""
+
+    class Stopped(HookedStorage):
+        def list_share(self, share):
+            return iter(())
+
+    put(storage, "v1.metadata.json", "v2.metadata.json")
+    assert find_head(Stopped(storage), DIRECTORY).version == 2
+
+
 def test_a_version_with_two_files_at_the_head_is_refused(storage):
     put(storage, "v4.metadata.json", "v5.metadata.json", "v5.gz.metadata.json")
     with pytest.raises(

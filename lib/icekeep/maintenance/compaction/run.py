@@ -26,7 +26,7 @@ from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.requests import JobRequest
-from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.maintenance.runs.written_files import WRITTEN, WrittenFiles
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import started
 from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
@@ -107,7 +107,9 @@ class Run:
             with suppress(IcekeepError):
                 locations = locations or [file.location for file in storage.list(directory)]
                 moves = own_directory(self.table.metadata, f"runs/{self.run_id}")
-                storage.delete_many([file.location for file in storage.list(moves)])
+                # Names of files that tasks were writing stay until it is known what became of them.
+                found = (file.location for file in storage.list(moves))
+                storage.delete_many([location for location in found if f"/{WRITTEN}/" not in location])
             raise
         finally:
             # After a commit nothing that is left behind makes the run a failed one; a later run sweeps it.

@@ -105,6 +105,9 @@ def _crowded(scan: Scan, spark: SparkSource, rules: GroupRules) -> dict[Key, int
 
 def _points(places: list[Place], count: int) -> tuple[Place, ...]:
     """What cuts some places into about so many stretches of as many."""
+    if not places:
+        # A filter leaves none of them.
+        return ()
     places.sort()
     return tuple(sorted({places[len(places) * number // count] for number in range(1, count)}))
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeAlias, TypeVar
@@ -62,7 +62,10 @@ def side_by_side(
     left = len(items)
     futures: list[Future[None]] = []
     try:
-        futures = [pool.submit(target, item) for item in items]
+        for item in items:
+            future = pool.submit(target, item)
+            futures.append(future)
+            future.add_done_callback(partial(_told, arrived))
         while left:
             one = arrived.get()
             if isinstance(one, _Result):
@@ -78,7 +81,9 @@ def side_by_side(
             stop()
             # Again and again: work that was between two Spark jobs begins the next one.
             while spark is not None and (running := [future for future in futures if not future.done()]):
-                spark.sparkContext.cancelJobsWithTag(tag)
+                # The JVM may be gone.
+                with suppress(Exception):
+                    spark.sparkContext.cancelJobsWithTag(tag)
                 wait(running, _BETWEEN_CANCELS_SECONDS)
         pool.shutdown(wait=True)
         while not arrived.empty():
@@ -95,15 +100,16 @@ def _feed(
     item: Item,
 ) -> None:
     """Hand on what comes of an item, until the caller has enough; in a thread of its own."""
-    error: BaseException | None = None
-    try:
-        if begin is not None:
-            begin()
-        with closing(work(item)) as results:
-            for done in results:
-                arrived.put(_Result(done))
-                if is_over.is_set():
-                    break
-    except BaseException as raised:  # noqa: BLE001 - raised where results are waited for
-        error = raised
-    arrived.put(_Ended(error))
+    if begin is not None:
+        begin()
+    with closing(work(item)) as results:
+        for done in results:
+            arrived.put(_Result(done))
+            if is_over.is_set():
+                break
+
+
+def _told(arrived: "_Arrived[Done]", future: "Future[None]") -> None:
+    """Hand on that an item has ended, be it before its work began, as where the JVM is gone."""
+    if not future.cancelled():
+        arrived.put(_Ended(future.exception()))

@@ -8,6 +8,7 @@ by a driver that died names files that no snapshot may have; orphan removal look
 
 import logging
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, BinaryIO, cast
@@ -18,8 +19,12 @@ from icekeep.events import Listener
 from icekeep.maintenance.discarding import discard_files
 from icekeep.spec.layout import own_directory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, Storage
+from icekeep.storage.many import REQUESTS_AT_ONCE, head_many
 
 _LOG = logging.getLogger(__name__)
+
+WRITTEN = "written"
+"""The directory of the names, in that of the run."""
 
 
 class TellingStorage:
@@ -65,7 +70,7 @@ class WrittenFiles:
     def __init__(self, table: Table, run_id: str, listener: Listener) -> None:
         self._storage, self._listener = table.storage, listener
         self._own = own_directory(table.metadata, "")
-        self._directory = own_directory(table.metadata, f"runs/{run_id}/written")
+        self._directory = own_directory(table.metadata, f"runs/{run_id}/{WRITTEN}")
         self._heard: set[bytes] = set()
         self._are_told = False
 
@@ -103,11 +108,28 @@ class WrittenFiles:
             unheard = [name for name in names if _digest(name) not in self._heard]
             if not unheard:
                 return
-            locations = [self._storage.read(name).decode() for name in unheard]
-            outcomes = self._storage.delete_many(locations)
-            removed = [name for name, one in zip(unheard, outcomes, strict=True) if one.status is DeleteStatus.DELETED]
+            with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(unheard))) as pool:
+                told = [*zip(unheard, pool.map(self._told, unheard), strict=True)]
+            named = [(name, location) for name, location in told if location is not None]
+            infos = head_many([location for _, location in named], self._storage)
+            # Object stores say of a file that is not there that it is deleted.
+            there = [one for one, info in zip(named, infos, strict=True) if info is not None]
+            outcomes = self._storage.delete_many([location for _, location in there])
+            removed = [
+                name
+                for (name, _), one in zip(there, outcomes, strict=True)
+                if one.status in (DeleteStatus.DELETED, DeleteStatus.MISSING)
+            ]
             _LOG.info("%d of %d files of attempts that came to nothing are removed", len(removed), len(unheard))
             self._storage.delete_many(removed)
+
+    def _told(self, name: str) -> str | None:
+        """The file of a name; `None` where that is none of this run's."""
+        try:
+            location = self._storage.read(name).decode()
+        except (IcekeepError, UnicodeDecodeError):
+            return None
+        return location if name_of(location, self._directory) == name else None
 
 
 @contextmanager

@@ -44,10 +44,12 @@ class Arrivals(AccumulatorParam[list[tuple[int, bytes]]]):
         return []
 
     def addInPlace(self, value1: list[tuple[int, bytes]], value2: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        if self._queue is None:
+        # Taken once: `close` may come from another thread, and an error here would spoil all accumulators of the session.
+        queue = self._queue
+        if queue is None:
             return value1 + value2
         for one in value2:
-            self._queue.put(one)
+            queue.put(one)
         return value1
 
     def close(self) -> None:

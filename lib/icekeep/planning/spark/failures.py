@@ -62,7 +62,7 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
         raise revived(name, message) from error
 
 
-def spark_failed(error: Exception, payloads: Sequence[Any] = ()) -> JobFailedError:
+def spark_failed(error: BaseException, payloads: Sequence[Any] = ()) -> JobFailedError:
     """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
     text = str(error)
     failed = JobFailedError(f"Spark failed: {lacking(text) or _death_line(text, payloads) or _mentioned(error)}")
@@ -76,7 +76,7 @@ def failed_task(error: IcekeepError) -> int | None:
     return int(found[1]) if found else None
 
 
-def _mentioned(error: Exception) -> str:
+def _mentioned(error: BaseException) -> str:
     """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from py4j.clientserver import ClientServer
 from pyspark import InheritableThread, SparkContext, inheritable_thread_target
@@ -92,6 +92,20 @@ def described(step: str | None) -> Iterator[None]:
         _STEPS.reset(token)
 
 
+class _JobThread(InheritableThread):
+    """A thread with the caller's local properties; to take these over it asks the JVM, which may be gone."""
+
+    def __init__(self, act: Callable[[], None], done: "Future[Any]") -> None:
+        super().__init__(act, daemon=True, name="spark jobs")
+        self._done = done
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            self._done.set_exception(error)
+
+
 class Begun(Generic[R]):
     """Something that begins Spark jobs, under way in a thread of its own."""
 
@@ -101,7 +115,7 @@ class Begun(Generic[R]):
         self._tag = f"icekeep-{SYSTEM.new_uuid()}" if run is None else run.new_tag(self._context)
         self._done: Future[R] = Future()
         self._action = action
-        InheritableThread(self._act, daemon=True, name="spark jobs").start()
+        _JobThread(self._act, self._done).start()
 
     def result(self) -> R:
         """What came of it, once it is over; an interrupt stops the jobs before it is raised."""
@@ -110,6 +124,10 @@ class Begun(Generic[R]):
         except BaseException:
             self.cancel()
             raise
+
+    def when_done(self, tell: Callable[[BaseException | None], object]) -> None:
+        """Call a function with the error, or `None`, as soon as it is over."""
+        self._done.add_done_callback(lambda done: tell(done.exception()))
 
     def cancel(self) -> None:
         """Stop the jobs if they have not ended, and wait until they have; not for ever, as a JVM that is gone never says so."""

@@ -19,10 +19,10 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icekeep.errors import IcekeepError
+from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.planning.slow_reads import add_slow_reads
 from icekeep.planning.spark.answers import Answer, Arrivals, Shared, one_thread, pickled_answer, sorted_out, told_of
-from icekeep.planning.spark.failures import known_error, translated
+from icekeep.planning.spark.failures import known_error, spark_failed, translated
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.slots import max_task_failures
 from icekeep.planning.spark.steps import Begun, described, in_spark
@@ -50,7 +50,8 @@ def run_tasks(
     """Do some work on each payload: in Spark tasks, one for each, or without a session in threads of this process.
 
     A task that fails for good does not take the results of the others with it, and so not the names of the files that these
-    wrote, which somebody must remove.
+    wrote, which somebody must remove. Where Spark's job fails as a whole, by lost executors or killed workers, there is its
+    error and no result.
 
     Args:
         payloads: anything that can be pickled; few and fat, since a Python task costs some 50 ms.
@@ -62,7 +63,10 @@ def run_tasks(
     Returns:
         The results in the order of the payloads, and the errors of tasks that failed.
     """
-    tasks = finished_tasks(spark, payloads, work, shared, step=step, threads=threads, stop=stop)
+    if spark is not None:
+        # What is proved by the answers needs all of them: Spark collects them, or fails.
+        return _collected_answers(spark, payloads, work, shared, step)
+    tasks = finished_tasks(None, payloads, work, shared, threads=threads, stop=stop)
     with closing(tasks) as finished:
         answers = sorted(finished, key=itemgetter(0))
     errors = [answer for _, answer in answers if isinstance(answer, IcekeepError)]
@@ -81,9 +85,9 @@ def finished_tasks(
 ) -> Generator[tuple[int, R | IcekeepError], None, None]:
     """As `run_tasks`, but each answer comes as soon as its task has ended, with the number of its payload.
 
-    In Spark all payloads are one job. Where that fails as a whole, by lost executors or killed workers, the last number is -1 and
-    what comes with it is Spark's error; the tasks that had ended by then have answered. When the caller stops early, the job is
-    cancelled, or no other payload is begun.
+    In Spark all payloads are one job. Where that fails as a whole, by lost executors or killed workers, or where an answer does
+    not arrive, the last number is -1 and what comes with it is the error; the tasks that had ended by then have answered. When
+    the caller stops early, the job is cancelled, or no other payload is begun.
     """
     answers = (
         _in_threads(payloads, work, shared, threads, stop)
@@ -200,6 +204,26 @@ def _in_threads(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _collected_answers(
+    spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
+) -> tuple[list[R], list[IcekeepError]]:
+    if not payloads:
+        return [], []
+    handed = Shared.of(shared, spark.sparkContext)
+    rows = spark.sparkContext.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
+    run = partial(_answers_of_partition, work, handed, max_task_failures(spark))
+    try:
+        with described(step), translated(payloads):
+            found = in_spark(spark, rows.mapPartitions(run).collect)
+    except IcekeepError as error:
+        return [], [error]
+    finally:
+        handed.forget()
+    if len(found) != len(payloads):
+        raise IcekeepBug(f"{len(payloads)} tasks gave {len(found)} answers")
+    return sorted_out([pickle.loads(one) for one in found])
+
+
 def _in_spark(
     spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
 ) -> Generator[tuple[int, Answer], None, None]:
@@ -213,23 +237,40 @@ def _in_spark(
     rows = context.parallelize([pickle.dumps(numbered) for numbered in enumerate(payloads)], len(payloads))
 
     def act() -> None:
-        try:
-            with translated(payloads):
-                rows.foreachPartition(run)
-        except Exception as error:  # noqa: BLE001 - told where answers are waited for
-            arrived.put(known_error(error, None))
-        finally:
-            arrived.put(None)
+        with translated(payloads):
+            rows.foreachPartition(run)
+
+    def end(error: BaseException | None) -> None:
+        arrived.put(error if error is None or isinstance(error, IcekeepError) else spark_failed(error))
 
     with described(step):
         begun = Begun(spark, act)
+    begun.when_done(end)
+    missing_count = len(payloads)
     try:
-        while (one := arrived.get()) is not None:
-            yield (-1, Answer(error=one)) if isinstance(one, IcekeepError) else (one[0], pickle.loads(one[1]))
+        while isinstance(one := arrived.get(), tuple):
+            missing_count -= 1
+            yield one[0], pickle.loads(one[1])
+        # Spark takes a task for done whose answer it could not hand on.
+        if one is None and missing_count:
+            one = JobFailedError(
+                f"Spark has handed on {len(payloads) - missing_count} answers of {len(payloads)} tasks: its accumulators do not "
+                "work any more, as when one of other code in this session has failed; start a new session"
+            )
+        if one is not None:
+            yield -1, Answer(error=one)
     finally:
         begun.cancel()
         arrivals.close()
         handed.forget()
+
+
+def _answers_of_partition(
+    work: Callable[[P, S], R], shared: Shared, max_failures: int, payloads: Iterable[bytes]
+) -> Iterator[bytes]:
+    one_thread()
+    for pickled in payloads:
+        yield pickled_answer(lambda one: work(one, shared.value()), pickle.loads(pickled), max_failures)
 
 
 def _run_partition(

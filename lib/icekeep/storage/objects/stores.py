@@ -26,7 +26,9 @@ from icekeep.storage.vended import VendedProperties
 T = TypeVar("T")
 _Credentials: TypeAlias = Callable[[Mapping[str, str]], dict[str, Any]]
 
-_DIRECTORY_BUCKET = "--x-s3"
+_DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
+"""How their names end, and those of their access points."""
+
 _NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
 _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _REQUEST_TIMEOUT_S = 120.0
@@ -201,7 +203,7 @@ def _lists_in_order(location: Location) -> bool:
     directories of their own, which cannot be seen from here. What speaks the language of S3 is taken at its word.
     """
     kind, bucket = bucket_of(location)
-    return kind == GCS or (kind == S3 and not bucket.endswith(_DIRECTORY_BUCKET))
+    return kind == GCS or (kind == S3 and not bucket.endswith(_DIRECTORY_BUCKETS))
 
 
 def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:

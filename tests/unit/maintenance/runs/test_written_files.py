@@ -8,6 +8,7 @@ import pytest
 from icekeep.events import SILENT
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.spec.layout import own_directory
+from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.lake import Lake
 
 
@@ -125,3 +126,31 @@ def test_what_is_discarded_is_gone_with_its_name(table) -> None:
         written.discard([data(table, "a")])
     assert names(table) == []
     assert table.storage.head(data(table, "a")) is None
+
+
+def test_the_name_stays_where_a_store_says_of_nothing_that_it_is_deleted(table) -> None:
+    """As object stores do, whose bulk deletion does not tell what was there."""
+    deleted = lambda _, locations: [DeleteOutcome(location, DeleteStatus.DELETED) for location in locations]  # noqa: E731
+    with written_files(table, "run", SILENT) as written:
+        storage = written.telling(table.storage)
+        write(storage, data(table, "there"))
+        directory = own_directory(table.metadata, "runs/run/written")
+        table.storage.create(f"{directory}/late", data(table, "late").encode())
+        asked: list[str] = []
+        with mock.patch.object(
+            type(table.storage), "delete_many", lambda one, some: asked.extend(some) or deleted(one, some)
+        ):
+            written.remove_unheard()
+    assert asked == [data(table, "there"), f"{directory}/there"]
+
+
+def test_a_name_that_is_not_that_of_its_file_removes_nothing(table) -> None:
+    with written_files(table, "run", SILENT) as written:
+        [live, *_] = [file.location for file in table.storage.list(f"{table.metadata.location}/data")]
+        write(written.telling(table.storage), data(table, "unheard"))
+        directory = own_directory(table.metadata, "runs/run/written")
+        table.storage.create(f"{directory}/other", live.encode())
+        table.storage.create(f"{directory}/torn", b"\xff")
+    assert names(table) == ["other", "torn"]
+    assert table.storage.head(live) is not None
+    assert table.storage.head(data(table, "unheard")) is None
