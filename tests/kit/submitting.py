@@ -130,7 +130,7 @@ class Submitter:
         return [
             *(f"{SPARK_HOME}/bin/spark-submit", *self.arguments),
             *(word for key, value in given.items() for word in ("--conf", f"{key}={value}")),
-            *(*script, "--conf", "icekeep.yaml", "--table", f"lake.{table}", "--output", "json", *arguments),
+            *(*script, "--config", "icekeep.yaml", "--table", f"lake.{table}", "--output", "json", *arguments),
         ]
 
     def start(self, job: str, *arguments: str, table: str, **more: Any) -> "Submitted":
