@@ -10,6 +10,7 @@ AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
 MATRIX ?= 4.0.5 4.1.4 4.2.1
 EXECUTORS_ENV := $(DIST)/icekeep-env.tar.gz
+EXECUTORS_PYTHON := $(DIST)/.icekeep-env-python
 MUTATION_VENV := .venv-mutation
 JAVA_VENV := .venv-java
 JAVA_JARS := .java-env
@@ -24,7 +25,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale matrix lint format lock dist dist-env clean
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale matrix lint format lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,7 +71,7 @@ interop: $(READY) airflow-env java-env ## Run the tests against foreign software
 cluster: $(READY) java-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
 	$(BIN)/python -m pytest tests/cluster
 
-nightly: $(READY) airflow-env java-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; two to three hours
+nightly: $(READY) airflow-env java-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
 	$(PYTEST) -m "" --cases 2 tests/interop || failed="$$failed interop"; \
@@ -182,15 +183,19 @@ dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in
 
 dist-env: $(EXECUTORS_ENV) ## Pack an environment for executors, dist/icekeep-env.tar.gz for `spark-submit --archives`: make dist-env PYTHON=/usr/bin/python3
 
-# Spark brings pyspark and py4j itself.
-$(EXECUTORS_ENV): .ci/requirements-executors.lock .ci/pack_environment.py pyproject.toml $(shell find lib -name '*.py') | $(READY)
+# A node that has neither Java nor the environment of development can pack too. Spark brings pyspark and py4j itself.
+$(EXECUTORS_ENV): .ci/requirements-executors.lock .ci/pack_environment.py pyproject.toml $(shell find lib -name '*.py') $(EXECUTORS_PYTHON) | $(UV_READY)
 	rm -rf build
-	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir build/wheel .
+	$(UV) build --wheel --python $(PYTHON) --build-constraints .ci/requirements.lock --require-hashes --out-dir build/wheel .
 	$(UV) venv --clear --relocatable --python $(PYTHON) build/env
 	$(UV) pip install --python build/env --require-hashes -r .ci/requirements-executors.lock
 	$(UV) pip install --python build/env --no-deps build/wheel/*.whl
 	build/env/bin/python .ci/pack_environment.py build/env $@
 	rm -rf build
+
+# Written anew only where another Python is to be packed.
+$(EXECUTORS_PYTHON): FORCE
+	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

@@ -105,7 +105,7 @@ def task_id(table: str, job: str) -> str:
 
 def application_args(table: str, call: JobCall) -> Sequence[str]:
     """The command line of a job."""
-    return [f"--table={table}", f"--conf={CONF}", *call.arguments, "--output=json"]
+    return [f"--table={table}", f"--config={CONF}", *call.arguments, "--output=json"]
 
 
 for _policy in read_config(str(CONF)).policies:

@@ -101,7 +101,7 @@ def started_standalone(bare: Path) -> Iterator[Standalone]:
 
 @pytest.fixture
 def standalone(started_standalone: Standalone) -> Iterator[Standalone]:
-    """Spark's own cluster, of three workers of one core."""
+    """Spark's standalone cluster, of three workers of one core."""
     yield started_standalone
     started_standalone.forget_applications()
 

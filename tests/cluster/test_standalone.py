@@ -1,26 +1,14 @@
-"""Every job on Spark's own cluster, client mode: tables on S3, their catalog in PostgreSQL."""
+"""Every job on Spark's standalone cluster, client mode: tables on S3, their catalog in PostgreSQL."""
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from kit.cluster_jobs import JOBS, check_done
+from kit.cluster_jobs import JOBS, add_orphan, check_done, make_older
 from kit.cluster_tables import ClusterTable, Site
 from kit.object_store import ObjectStore
 from kit.spark_standalone import Standalone
 from kit.submitting import Submitter
-
-OLD = timedelta(days=4)
-"""Files of this age are removed by a removal of orphans that is told nothing."""
-
-
-def add_orphan(store: ObjectStore, table: ClusterTable) -> None:
-    """A file that nobody names, as old as all others."""
-    storage, location = table.table.storage, table.table.metadata.location
-    storage.create(f"{location}/data/nobody.parquet", b"x")
-    bucket = location.removeprefix("s3://").partition("/")[0]
-    store.make_older(bucket, OLD)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -30,7 +18,8 @@ def test_a_job_in_tasks_of_executors_that_have_the_wheels(
     """Nothing is so little here that the driver would do it by itself."""
     case, before = JOBS[name], s3_table.operations()
     if name == "orphans":
-        add_orphan(store, s3_table)
+        add_orphan(s3_table)
+        make_older(store, s3_table)
     done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     check_done(case, done, s3_table, before)
     assert sum(by_zip.events().task_counts.values()) > 0
@@ -45,9 +34,8 @@ def test_a_job_on_nodes_that_have_nothing(by_archive: Submitter, s3_table: Clust
     assert sum(by_archive.events().task_counts.values()) > 0
 
 
-@pytest.mark.parametrize("format_version", [3])
-def test_vectors_are_made_and_applied_by_executors(by_zip: Submitter, on_s3: Site, format_version: int) -> None:
-    table = ClusterTable(on_s3, "vectors", format_version=format_version)
+def test_vectors_are_made_and_applied_by_executors(by_zip: Submitter, on_s3: Site) -> None:
+    table = ClusterTable(on_s3, "vectors", format_version=3)
     for name in ("equality-deletes", "compact"):
         before = table.operations()
         done = by_zip.run(JOBS[name].job, *JOBS[name].arguments, table=table.name, in_tasks=True)

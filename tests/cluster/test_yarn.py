@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
@@ -10,13 +11,12 @@ from hdfs_native import Client
 
 from icekeep.runtime import SYSTEM
 from icekeep.storage.hdfs.client import hdfs_path
-from kit.cluster_jobs import JOBS, check_done, check_result
+from kit.cluster_jobs import JOBS, OLD, add_orphan, check_done, check_result
 from kit.cluster_tables import ClusterTable, Site
 from kit.hdfs import Hdfs
 from kit.submitting import Submitter
 from kit.yarn import Yarn
 
-FOUR_DAYS_MS = 4 * 86_400_000
 _NUMBERS = count(1)
 
 
@@ -41,11 +41,9 @@ def submitter(
     return of
 
 
-def add_orphan(hdfs: Hdfs, table: ClusterTable) -> None:
-    """A file that nobody names, as old as all others."""
-    location = table.table.metadata.location
-    table.table.storage.create(f"{location}/data/nobody.parquet", b"x")
-    then, client = SYSTEM.now_ms() - FOUR_DAYS_MS, Client(hdfs.uri)
+def make_older(hdfs: Hdfs, table: ClusterTable) -> None:
+    """All files of a table on HDFS were written days ago."""
+    then, client = SYSTEM.now_ms() - OLD // timedelta(milliseconds=1), Client(hdfs.uri)
     for file in table.files():
         client.set_times(hdfs_path(file).path, then, then)
 
@@ -57,7 +55,8 @@ def test_a_job_in_client_mode(
     table, case, submits = ClusterTable(on_hdfs, f"c{next(_NUMBERS)}"), JOBS[name], submitter("client")
     before = table.operations()
     if name == "orphans":
-        add_orphan(hdfs, table)
+        add_orphan(table)
+        make_older(hdfs, table)
     done = submits.run(case.job, *case.arguments, table=table.name, in_tasks=True)
     check_done(case, done, table, before)
     assert sum(submits.events().task_counts.values()) > 0
@@ -71,7 +70,8 @@ def test_a_job_in_cluster_mode(
     table, case, submits = ClusterTable(on_hdfs, f"c{next(_NUMBERS)}"), JOBS[name], submitter("cluster")
     before = table.operations()
     if name == "orphans":
-        add_orphan(hdfs, table)
+        add_orphan(table)
+        make_older(hdfs, table)
     done = submits.run(case.job, *case.arguments, table=table.name)
     assert done.status == 0, done.err[-4000:] + yarn.log("stderr")[-4000:]
     check_result(case, json.loads(yarn.log("stdout")), table, before)

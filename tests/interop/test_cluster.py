@@ -1,4 +1,4 @@
-"""The short form of `tests/cluster`: two jobs on Spark's own cluster, which has the wheels and is given the package."""
+"""The short form of `tests/cluster`: two jobs on Spark's standalone cluster, which has the wheels and is given the package."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -23,7 +23,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.operations.doctor.findings import Notes
-from icekeep.operations.doctor.store import Place, look_at_store
+from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.hdfs.client import hdfs_path
@@ -100,7 +100,7 @@ def nameservice(*ports):
 
 def test_the_doctor_finds_it_well_and_leaves_nothing(storage, root):
     notes = Notes()
-    assert look_at_store(notes, Place(storage, f"{root}/wh"), SYSTEM)
+    assert look_at_store(notes, StorePlace(storage, f"{root}/wh"), SYSTEM)
     result = notes.result(0)
     assert [(one.check, one.status) for one in result.findings if one.status != "ok"] == []
     assert len(result.findings) == 7

@@ -1,10 +1,15 @@
 """Every job with arguments that give it work on a `ClusterTable`, and what shows that it was done."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from kit.cluster_tables import ClusterTable
+from kit.object_store import ObjectStore
 from kit.shell import Finished
+
+OLD = timedelta(days=4)
+"""Files of this age are removed by a removal of orphans that is told nothing."""
 
 
 class JobCase(NamedTuple):
@@ -70,6 +75,17 @@ JOBS = {
     "purge": JobCase("drop", ("--purge",), lambda r: r["is_purged"] and r["deleted_files_count"] > 20),
 }
 """By a short name."""
+
+
+def add_orphan(table: ClusterTable) -> None:
+    """A file that nobody names; it is removed when it is `OLD`."""
+    now = table.table
+    now.storage.create(f"{now.metadata.location}/data/nobody.parquet", b"x")
+
+
+def make_older(store: ObjectStore, table: ClusterTable) -> None:
+    """All files of a table on S3 were written days ago."""
+    store.make_older(table.table.metadata.location.removeprefix("s3://").partition("/")[0], OLD)
 
 
 def check_done(case: JobCase, done: Finished, table: ClusterTable, before: list[str]) -> None:

@@ -21,8 +21,8 @@ from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
 from kit.java_values import filter_tree, from_wire, multiset, sql_literal, untagged
+from kit.shell import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-java" / "bin" / "python"
 JARS = ROOT / ".java-env"
 WORKER = Path(__file__).with_name("java_worker.py")

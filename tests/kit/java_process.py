@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from kit.shell import ROOT
+
 HADOOP = ROOT / ".java-env" / "hdfs"
 TIMEOUT_S = 300
 

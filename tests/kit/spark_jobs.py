@@ -1,14 +1,16 @@
 """The Spark jobs that a session has run, as its own status store has them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from icekeep.events import Listener
 from icekeep.planning.spark import steps
+from icekeep.runtime import SYSTEM
 
 NAMESAKES = (
     "icekeep.maintenance.requests",
@@ -43,6 +45,23 @@ def jobs_after(number: int) -> list[SeenJob]:
 def last_job() -> int:
     """The number of the newest Spark job, -1 where there is none."""
     return max((job.number for job in jobs_after(-1)), default=-1)
+
+
+def count_at_rest(spark: SparkSession, count: Callable[[], int], interval_ms: int = 1_000) -> int:
+    """A count that no Spark job changes any more.
+
+    Spark ends the worker of a cancelled task within two seconds, or a few where the machine is slow.
+
+    Args:
+        interval_ms: what changes the count does so more often than this.
+    """
+    seen = count()
+    for _ in range(30):
+        SYSTEM.sleep_ms(interval_ms)
+        before, seen = seen, count()
+        if before == seen and not spark.sparkContext.statusTracker().getActiveJobsIds():
+            return seen
+    raise AssertionError(f"tasks go on, or a Spark job does: {seen}")
 
 
 @contextmanager

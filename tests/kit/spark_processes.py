@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyspark
 
+from icekeep.planning.spark.java import java_program
 from icekeep.runtime import SYSTEM
 from kit.killing import processes
 
@@ -91,9 +92,8 @@ def node_environment(python: Path) -> Mapping[str, str]:
 
 @cache
 def java_home() -> str:
-    """Where the Java on the PATH lies."""
-    found = next(Path(place, "java") for place in os.environ["PATH"].split(os.pathsep) if Path(place, "java").exists())
-    return str(found.resolve().parents[1])
+    """Where the Java of this process lies."""
+    return str(Path(java_program(os.environ)).resolve().parents[1])
 
 
 def bare_python(directory: Path) -> Path:

@@ -6,13 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from icekeep.runtime import SYSTEM
 from kit.shell import ROOT, Finished
 from kit.spark_processes import SPARK_HOME, node_environment
 
@@ -62,11 +61,6 @@ class Events(msgspec.Struct, frozen=True):
                 executor = event["Task Info"]["Executor ID"]
                 counts[executor] = counts.get(executor, 0) + 1
         return counts
-
-    @property
-    def failures(self) -> list[str]:
-        """Why tasks failed."""
-        return [e["Task End Reason"]["Reason"] for e in self.of("TaskEnd") if e["Task Info"]["Failed"]]
 
 
 def zipped_package(directory: Path) -> Path:
@@ -130,7 +124,7 @@ class Submitter:
         return [
             *(f"{SPARK_HOME}/bin/spark-submit", *self.arguments),
             *(word for key, value in given.items() for word in ("--conf", f"{key}={value}")),
-            *(*script, "--conf", "icekeep.yaml", "--table", f"lake.{table}", "--output", "json", *arguments),
+            *(*script, "--config", "icekeep.yaml", "--table", f"lake.{table}", "--output", "json", *arguments),
         ]
 
     def start(self, job: str, *arguments: str, table: str, **more: Any) -> "Submitted":
@@ -170,18 +164,6 @@ class Submitted:
                 env=dict(environment),
                 start_new_session=True,
             )
-
-    @property
-    def has_ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def wait_until(self, is_so: Callable[[], object]) -> bool:
-        """Wait until something is so; false if the job has ended before."""
-        while not is_so():
-            if self.has_ended:
-                return False
-            SYSTEM.sleep_ms(5)
-        return True
 
     def kill(self) -> None:
         """Kill spark-submit's JVM and the Python below it, as a machine that is lost does."""

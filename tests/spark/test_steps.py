@@ -33,7 +33,7 @@ from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
 from kit.no_spark import no_spark
-from kit.spark_jobs import jobs_after, last_job
+from kit.spark_jobs import count_at_rest, jobs_after, last_job
 from kit.written_deletes import data_files, delete_equal, delete_positions
 
 JOBS: dict[str, Callable[[Table, Engine], Any]] = {
@@ -143,15 +143,9 @@ def wait_for_files(directory: Path) -> None:
 
 
 def assert_stopped(directory: Path, spark: SparkSession, until: int) -> None:
-    """Nothing goes on: Spark ends the worker of a cancelled task within two seconds, or a few where the machine is slow."""
+    """No Spark job is active, and nothing goes on."""
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
-    seen = [0]
-    for _ in range(30):
-        seen.append(count(directory))
-        if seen[-2] == seen[-1]:
-            break
-        SYSTEM.sleep_ms(1_000)
-    assert 0 < seen[-2] == seen[-1] < until
+    assert 0 < count_at_rest(spark, lambda: count(directory)) < until
 
 
 def test_an_error_of_a_sibling_stops_the_spark_jobs_of_the_others(spark_session: SparkSession, tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def test_a_partition_of_many_files_is_cut_and_each_file_is_in_one_group(
     # Each knows its deletes, which others share.
     assert {len(file.deletes) for files in groups for file in files if file.partition == files[0].partition} == {0, 1}
     assert found.notes == (
-        "partition 'kind=a' has 40 data files, more than the 12 that one task plans: they are cut into 4 stretches, each of "
-        "which is planned by itself",
+        "partition 'kind=a' has 40 data files, more than the 12 that one task plans: they are planned as 4 ranges of the sort "
+        "order, each by itself; nothing is to be done, but finer partitions would be planned faster",
     )
 
 
@@ -106,6 +106,7 @@ def test_files_whose_keys_nobody_knows_are_cut_by_their_paths(
     table = appended(table, [described(table, f"{n:03d}", 100) for n in range(50)])
     found = all_in_tasks(table, spark_session, order)
     assert len(found.groups) == 5
+    assert f"planned as 5 ranges of {'paths' if order is None else 'the sort order'}, " in found.notes[0]
     paths = [file.file_path for files in files_of(found, table) for file in files]
     assert paths == sorted(paths)
     assert len(paths) == 50

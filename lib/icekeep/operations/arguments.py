@@ -132,7 +132,7 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         usage="icekeep [-h] [--version] COMMAND ...",
         description="Table maintenance for Apache Iceberg. `icekeep COMMAND --help` says more.",
         epilog=_listing("jobs", {job.name: job.summary for job in JOBS.values()})
-        + _listing("commands, which need no Spark", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
+        + _listing("other commands", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"icekeep {version}")

@@ -1,7 +1,8 @@
-"""The commands beside the jobs: what each can be told, and the function that does it. Hardly one needs Spark.
+"""The commands beside the jobs: what each can be told, and the function that does it.
 
-To add one is to add an entry here and a function that takes what the command is about (`About`), and the settings as keywords;
-it returns the table after its commit, or a value to show where it changes nothing.
+Only `doctor` and a large `restore` may start Spark. To add a command is to add an entry here and a function that takes what the
+command is about (`About`), and the settings as keywords; it returns the table after its commit, or a value to show where it
+changes nothing.
 """
 
 from collections.abc import Mapping
@@ -185,12 +186,12 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "namespace",
                 Kind.NAME,
-                "one that exists: a table is created in it, committed to and dropped; without it nothing is committed",
+                "an existing namespace; a trial table is created in it, committed to and dropped (default: no commit is tried)",
             ),
             Setting(
                 "location",
                 Kind.TEXT,
-                "a directory where the store is tried, on a file that is removed (default: the catalog's warehouse)",
+                "a directory in which a trial file is put, read, listed and deleted (default: the catalog's warehouse)",
                 shown="LOCATION",
             ),
             Setting(

@@ -19,7 +19,12 @@ JOB = Job(
             'of a sort, e.g. "day, id DESC NULLS LAST", "zorder(a, b)", "hilbert(a, b)" (default: the table\'s)',
         ),
         WHERE,
-        Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_data_files; may be repeated"),
+        Setting(
+            "options",
+            Kind.OPTIONS,
+            "an option of Iceberg's rewrite_data_files; may be repeated; "
+            "without max-concurrent-file-group-rewrites all groups are tasks of one Spark job",
+        ),
         BRANCH,
         Setting(
             "verify", Kind.SWITCH, "before each commit, read the new files again and compare the content of all rows"

@@ -343,4 +343,4 @@ def _notes(cuts: Mapping[Key, Cuts], metadata: TableMetadata, rules: GroupRules)
         "a partition spec that files move from" if rules.is_moved(key[0]) else f"partition {_path_of(key, metadata)!r}"
         for key in cuts
     ]
-    return notes_of(cuts, names)
+    return notes_of(cuts, names, "paths" if rules.space is None else "the sort order")

@@ -165,10 +165,11 @@ def _place(row: Mapping[str, Any], rules: GroupRules) -> Place:
     return lower[:1] if rules.space.is_curve else lower, row["file_path"]
 
 
-def notes_of(cuts: Mapping[Key, Cuts], names: Sequence[str]) -> tuple[str, ...]:
-    """What people are told: a line for each key, whose names these are."""
+def notes_of(cuts: Mapping[Key, Cuts], names: Sequence[str], what: str) -> tuple[str, ...]:
+    """What people are told: a line for each key, whose names these are; `what` says what ranges are of."""
     return tuple(
-        f"{name} has {one.files_count:,} data files, more than the {PLANNED_FILES_COUNT:,} that one task plans: they are cut "
-        f"into {len(one.points) + 1} stretches, each of which is planned by itself"
+        f"{name} has {one.files_count:,} data files, more than the {PLANNED_FILES_COUNT:,} that one task plans: they are "
+        f"planned as {len(one.points) + 1} ranges of {what}, each by itself; nothing is to be done, but finer partitions would "
+        "be planned faster"
         for name, one in zip(names, cuts.values(), strict=True)
     )

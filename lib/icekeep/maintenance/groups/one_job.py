@@ -21,7 +21,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 GROUPS_AT_ONCE = 5
-"""Of those that each are a job of their own, and of jobs of many groups; Iceberg's default of that option."""
+"""Of groups that are a job each, and of jobs of many groups; Iceberg's default of `max-concurrent-file-group-rewrites`."""
 
 TASKS_A_JOB = 10_000
 """The driver holds what it tells the tasks of a job, and what Spark knows of them."""

@@ -8,7 +8,12 @@ JOB = Job(
     rank=20,
     settings=(
         WHERE,
-        Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_position_delete_files; may be repeated"),
+        Setting(
+            "options",
+            Kind.OPTIONS,
+            "an option of Iceberg's rewrite_position_delete_files; may be repeated; "
+            "without max-concurrent-file-group-rewrites all groups are tasks of one Spark job",
+        ),
         BRANCH,
         Setting(
             "convert_equality_deletes", Kind.SWITCH, "turn equality deletes into position deletes or vectors first"

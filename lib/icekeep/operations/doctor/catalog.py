@@ -13,7 +13,7 @@ from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
 from icekeep.operations.doctor.driver import look_at_packages
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, Notes, NotTried
 from icekeep.operations.doctor.requirements import Needs, needed_extras
-from icekeep.operations.doctor.store import Place, look_at_store
+from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.operations.jobs import resolve
 from icekeep.storage.base import DirectoryStorage
 
@@ -29,14 +29,14 @@ class Subject(msgspec.Struct, frozen=True):
     open: Callable[[], Catalog]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class TrialSite(msgspec.Struct, frozen=True, kw_only=True):
     """What the user gives to try things in: an existing namespace, and a directory in place of the warehouse."""
 
     namespace: Identifier | None = None
     location: str | None = None
 
 
-def look_at_catalog(notes: Notes, subject: Subject, asked: Asked, needs: Needs | None) -> tuple[Place, ...]:
+def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Needs | None) -> tuple[StorePlace, ...]:
     """Look at a catalog and the store of its tables; returns the places in it that were reached."""
     about = f"catalog {subject.name}"
     if needs is not None:
@@ -49,27 +49,27 @@ def look_at_catalog(notes: Notes, subject: Subject, asked: Asked, needs: Needs |
     answers = notes.look(about, "namespaces", partial(_namespaces, catalog))
     lists = False
     if answers:
-        lists = notes.look(about, "tables", partial(_tables, catalog, asked.namespace))
+        lists = notes.look(about, "tables", partial(_tables, catalog, site.namespace))
         if isinstance(catalog, SqlCatalog):
             notes.look(about, "clock", partial(_database_clock, catalog))
-    location = asked.location or catalog.warehouse
+    location = site.location or catalog.warehouse
     places = _Places(notes, catalog)
     if location is not None:
-        places.look(Place(cast(DirectoryStorage, catalog.storage), location))
-    elif asked.namespace is None:
+        places.look(StorePlace(cast(DirectoryStorage, catalog.storage), location))
+    elif site.namespace is None:
         notes.tell(
             about, "store", NOT_TRIED, "the catalog does not tell where its tables lie; give --location or --namespace"
         )
-    if asked.namespace is None:
+    if site.namespace is None:
         reason = "give --namespace, one that exists: a table is created in it, committed to and dropped"
         notes.tell(about, "commit", NOT_TRIED, reason)
     elif not lists or places.has_failed:
-        notes.tell(about, "commit", NOT_TRIED, "its namespace or its store is out of reach, as is said above")
+        notes.tell(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")
     else:
         # Where only a server knows places and credentials, those of the table are looked at.
         on_table = places.look_at_table if location is None else _leave
         try:
-            resolve(_LOOK_AT_COMMITS)(notes, about, catalog, asked.namespace, on_table)
+            resolve(_LOOK_AT_COMMITS)(notes, about, catalog, site.namespace, on_table)
         except UsageError as error:
             notes.tell(about, "commit", WRONG, error.message)
     return tuple(places.reached)
@@ -80,17 +80,17 @@ class _Places:
 
     def __init__(self, notes: Notes, catalog: Catalog) -> None:
         self._notes, self._runtime = notes, catalog.runtime
-        self.reached: list[Place] = []
+        self.reached: list[StorePlace] = []
         self.has_failed = False
 
-    def look(self, place: Place) -> None:
+    def look(self, place: StorePlace) -> None:
         if look_at_store(self._notes, place, self._runtime):
             self.reached.append(place)
         else:
             self.has_failed = True
 
     def look_at_table(self, table: Table) -> None:
-        self.look(Place(cast(DirectoryStorage, table.storage), table.metadata.location))
+        self.look(StorePlace(cast(DirectoryStorage, table.storage), table.metadata.location))
 
 
 def _leave(_: Table) -> None:

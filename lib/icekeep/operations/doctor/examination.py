@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from icekeep.catalog.base import Catalog, Identifier, validate_namespace
-from icekeep.errors import one_line
+from icekeep.errors import UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.operations.catalogs import Catalogs
-from icekeep.operations.doctor.catalog import Asked, Subject, look_at_catalog
+from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, DoctorResult, Notes, NotTried
 from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, needed_extras, own_needs
-from icekeep.operations.doctor.store import Place, look_at_store
+from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.operations.jobs import resolve
 from icekeep.operations.loading import configured_catalogs, open_settings, spark_properties
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
@@ -65,13 +65,13 @@ def doctor(
     """
     if spark is not None:
         resolve(_CHECK_SOURCE)(spark)
-    asked = _asked(namespace, location)
+    site = _site(namespace, location)
     if catalog is None or isinstance(catalog, str):
         return _examined(
-            partial(_subjects, partial(configured_catalogs, conf), catalog), spark, asked, executors, listener
+            partial(_subjects, partial(configured_catalogs, conf), catalog), spark, site, executors, listener
         )
     subject = Subject(catalog.name, {}, lambda: catalog)
-    return _examined(lambda: [subject], spark, asked, executors, listener)
+    return _examined(lambda: [subject], spark, site, executors, listener)
 
 
 def examine(
@@ -85,26 +85,28 @@ def examine(
     listener: Listener = SILENT,
 ) -> DoctorResult:
     """The same for the command line, which knows where catalogs are configured; raises `UsageError` for what is no namespace."""
-    asked = _asked(namespace, location)
-    return _examined(partial(_subjects, catalogs, catalog), spark, asked, executors, listener)
+    if namespace == "":
+        raise UsageError("--namespace is empty; give one that exists, such as 'sandbox' or 'db.sandbox'")
+    site = _site(namespace, location)
+    return _examined(partial(_subjects, catalogs, catalog), spark, site, executors, listener)
 
 
 def _examined(
-    subjects_of: Callable[[], list[Subject]], spark: "SparkSource", asked: Asked, executors: bool, listener: Listener
+    subjects_of: Callable[[], list[Subject]], spark: "SparkSource", site: TrialSite, executors: bool, listener: Listener
 ) -> DoctorResult:
     began_ms, notes, needs = SYSTEM.monotonic_ms(), Notes(), own_needs(platform.machine())
     with _unbroken(notes, DRIVER):
         look_at_driver(notes, needs, os.environ)
     subjects: list[Subject] = []
-    places: list[Place] = []
+    places: list[StorePlace] = []
     notes.look("catalogs", "configuration", partial(_configured, subjects_of, subjects))
     for subject in subjects:
         about = f"catalog {subject.name}"
         with _step(listener, f"looking at {about}"), _unbroken(notes, about):
-            places += look_at_catalog(notes, subject, asked, needs)
-    if asked.location is not None and not subjects:
-        with _unbroken(notes, f"store {asked.location}"):
-            look_at_store(notes, Place(open_storage({}), asked.location), SYSTEM)
+            places += look_at_catalog(notes, subject, site, needs)
+    if site.location is not None and not subjects:
+        with _unbroken(notes, f"store {site.location}"):
+            look_at_store(notes, StorePlace(open_storage({}), site.location), SYSTEM)
     if _has_executors(spark, executors):
         with _step(listener, "asking executors"), _unbroken(notes, _EXECUTORS):
             packages = _packages(needs, subjects)
@@ -115,10 +117,10 @@ def _examined(
     return notes.result(SYSTEM.monotonic_ms() - began_ms)
 
 
-def _asked(namespace: Identifier | str | None, location: str | None) -> Asked:
+def _site(namespace: Identifier | str | None, location: str | None) -> TrialSite:
     """What the user gives to try things in; raises `UsageError` for what can be no namespace."""
     parts = tuple(namespace.split(".")) if isinstance(namespace, str) else namespace
-    return Asked(namespace=None if parts is None else validate_namespace(parts), location=location)
+    return TrialSite(namespace=None if parts is None else validate_namespace(parts), location=location)
 
 
 def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subject]:
@@ -131,8 +133,10 @@ def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subjec
 def _configured(subjects_of: Callable[[], list[Subject]], subjects: list[Subject]) -> str:
     subjects += subjects_of()
     if not subjects:
-        raise NotTried("no catalog is configured; give --config, or start in the directory with conf/icekeep.yaml")
-    return ", ".join(subject.name for subject in subjects)
+        raise NotTried(
+            "no catalog is configured; give --config FILE, start where conf/icekeep.yaml is, or set spark.sql.catalog.NAME.*"
+        )
+    return f"{len(subjects)} configured: {', '.join(subject.name for subject in subjects)}"
 
 
 def _has_executors(spark: "SparkSource", executors: bool) -> bool:

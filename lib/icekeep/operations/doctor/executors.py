@@ -14,8 +14,9 @@ from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
 from icekeep.operations.doctor.driver import checked_java_version
 from icekeep.operations.doctor.findings import OK, UNAVAILABLE, WRONG, Notes
 from icekeep.operations.doctor.memory import machine_memory, settings_memory
-from icekeep.operations.doctor.store import Place
+from icekeep.operations.doctor.store import StorePlace
 from icekeep.planning.spark.executors import ExecutorSeen, executor_processes, executors_seen
+from icekeep.planning.spark.lacking import GIVE_ALL, GIVE_PACKAGE
 from icekeep.planning.spark.memory_settings import heap_bytes, python_memory
 from icekeep.planning.spark.process import described_process
 from icekeep.planning.spark.slots import executor_slots, is_local
@@ -26,14 +27,10 @@ EXECUTORS = "executors"
 
 _STEP = "icekeep doctor: asking the executors"
 _OURS = "icekeep"
-_REMEDY = "ship an environment with it to the executors (spark-submit --archives), or install it there"
-_OUR_REMEDY = (
-    "ship it to the executors (spark-submit --py-files icekeep.zip, which `make dist` makes), or install it there"
-)
 
 
 def look_at_executors(
-    notes: Notes, source: SparkSource, packages: Sequence[str], places: Sequence[Place], runtime: Runtime
+    notes: Notes, source: SparkSource, packages: Sequence[str], places: Sequence[StorePlace], runtime: Runtime
 ) -> None:
     """Start Spark if it is not started yet, and ask its executors.
 
@@ -88,7 +85,7 @@ def package_problems(package: str, version: str | None, found: Sequence[Mapping[
         # A version that nobody tells is none that differs.
         if theirs is None or (theirs and version and theirs != version):
             hosts.setdefault(theirs, []).append(one["host"])
-    remedy = _OUR_REMEDY if package == _OURS else _REMEDY
+    remedy = GIVE_PACKAGE if package == _OURS else GIVE_ALL
     return [
         f"{_is_there(package, theirs)} on {_hosts(some)}, and this machine has {version or 'it'}; {remedy}"
         for theirs, some in hosts.items()
@@ -103,7 +100,7 @@ def look_at_clocks(notes: Notes, seen: Sequence[ExecutorSeen], began_ms: int, en
     notes.look(EXECUTORS, "clock", partial(checked_clock, host, difference_ms))
 
 
-def look_at_reach(notes: Notes, seen: Sequence[ExecutorSeen], places: Sequence[Place]) -> None:
+def look_at_reach(notes: Notes, seen: Sequence[ExecutorSeen], places: Sequence[StorePlace]) -> None:
     """Say which executors do not reach a place."""
     for number, place in enumerate(places):
         problems = {one.host: one.problems[number] for one in seen if one.problems[number]}
@@ -128,17 +125,17 @@ def _asked(spark: SparkSession, packages: Sequence[str], found: list[dict[str, A
     others = sorted({f"{one['python']} on {one['host']}" for one in found if _minor(one["python"]) != _minor(ours)})
     if others:
         raise UsageError(
-            f"Python is {', '.join(others)}, and {ours} here; let executors have the same (PYSPARK_PYTHON)"
+            f"Python is {', '.join(others)}, and {ours} here; set spark.pyspark.python to one of the same version"
         )
     hosts = {one["host"] for one in found}
     versions = sorted({one["python"] for one in found})
     return f"{', '.join(versions)} (executors: {len(found)}, hosts: {len(hosts)})"
 
 
-def _seen(spark: SparkSession, places: Sequence[Place], seen: list[ExecutorSeen]) -> str:
+def _seen(spark: SparkSession, places: Sequence[StorePlace], seen: list[ExecutorSeen]) -> str:
     asked = [(place.storage, place.location) for place in places]
     seen += executors_seen(spark, asked, _STEP)
-    return f"{len(seen)} tasks on {len({one.host for one in seen})} hosts have icekeep"
+    return f"icekeep can be imported (tasks: {len(seen)}, hosts: {len({one.host for one in seen})})"
 
 
 def _is_there(package: str, version: str | None) -> str:

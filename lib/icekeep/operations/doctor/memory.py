@@ -10,6 +10,7 @@ from icekeep.operations.output import format_bytes
 from icekeep.planning.spark.memory_settings import heap_bytes, python_memory, shortage
 
 _ALL = "local[*]"
+_COUNT = re.compile(r"[1-9]\d*")
 _LOCAL = re.compile(r"local(?:\[\s*(\*|\d+).*)?")
 
 
@@ -27,7 +28,7 @@ def configured_memory(properties: Mapping[str, str], processors: int, machine_by
         return machine_memory("this machine", machine_bytes, heap_bytes(properties, is_driver=True), slots)
     if not master.startswith(("yarn", "k8s")):
         raise NotTried(f"how many tasks share an executor of {master!r} only Spark knows; give --executors")
-    slots = int(properties.get("spark.executor.cores", "1")) // int(properties.get("spark.task.cpus", "1"))
+    slots = _count(properties, "spark.executor.cores") // _count(properties, "spark.task.cpus")
     return settings_memory(properties, master, max(1, slots))
 
 
@@ -60,3 +61,10 @@ def machine_memory(whose: str, memory_bytes: int, jvm_bytes: int, slots: int) ->
             "fewer at once ('local[N]', or spark.executor.cores), or give it more memory"
         )
     return f"{whose} has {format_bytes(memory_bytes)}: {format_bytes(share_bytes)} for each of {slots} tasks at once"
+
+
+def _count(properties: Mapping[str, str], name: str) -> int:
+    given = properties.get(name, "1")
+    if not _COUNT.fullmatch(given):
+        raise UsageError(f"{name} is {given!r}; give a whole number, such as 2")
+    return int(given)

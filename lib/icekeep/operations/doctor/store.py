@@ -17,14 +17,14 @@ _DATA = b"icekeep doctor\n"
 _OTHER_DATA = b"another file\n"
 
 
-class Place(msgspec.Struct, frozen=True):
+class StorePlace(msgspec.Struct, frozen=True):
     """A location, and what reaches it."""
 
     storage: DirectoryStorage
     location: str
 
 
-def look_at_store(notes: Notes, place: Place, runtime: Runtime) -> bool:
+def look_at_store(notes: Notes, place: StorePlace, runtime: Runtime) -> bool:
     """Try what jobs do with a store, in a directory of this run's own, which is removed. Returns whether it can be reached."""
     about, storage = f"store {place.location}", place.storage
     base = place.location.rstrip("/")

@@ -6,17 +6,17 @@ _MISSING_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _MISSING_ARROW = "PACKAGE_NOT_INSTALLED"
 _MISSING_PYTHON = re.compile(r'Cannot run program "([^"]+)".*No such file')
 
-_GIVE_ALL = "give spark-submit --archives icekeep-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python"
-_GIVE_PACKAGE = f"{_GIVE_ALL}, or --py-files icekeep.zip where all other packages are installed"
+GIVE_ALL = "give spark-submit --archives icekeep-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python"
+GIVE_PACKAGE = f"{GIVE_ALL}, or --py-files icekeep.zip where all other packages are installed"
 
 
 def lacking(text: str) -> str | None:
     """One line for an error of work that failed since executors have no Python or no package; `None` for any other."""
     if python := _MISSING_PYTHON.search(text):
-        return f"executors cannot start {python[1]!r}; {_GIVE_ALL}"
+        return f"executors cannot start {python[1]!r}; {GIVE_ALL}"
     if missing := _MISSING_PACKAGE.findall(text):
-        what = _GIVE_PACKAGE if missing[-1] == "icekeep" else _GIVE_ALL
+        what = GIVE_PACKAGE if missing[-1] == "icekeep" else GIVE_ALL
         return f"the executors' Python has no package {missing[-1]!r}; {what}"
     if _MISSING_ARROW in text:
-        return f"the executors' Python has no package 'pyarrow'; {_GIVE_ALL}"
+        return f"the executors' Python has no package 'pyarrow'; {GIVE_ALL}"
     return None

@@ -9,7 +9,7 @@ from icekeep.catalog.base import Committed, Identifier, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UsageError
-from icekeep.operations.doctor.catalog import Asked, Subject, look_at_catalog
+from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog
 from icekeep.operations.doctor.findings import DoctorResult, Notes
 from icekeep.operations.doctor.requirements import Needs, Requirement
 from icekeep.operations.doctor.trial_table import NAME_PREFIX
@@ -32,7 +32,7 @@ def catalog() -> MemoryCatalog:
 def looked_at(catalog: Any, namespace: Identifier | None = DB, location: str | None = None) -> DoctorResult:
     notes = Notes()
     subject = Subject("local", {}, lambda: catalog)
-    look_at_catalog(notes, subject, Asked(namespace=namespace, location=location), None)
+    look_at_catalog(notes, subject, TrialSite(namespace=namespace, location=location), None)
     return notes.result(0)
 
 
@@ -58,6 +58,7 @@ def test_a_namespace_that_is_not_there_is_told(catalog: MemoryCatalog) -> None:
     result = looked_at(catalog, ("nope",))
     assert unwell(result) == [("tables", "wrong"), ("commit", "not-tried")]
     assert "there is no namespace 'nope'" in result.findings[2].message
+    assert result.findings[-1].message == "its namespace cannot be listed, or its store failed: see above"
     assert catalog.storage.files == {}
 
 
@@ -66,7 +67,7 @@ def test_a_catalog_that_does_not_open_is_one_line() -> None:
         raise ConfigError("catalogs.local.uri", "is missing")
 
     notes = Notes()
-    assert look_at_catalog(notes, Subject("local", {}, fail), Asked(namespace=DB), None) == ()
+    assert look_at_catalog(notes, Subject("local", {}, fail), TrialSite(namespace=DB), None) == ()
     assert unwell(notes.result(0)) == [("open", "wrong")]
 
 
@@ -187,7 +188,7 @@ def test_a_location_stands_in_for_the_warehouse(catalog: MemoryCatalog) -> None:
 def test_packages_that_the_catalog_takes_are_looked_at(catalog: MemoryCatalog) -> None:
     needs = Needs(Requirement("Python"), (Requirement("requests", ((">=", "99"),), "catalogs"),))
     notes = Notes()
-    look_at_catalog(notes, Subject("local", {"type": "rest"}, lambda: catalog), Asked(), needs)
+    look_at_catalog(notes, Subject("local", {"type": "rest"}, lambda: catalog), TrialSite(), needs)
     first = notes.result(0).findings[0]
     assert (first.about, first.check, first.status) == ("catalog local", "package requests", "wrong")
     assert "pip install 'icekeep[catalogs]'" in first.message

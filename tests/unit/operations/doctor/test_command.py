@@ -94,6 +94,8 @@ def test_a_configuration_that_is_wrong_is_a_finding_too(tmp_path: Path, capsys: 
 def test_without_any_catalog_the_rest_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     status, document = run(capsys)
     assert (status, unwell(document)) == (0, [("catalogs", "configuration", "not-tried"), NO_EXECUTORS])
+    told = " ".join(one["message"] for one in document["result"]["findings"])
+    assert all(way in told for way in ("--config FILE", "conf/icekeep.yaml", "spark.sql.catalog.NAME.*"))
 
 
 def test_a_store_is_tried_without_a_catalog_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +122,8 @@ def test_what_can_be_no_namespace_is_wrong_usage(lake: Lake, capsys: pytest.Capt
     status = cli.main(["doctor", "--namespace", "a..b", "--output", "json"])
     assert status == 2
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "usage"
+    assert cli.main(["doctor", "--namespace", ""]) == 2
+    assert "--namespace is empty; give one that exists" in capsys.readouterr().err
 
 
 def test_a_look_that_nobody_has_thought_of_does_not_hide_the_others(
@@ -131,6 +135,8 @@ def test_a_look_that_nobody_has_thought_of_does_not_hide_the_others(
     monkeypatch.setattr(examination, "look_at_catalog", fail)
     status, document = run(capsys)
     assert (status, unwell(document)) == (2, [("catalog local", "all else", "wrong"), NO_EXECUTORS])
+    (known,) = [one for one in document["result"]["findings"] if one["about"] == "catalogs"]
+    assert known["message"] == "1 configured: local"
 
 
 def test_spark_that_does_not_start_is_a_finding(

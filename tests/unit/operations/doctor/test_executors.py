@@ -8,8 +8,9 @@ from icekeep.errors import UsageError
 from icekeep.operations.doctor.executors import look_at_clocks, look_at_differences, look_at_reach, package_problems
 from icekeep.operations.doctor.findings import Notes, NotTried
 from icekeep.operations.doctor.memory import configured_memory, machine_memory, settings_memory
-from icekeep.operations.doctor.store import Place
+from icekeep.operations.doctor.store import StorePlace
 from icekeep.planning.spark.executors import ExecutorSeen
+from icekeep.planning.spark.lacking import GIVE_ALL, GIVE_PACKAGE
 from icekeep.spec.units import GIB
 from kit.storage import MemoryStorage
 
@@ -41,7 +42,7 @@ def test_other_versions_are_named_with_their_hosts() -> None:
     assert look_at_differences(notes, OURS, found)
     old, missing = notes.result(0).findings
     assert old.message.startswith("pyarrow is 25.0.0 on b, c, and this machine has 26.0.0; ")
-    assert missing.message.startswith("pyarrow is missing on d, and this machine has 26.0.0; ")
+    assert missing.message == f"pyarrow is missing on d, and this machine has 26.0.0; {GIVE_ALL}"
     assert {old.status, missing.status} == {"wrong"}
 
 
@@ -50,7 +51,7 @@ def test_executors_without_icekeep_cannot_be_asked_more() -> None:
     assert not look_at_differences(notes, OURS, [executor("a"), executor("b", icekeep=None)])
     (finding,) = notes.result(0).findings
     assert "icekeep is missing on b" in finding.message
-    assert "--py-files" in finding.message
+    assert finding.message.endswith(GIVE_PACKAGE)
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("", "26.0.0"), ("26.0.0", ""), (None, None), ("26.0.0", None)])
@@ -69,7 +70,7 @@ def test_the_clock_that_is_furthest_off_decides(clocks_ms: tuple[int, int], stat
 
 def test_an_executor_that_does_not_reach_the_store_is_named() -> None:
     notes = Notes()
-    places = [Place(MemoryStorage(), "memory://a/b"), Place(MemoryStorage(), "memory://c/d")]
+    places = [StorePlace(MemoryStorage(), "memory://a/b"), StorePlace(MemoryStorage(), "memory://c/d")]
     seen = [
         ExecutorSeen("x", 0, 0, ("", "")),
         ExecutorSeen("y", 0, 0, ("", "no route")),
@@ -113,6 +114,13 @@ def test_memory_that_the_configuration_does_not_give_is_told() -> None:
         configured_memory({"spark.master": "yarn", "spark.executor.cores": "4"}, 2, 13 * GIB)
     with pytest.raises(UsageError, match="run fewer at once"):
         configured_memory({"spark.master": "local[20]"}, 2, 13 * GIB)
+
+
+@pytest.mark.parametrize("name", ["spark.executor.cores", "spark.task.cpus"])
+@pytest.mark.parametrize("value", ["x", "", "0", "1.5"])
+def test_a_number_that_is_none_is_told_with_the_name_of_its_setting(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name} is '{value}'; give a whole number"):
+        configured_memory({"spark.master": "yarn", name: value}, 2, 13 * GIB)
 
 
 def test_what_a_standalone_master_gives_only_spark_knows() -> None:

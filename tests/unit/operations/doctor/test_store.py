@@ -10,7 +10,7 @@ import pytest
 from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.operations.doctor.findings import DoctorResult, Notes
 from icekeep.operations.doctor.own_files import remove_own
-from icekeep.operations.doctor.store import Place, look_at_store
+from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, FileInfo
 from icekeep.storage.local.storage import LocalStorage
 from kit.runtime import FakeRuntime
@@ -36,7 +36,7 @@ class Lying(HookedStorage):
 
 def looked_at(storage: Any, location: str = WAREHOUSE, runtime: Any = None) -> DoctorResult:
     notes = Notes()
-    look_at_store(notes, Place(storage, location), runtime or FakeRuntime())
+    look_at_store(notes, StorePlace(storage, location), runtime or FakeRuntime())
     return notes.result(0)
 
 
