@@ -7,7 +7,7 @@ import pytest
 
 from icekeep.errors import IcekeepError, JobFailedError, UnavailableError
 from icekeep.events import SnapshotCommitted
-from icekeep.maintenance.compaction import job as compaction
+from icekeep.maintenance.compaction import run as compaction
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.groups import commits as group_commits
 from icekeep.maintenance.position_deletes import job as position_deletes
