@@ -26,6 +26,7 @@ from icekeep.planning.spark.tasks import (
     run_tasks,
 )
 from icekeep.runtime import SYSTEM
+from kit.spark_jobs import count_at_rest
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -220,7 +221,7 @@ def test_answers_come_while_other_tasks_are_at_work(spark_session: SparkSession,
 def test_a_caller_who_has_enough_ends_the_job(spark_session: SparkSession, tmp_path: Path) -> None:
     with closing(finished_tasks(spark_session, ["never", ""], waiting_for, str(tmp_path))) as answers:
         assert next(answers) == (1, "nothing")
-    assert list(spark_session.sparkContext.statusTracker().getActiveJobsIds()) == []
+    assert count_at_rest(spark_session, lambda: 0, interval_ms=200) == 0
 
 
 def sending(payload: int, shared: str) -> Iterator[tuple[int, Any]]:
