@@ -145,9 +145,19 @@ def _with_spark(
     extras = {"listener": surroundings.listener} if job.takes_listener else {}
     spark = Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
+        if _is_in_cluster_mode(surroundings.seams):
+            spark.started()
         return function(table, spark.started, **arguments, **extras)
     finally:
         spark.stop()
+
+
+def _is_in_cluster_mode(seams: Seams) -> bool:
+    """Whether this driver was put on the cluster: YARN takes an application that ends without a session for one that failed."""
+    if SUBMITTED_VARIABLE not in os.environ:
+        return False
+    properties: Mapping[str, str] = resolve(seams.live_properties)()
+    return properties.get("spark.submit.deployMode") == "cluster"
 
 
 class Session:

@@ -62,6 +62,19 @@ def test_a_job_runs_on_its_table_in_a_session_that_is_stopped():
     assert outcome.result == Result(rewritten_data_files_count=12)
 
 
+@pytest.mark.parametrize(("mode", "starts"), [("cluster", True), ("client", False)])
+def test_a_driver_on_a_cluster_has_a_session_though_its_job_asks_for_none(monkeypatch, mode, starts):
+    """YARN takes an application that ends without one for one that failed."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(fake_jobs, "live_properties", lambda: {"spark.submit.deployMode": mode})
+    monkeypatch.setitem(
+        JOBS, "compact", replace(JOBS["compact"], run="kit.fake_jobs:asking_never", takes_listener=False)
+    )
+    run("compact", table="local.db.t")
+    assert ("start icekeep compact local.db.t" in HISTORY, "stop" in HISTORY) == (starts, starts)
+    assert "asking_never" in HISTORY
+
+
 def test_the_filter_and_the_options_reach_the_job_as_values():
     run("compact", where="id > 1", options={"min-input-files": "2"})
     assert CALLS[0].arguments == {
