@@ -29,7 +29,7 @@ def test_a_job_in_tasks_of_executors_that_have_the_wheels(
 def test_a_job_on_nodes_that_have_nothing(by_archive: Submitter, s3_table: ClusterTable, name: str) -> None:
     """All that a task needs is in the archive."""
     case, before = JOBS[name], s3_table.operations()
-    done = by_archive.run(case.job, *case.arguments, table=s3_table.name)
+    done = by_archive.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     check_done(case, done, s3_table, before)
     assert sum(by_archive.events().task_counts.values()) > 0
 
@@ -55,7 +55,7 @@ def test_a_node_that_lacks_icekeep_is_told_in_one_line(
         ("--master", standalone.master),
         {"spark.pyspark.python": str(bare), "spark.pyspark.driver.python": str(unpacked)},
     )
-    done = without.run("compact", *JOBS["compact"].arguments, table=s3_table.name)
+    done = without.run("compact", *JOBS["compact"].arguments, table=s3_table.name, in_tasks=True)
     assert done.status == 1
     assert len(done.complaint.splitlines()) == 1
     assert (
@@ -82,7 +82,7 @@ def test_a_node_that_lacks_the_wheels_is_told_in_one_line(
         ("--master", standalone.master, "--py-files", str(zipped)),
         {"spark.pyspark.python": str(bare), "spark.pyspark.driver.python": str(unpacked)},
     )
-    done = without.run("compact", *JOBS["compact"].arguments, table=s3_table.name)
+    done = without.run("compact", *JOBS["compact"].arguments, table=s3_table.name, in_tasks=True)
     assert done.status == 1
     assert "the executors' Python has no package '" in done.complaint
     assert len(done.complaint.splitlines()) == 1
@@ -98,7 +98,7 @@ def test_a_node_that_lacks_the_python_is_told_in_one_line(
         ("--master", standalone.master),
         {"spark.pyspark.python": "./env/bin/python", "spark.pyspark.driver.python": str(unpacked)},
     )
-    done = without.run("compact", *JOBS["compact"].arguments, table=s3_table.name)
+    done = without.run("compact", *JOBS["compact"].arguments, table=s3_table.name, in_tasks=True)
     assert done.status == 1
     assert len(done.complaint.splitlines()) == 1
     assert (

@@ -27,7 +27,6 @@ from icekeep.catalog.open import open_catalog
 from icekeep.runtime import SYSTEM
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from kit.killing import processes
 from kit.object_store import ObjectStore
 from kit.shell import ROOT
 from kit.spark_processes import bare_python, python_with_wheels
@@ -72,9 +71,10 @@ def main() -> None:
         python = python_with_wheels(directory / "wheels")
         cluster, store = Standalone(bare_python(directory / "bare"), workers=2), ObjectStore()
         try:
-            for job, arguments in JOBS.items():
-                taken = _all_taken(job, arguments, packages, given.runs, python, cluster, store, directory)
-                _print(job, taken)
+            for job in JOBS:
+                for in_tasks in (False, True):
+                    taken = _all_taken(job, in_tasks, packages, given.runs, python, cluster, store, directory)
+                    _print(f"{job}, {'all of it in tasks' if in_tasks else 'as it is'}", taken)
         finally:
             store.close()
             cluster.close()
@@ -95,7 +95,7 @@ def _packed(name: str, root: Path, directory: Path) -> Package:
 
 def _all_taken(
     job: str,
-    arguments: Sequence[str],
+    in_tasks: bool,
     packages: Sequence[Package],
     runs: int,
     python: Path,
@@ -107,7 +107,7 @@ def _all_taken(
     taken: dict[str, list[Taken]] = {package.name: [] for package in packages}
     for number in range(runs):
         for package in packages if number % 2 == 0 else packages[::-1]:
-            edge = directory / f"{job}-{package.name}-{number}"
+            edge = directory / f"{job}-{in_tasks}-{package.name}-{number}"
             bucket = store.new_bucket()
             catalog = {
                 "type": "sql",
@@ -117,7 +117,7 @@ def _all_taken(
             }
             _make_table(catalog)
             submitter = Submitter.with_zip(edge, catalog, cluster.master, package.zipped, python)
-            taken[package.name].append(_taken(submitter, job, arguments, cluster))
+            taken[package.name].append(_taken(submitter, job, JOBS[job], in_tasks=in_tasks))
             cluster.forget_applications()
     return taken
 
@@ -137,11 +137,10 @@ def _rows(random: np.random.Generator, number: int) -> pa.Table:
     return pa.table({"id": ids, "amount": random.random(ROWS_A_FILE), "code": random.integers(0, 1 << 30, ROWS_A_FILE)})
 
 
-def _taken(submitter: Submitter, job: str, arguments: Sequence[str], cluster: Standalone) -> Taken:
-    pids = [pid for pid, _, words in processes() if "org.apache.spark.deploy." in words]
-    with Watch(pids) as watch:
+def _taken(submitter: Submitter, job: str, arguments: Sequence[str], *, in_tasks: bool) -> Taken:
+    with Watch() as watch:
         began_ms = SYSTEM.now_ms()
-        done = submitter.run(job, *arguments, table="db.events", in_tasks=True, settings=PLAIN)
+        done = submitter.run(job, *arguments, table="db.events", in_tasks=in_tasks, settings=PLAIN)
         ended_ms = SYSTEM.now_ms()
     assert done.status == 0, done.err
     return Taken(dict(_parts(submitter.events(), began_ms, ended_ms)), watch.cpu_seconds)
@@ -150,16 +149,20 @@ def _taken(submitter: Submitter, job: str, arguments: Sequence[str], cluster: St
 def _parts(events: Events, began_ms: int, ended_ms: int) -> Iterator[tuple[str, float]]:
     """The time between two moments that Spark has written down, one after the other."""
     added, jobs, ends = events.of("ExecutorAdded"), events.of("JobStart"), events.of("JobEnd")
+    begun = events.of("ApplicationStart")
+    if not begun:
+        yield "spark-submit, Python and the job, without a session", (ended_ms - began_ms) / 1000
+        return
     moments: list[tuple[str, int]] = [
-        ("spark-submit, Python, the plan, until a session is wanted", events.of("ApplicationStart")[0]["Timestamp"])
+        ("spark-submit, Python, the plan, until a session is wanted", begun[0]["Timestamp"])
     ]
     if jobs:
         moments.append(("until an executor is there", added[0]["Timestamp"]))
         done_ms = moments[-1][1]
-        for begun, ended in zip(jobs, ends, strict=True):
-            if begun["Submission Time"] > done_ms:
-                moments.append(("between Spark jobs", begun["Submission Time"]))
-            step = (begun["Properties"] or {}).get("spark.job.description", "without a description")
+        for start, ended in zip(jobs, ends, strict=True):
+            if start["Submission Time"] > done_ms:
+                moments.append(("between Spark jobs", start["Submission Time"]))
+            step = (start["Properties"] or {}).get("spark.job.description", "without a description")
             done_ms = ended["Completion Time"]
             moments.append((step.partition(": ")[2] or step, done_ms))
     moments.append(("commit, and what follows", events.of("ApplicationEnd")[0]["Timestamp"]))

@@ -28,6 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         sort_sample_bytes: of data files whose sort keys are sampled.
         delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
         rewrite_bytes: of files that are rewritten, where there is no session yet.
+        submitted_rewrite_bytes: the same under `spark-submit`, where the driver may be small.
     """
 
     entries_count: int = 200_000
@@ -45,6 +46,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     delete_group_files_count: int = 100
     delete_group_bytes: int = 8 * MIB
     rewrite_bytes: int = 2 * GIB
+    submitted_rewrite_bytes: int = 128 * MIB
 
 
 LIMITS = Limits()

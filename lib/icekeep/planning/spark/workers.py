@@ -1,6 +1,7 @@
 """Who does the tasks of a run that rewrites files: threads of this process where the work is little, else Spark.
 
-To start Spark takes longer than to rewrite some gigabytes. Who gives a session, or runs under `spark-submit`, has it already.
+To start Spark takes longer than to rewrite some gigabytes. Who gives a session has it already; who runs under `spark-submit` has
+a JVM, and asks for a cluster: what would be done before its first executor is there is still done here.
 """
 
 import os
@@ -34,10 +35,11 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 
 def chosen_workers(source: SparkSource, work_bytes: float) -> Workers:
     """Who reads and writes files of so many bytes."""
-    is_much = work_bytes > limits_of(source).rewrite_bytes
-    if is_started(source) or SUBMITTED_VARIABLE in os.environ or is_much:
+    limits = limits_of(source)
+    limit_bytes = limits.submitted_rewrite_bytes if SUBMITTED_VARIABLE in os.environ else limits.rewrite_bytes
+    if is_started(source) or work_bytes > limit_bytes:
         return spark_workers(source)
-    return thread_workers(limits_of(source))
+    return thread_workers(limits)
 
 
 def thread_workers(limits: Limits = LIMITS) -> Workers:

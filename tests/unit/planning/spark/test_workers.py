@@ -29,6 +29,7 @@ def test_what_is_much_is_done_in_spark(started, work_bytes):
     assert chosen_workers(started, work_bytes) is IN_SPARK
 
 
-def test_under_spark_submit_all_is_done_in_spark(started, monkeypatch):
+def test_under_spark_submit_only_what_is_done_before_an_executor_is_there_is_done_by_threads(started, monkeypatch):
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
-    assert chosen_workers(started, 0) is IN_SPARK
+    assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes) == thread_workers()
+    assert chosen_workers(started, LIMITS.submitted_rewrite_bytes + 1) is IN_SPARK
