@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.errors import JobFailedError
-from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction import methods
+from icekeep.maintenance.compaction import run as compaction
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes

@@ -26,7 +26,6 @@ from icekeep.planning.spark.tasks import (
     run_tasks,
 )
 from icekeep.runtime import SYSTEM
-from kit.spark_jobs import count_at_rest
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -221,7 +220,11 @@ def test_answers_come_while_other_tasks_are_at_work(spark_session: SparkSession,
 def test_a_caller_who_has_enough_ends_the_job(spark_session: SparkSession, tmp_path: Path) -> None:
     with closing(finished_tasks(spark_session, ["never", ""], waiting_for, str(tmp_path))) as answers:
         assert next(answers) == (1, "nothing")
-    assert count_at_rest(spark_session, lambda: 0, interval_ms=200) == 0
+    tracker = spark_session.sparkContext.statusTracker()
+    for _ in range(100):
+        if tracker.getActiveJobsIds():
+            SYSTEM.sleep_ms(100)
+    assert not tracker.getActiveJobsIds()
 
 
 def sending(payload: int, shared: str) -> Iterator[tuple[int, Any]]:

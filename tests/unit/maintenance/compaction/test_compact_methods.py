@@ -14,8 +14,8 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, StepStarted, Warned
-from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction import methods
+from icekeep.maintenance.compaction import run as compaction
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.planning.spark.workers import thread_workers
@@ -86,7 +86,9 @@ def test_only_a_sort_looks_at_memory_and_before_it_begins(
     table = update_sort_order(lake.filled(commits=2), [SortKey("id")])
     ear = Ear()
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(compaction, "warn_of_memory", lambda _, size, told: asked.append((size, len(told.heard))))
+    monkeypatch.setattr(
+        "icekeep.maintenance.compaction.job.warn_of_memory", lambda _, size, told: asked.append((size, len(told.heard)))
+    )
     compact(table, no_spark, strategy=strategy, options=ALL, listener=ear)
     began = [type(event) for event in ear.heard].index(StepStarted)
     assert asked == [(compaction.BUDGET_BYTES, began)] * asks_count
