@@ -61,7 +61,7 @@ JOBS = {
         "expire_snapshots",
         ("--older-than", "0s", "--retain-last", "1", *_AT_ONCE),
         lambda r: (
-            r["expired_snapshots_count"] == r["deleted_manifest_lists_count"] > 0 and r["deleted_data_files_count"] == 1
+            r["expired_snapshots_count"] == r["deleted_manifest_lists_count"] > 0 and r["deleted_data_files_count"] >= 1
         ),
     ),
     "orphans": JobCase(

@@ -54,13 +54,18 @@ FIRST_LIST = new_file("metadata/snap-*.avro")
 
 
 _STARTS_SPARK = """
-from icekeep.cli import entry_point
 from icekeep.planning.spark import source
 
-source.LIMITS = source.Limits(rewrite_bytes=0)
-entry_point()
+source.LIMITS = source.Limits(rewrite_bytes=0, submitted_rewrite_bytes=0)
 """
-"""The `icekeep` command, to which the smallest table is too much for threads."""
+"""The smallest table is too much for threads."""
+_COMMAND = f"{_STARTS_SPARK}\nfrom icekeep.cli import entry_point\n\nentry_point()\n"
+"""The `icekeep` command."""
+_SCRIPT = (
+    f"import sys\nfrom icekeep.cli import main\n{_STARTS_SPARK}\n"
+    'if __name__ == "__main__":\n    sys.exit(main(job="compact"))\n'
+)
+"""The script of the job, as it is submitted."""
 
 
 class KilledRun:
@@ -86,8 +91,11 @@ class KilledRun:
         self._began_ms = SYSTEM.monotonic_ms()
         self._name = f"{os.getpid()}-{next(_NUMBERS)}"
         command = operator.command("compact", *arguments, submit=submit)
+        script = operator.conf.parent / "compact_in_spark.py"
+        script.write_text(_SCRIPT)
+        submitted = [str(script) if word.endswith("/jobs/compact.py") else word for word in command]
         self.process = subprocess.Popen(
-            command if submit else [sys.executable, "-c", _STARTS_SPARK, *command[1:]],
+            submitted if submit else [sys.executable, "-c", _COMMAND, *command[1:]],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**operator.environment(submit=submit), _RUN: self._name},
