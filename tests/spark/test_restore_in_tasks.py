@@ -17,7 +17,7 @@ from icekeep.maintenance.restoring import files as restored_files
 from icekeep.maintenance.restoring.job import restore
 from icekeep.maintenance.restoring.plans import chosen_plan
 from icekeep.planning.spark.source import Engine
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import SYSTEM
 from kit.changes import Recorder
 from kit.lake import Lake
@@ -49,9 +49,9 @@ def test_tasks_bring_everything_back(lake: Lake, tasks: Engine, monkeypatch: pyt
 
     def noted(session: Any, payloads: Any, *told: Any, step: str) -> Any:
         shared_out.append((step, len(payloads)))
-        return run_tasks(session, payloads, *told, step=step)
+        return finished_tasks(session, payloads, *told, step=step)
 
-    monkeypatch.setattr(restored_files, "run_tasks", noted)
+    monkeypatch.setattr(restored_files, "finished_tasks", noted)
     result = restore(table, spark=tasks, listener=heard)
     steps = ("looking at what is to come back", restored_files.STEP, restored_files.STEP)
     assert shared_out == [(step, len(plan.parts)) for step in steps]

@@ -119,6 +119,16 @@ def sleeping() -> Callable[[Any, float], None]:
     return slept
 
 
+def awaiting() -> Callable[[str, Path], None]:
+    """Work that ends when a file of a name is there; without a name at once."""
+
+    def awaited(name: str, directory: Path) -> None:
+        while name and not (directory / name).exists():
+            SYSTEM.sleep_ms(10)
+
+    return awaited
+
+
 def touching() -> Callable[[Path, int], None]:
     """As a task does that deletes file after file."""
 
@@ -194,17 +204,31 @@ class Told:
         self.events.append(event)
 
 
+class Letting(Told):
+    """Lets two more tasks end each time that it is told of some."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def on(self, event: Event) -> None:
+        super().on(event)
+        told_count = sum(isinstance(one, StepAdvanced) for one in self.events)
+        (self._directory / f"told {told_count}").touch()
+
+
 def test_tasks_that_are_done_are_told_while_a_step_runs(
-    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(watching, "FIRST_MS", 0)
     monkeypatch.setattr(watching, "EVERY_SECONDS", 0.05)
-    told = Told()
+    told = Letting(tmp_path)
     with spark_run("compact", "db.t", told):
-        run_tasks(spark_session, range(6), sleeping(), 0.4, step="sleeping")
+        names = ["", "", "told 1", "told 1", "told 2", "told 2"]
+        run_tasks(spark_session, names, awaiting(), tmp_path, step="waiting")
         run_tasks(spark_session, range(1), sleeping(), 0.4, step="alone")
-    assert told.events[0] == StepStarted("sleeping", 6, "tasks")
-    assert told.events[-1] == StepFinished("sleeping")
+    assert told.events[0] == StepStarted("waiting", 6, "tasks")
+    assert told.events[-1] == StepFinished("waiting")
     advanced = told.events[1:-1]
     assert all(isinstance(event, StepAdvanced) and event.total == 6 for event in advanced)
     assert len(advanced) >= 2

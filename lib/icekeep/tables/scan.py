@@ -24,7 +24,7 @@ from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.steps import spark_run
-from icekeep.planning.spark.tasks import dataframe_from_tasks, run_tasks
+from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_tasks
 from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile
@@ -106,9 +106,7 @@ def read_table(
     if packed.few is None:
         with spark_run("scan", table.name, SILENT):
             return arrow_table(scan(table, where=where, select=select, **version), "reading rows")
-    parts, errors = run_tasks(None, packed.few, _read_here, reader, threads=workers.slots)
-    if errors:
-        raise errors[0]
+    parts = all_results(run_tasks(None, packed.few, _read_here, reader, threads=workers.slots))
     return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
 
 

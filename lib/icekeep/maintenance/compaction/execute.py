@@ -25,14 +25,13 @@ from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.stitched import STITCHED_FILES_A_JOB, MetricsInParts
 from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
 from icekeep.maintenance.groups.commits import FailedGroup
-from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, in_one_job
+from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, in_one_job, jobs_of
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.failures import spark_failed
 from icekeep.planning.spark.steps import described
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
-from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
@@ -144,15 +143,13 @@ class _Running:
         workers, groups = self._execution.workers, self._plan.groups
         if workers.spark is None or self._execution.concurrency is not None:
             return [(group,) for group in groups]
-        alone = [(group,) for group in groups if self._is_alone(group)]
-        together = [group for group in groups if not self._is_alone(group)]
         methods = self._work.methods
-        many = packed(
-            together,
+        return jobs_of(
+            groups,
+            self._is_alone,
             (lambda group: methods[group.number].tasks_count, TASKS_A_JOB),
             (lambda group: methods[group.number].stitched_files_count, STITCHED_FILES_A_JOB),
         )
-        return [*many, *alone]
 
     def rewrite(self, groups: Sequence[FileGroup]) -> Generator[Finished, None, None]:
         """Rewrite groups that go together."""

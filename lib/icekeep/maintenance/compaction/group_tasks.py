@@ -1,6 +1,6 @@
 """The tasks of groups whose rows need no other task: what all share travels once, a task is told a group and a number."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -47,24 +47,31 @@ class GroupWork(msgspec.Struct, frozen=True, kw_only=True):
             methods={number: self.methods[number] for number in numbers},
         )
 
-    def tasks(self, group: FileGroup) -> Sequence[RewriteTask | StitchTask]:
+    def tasks(self, group: FileGroup) -> list[RewriteTask | StitchTask]:
         """All tasks of a group."""
+        return [self._ready(task) for task in self._bare_tasks(group)]
+
+    def task(self, one: GroupTask) -> RewriteTask | StitchTask:
+        """One of the tasks of a group."""
+        return self._ready(self._bare_tasks(self.groups[one.group_number])[one.number])
+
+    def _bare_tasks(self, group: FileGroup) -> list[tuple[RewriteTask, bool]]:
+        """All tasks of a group, each with whether it puts its files together byte for byte; without metrics, which are wide."""
         method, files = self.methods[group.number], group_files(group, self.storage)
+        whole = whole_task(group, files, self.context)
         if ordering_of(group, self.context) is not None:
-            return [whole_task(group, files, self.context)]
+            return [(whole, False)]
         copied = {position for some in method.stitched for position in some}
         left = tuple(file for position, file in enumerate(files.files) if position not in copied)
-        tasks: list[RewriteTask | StitchTask] = []
-        if left:
-            tasks += rewrite_tasks(group, GroupFiles(left, files.deletes), self.context, self.sizes)
-        if copied:
-            whole = whole_task(group, files, self.context)
-            for number, some in enumerate(method.stitched, start=len(tasks)):
-                part = set_of(whole, some, number)
-                tasks.append(stitch_task(part, self.metrics, may_reencode=self.may_reencode))
-        return tasks
+        encoded = rewrite_tasks(group, GroupFiles(left, files.deletes), self.context, self.sizes) if left else []
+        stitched = (set_of(whole, some, number) for number, some in enumerate(method.stitched, start=len(encoded)))
+        return [*((task, False) for task in encoded), *((task, True) for task in stitched)]
+
+    def _ready(self, bare: tuple[RewriteTask, bool]) -> RewriteTask | StitchTask:
+        task, is_stitched = bare
+        return stitch_task(task, self.metrics, may_reencode=self.may_reencode) if is_stitched else task
 
 
 def run_group_task(one: GroupTask, work: GroupWork) -> Done:
     """Do one of the tasks."""
-    return run_task(work.tasks(work.groups[one.group_number])[one.number], work.storage)
+    return run_task(work.task(one), work.storage)

@@ -28,7 +28,7 @@ from icekeep.maintenance.compaction.options import StitchChoice
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks_count, whole_pieces
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import cut_evenly, packed
 from icekeep.storage.base import Storage
@@ -130,9 +130,8 @@ def _examined(groups: Sequence[FileGroup], examination: _Examination, workers: W
     if workers.spark is None or sum(group.files_count for group in groups) <= workers.limits.footers_count:
         return _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
     bins = [*packed(groups, (lambda group: group.files_count, FOOTERS_A_TASK))]
-    parts, errors = run_tasks(workers.spark, bins, _methods_of, examination, step="looking at footers of data files")
-    if errors:
-        raise errors[0]
+    step = "looking at footers of data files"
+    parts = all_results(run_tasks(workers.spark, bins, _methods_of, examination, step=step))
     return {number: method for part in parts for number, method in part.items()}
 
 

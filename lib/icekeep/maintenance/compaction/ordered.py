@@ -22,6 +22,7 @@ from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.tasks import range_tasks
+from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import balanced
@@ -100,11 +101,14 @@ def _points(
     """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
     files_count = min(_SAMPLED_FILES_COUNT, _SAMPLED_FILES_A_PART * parts)
     pieces = whole.pieces[:: math.ceil(len(whole.pieces) / files_count)]
-    bins = balanced(pieces, attrgetter("size_bytes"), slots)
+    size_bytes = sum(piece.size_bytes for piece in pieces)
+    spark = None if size_bytes <= workers.limits.sort_sample_bytes else workers.spark
+    bins = balanced(
+        pieces, attrgetter("size_bytes"), slots if spark is None else tasks_count(spark, size_bytes, DATA_BYTES)
+    )
     tasks = [msgspec.structs.replace(whole, pieces=tuple(some), delete_files=()) for some in bins]
-    are_few = sum(piece.size_bytes for piece in pieces) <= workers.limits.sort_sample_bytes
     samples, errors = run_tasks(
-        None if are_few else workers.spark,
+        spark,
         tasks,
         sample_task,
         storage,

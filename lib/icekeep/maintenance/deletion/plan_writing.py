@@ -23,7 +23,7 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.spark.tasks import run_over_partitions
+from icekeep.planning.spark.tasks import all_results, run_over_partitions
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import packed
 from icekeep.spec.metadata_codec import format_metadata
@@ -124,10 +124,8 @@ def classify_files(
         return _classify(files.to_batches(), territory, directory, storage, "files")
 
     shared = (territory, directory, storage)
-    found, errors = run_over_partitions(files, _classify_partition, shared, step="writing down what is to be deleted")
-    if errors:
-        raise errors[0]
-    return _together(found)
+    step = "writing down what is to be deleted"
+    return _together(all_results(run_over_partitions(files, _classify_partition, shared, step=step)))
 
 
 def _classify_partition(

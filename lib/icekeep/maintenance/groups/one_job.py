@@ -13,6 +13,7 @@ import msgspec
 
 from icekeep.errors import IcekeepError
 from icekeep.planning.spark.failures import failed_task
+from icekeep.spec.bins import Limit, packed
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +41,14 @@ class Answered(msgspec.Struct, Generic[GroupT, R], frozen=True):
 
 Answers = Generator[tuple[int, R | IcekeepError], None, None]
 """As `finished_tasks` gives them."""
+
+
+def jobs_of(
+    groups: Sequence[GroupT], is_alone: Callable[[GroupT], bool], *limits: Limit[GroupT]
+) -> list[Sequence[GroupT]]:
+    """Groups that are a Spark job together, within limits on their sums; last those that are done by themselves."""
+    together = [group for group in groups if not is_alone(group)]
+    return [*packed(together, *limits), *((group,) for group in groups if is_alone(group))]
 
 
 def in_one_job(

@@ -22,17 +22,15 @@ from icekeep.errors import IcekeepError
 from icekeep.events import Listener
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.runs.heartbeat import beating
-from icekeep.planning.spark.slots import attempt_id, parallelism
-from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
+from icekeep.planning.spark.amounts import LISTED_FILES, tasks_count
+from icekeep.planning.spark.slots import attempt_id
+from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_over_partitions
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.layout import own_directory
 from icekeep.storage.base import Storage
 
 _GROUP_ROWS = 100_000
-_TASK_ROWS = 250_000
-"""So many rows a task reads at least, where there are more files than slots."""
-
 Look = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Mapping[str, int]]]
 """Says which rows of a batch are kept, and what is counted of it."""
 
@@ -52,7 +50,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows in Spark, read by tasks whenever they are wanted."""
-        bins_count = min(len(self.parts), max(parallelism(spark), self.rows_count // _TASK_ROWS))
+        bins_count = min(len(self.parts), tasks_count(spark, self.rows_count, LISTED_FILES))
         bins = balanced(self.parts, lambda part: part.rows_count, bins_count)
         return dataframe_from_tasks(spark, bins, partial(_read, self.storage), self.schema)
 
@@ -101,9 +99,7 @@ class RowKeeper:
         """
         storage = self._table.storage
         prefix = f"{self._directory or self._begun()}/{name}"
-        parts, errors = run_over_partitions(rows, _write, _Writing(prefix, schema, storage, look), step=step)
-        if errors:
-            raise errors[0]
+        parts = all_results(run_over_partitions(rows, _write, _Writing(prefix, schema, storage, look), step=step))
         counts = sum((part.counts for part in parts), Counter[str]())
         return Kept(tuple(part for part in parts if part.rows_count), schema, storage, counts)
 

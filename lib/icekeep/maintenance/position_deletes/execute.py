@@ -16,7 +16,7 @@ from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, rewrite_deletes
 from icekeep.maintenance.groups.commits import FailedGroup
-from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, Answered, in_one_job
+from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, Answered, in_one_job, jobs_of
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
@@ -26,7 +26,6 @@ from icekeep.planning.spark.steps import described
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
-from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
@@ -118,9 +117,7 @@ def _items(groups: Sequence[DeleteGroup], execution: Execution) -> list[Sequence
     """Groups that are one Spark job together, and groups alone."""
     if execution.workers.spark is None or execution.concurrency is not None:
         return [(group,) for group in groups]
-    small = [group for group in groups if _is_small(group, execution)]
-    others = [group for group in groups if not _is_small(group, execution)]
-    return [*packed(others, (lambda group: group.tasks_count, TASKS_A_JOB)), *((group,) for group in small)]
+    return jobs_of(groups, lambda group: _is_small(group, execution), (lambda group: group.tasks_count, TASKS_A_JOB))
 
 
 def _is_small(group: DeleteGroup, execution: Execution) -> bool:

@@ -25,7 +25,7 @@ from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_e
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource, limits_of
-from icekeep.planning.spark.tasks import run_over_partitions
+from icekeep.planning.spark.tasks import all_results, run_over_partitions
 from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
 
@@ -111,11 +111,8 @@ def live_data(scan: Scan, spark: SparkSource, asked: Asked, directory: str | Non
     rows = _many_rows(entries(storage, spark, opened, wanted, columns, reading), asked)
     shared = (asked.ranges, directory, storage)
     step = "looking at the data files that position deletes are for"
-    results, errors = run_over_partitions(rows, _looked_at_in_task, shared, step=step)
-    if errors:
-        raise errors[0]
     found = LiveData()
-    for one in results:
+    for one in all_results(run_over_partitions(rows, _looked_at_in_task, shared, step=step)):
         found.add(one)
     return found
 

@@ -5,21 +5,20 @@ A file is in the trash, or back in its place, or, where a move was cut off, both
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Self, TypeVar
 
 import msgspec
 
-from icekeep.errors import SafetyError, UnavailableError, and_more
+from icekeep.errors import IcekeepError, SafetyError, UnavailableError, and_more
 from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.deletion.reclaim import NAMED_COUNT
-from icekeep.planning.spark.slots import parallelism
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import Runtime
-from icekeep.spec.bins import each_once, packed
 from icekeep.spec.units import MIB
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
 from icekeep.storage.many import head_many
@@ -27,9 +26,6 @@ from icekeep.storage.many import head_many
 R = TypeVar("R")
 
 STEP = "bringing files back"
-
-_TASKS_A_SLOT = 4
-"""So many tasks a slot are begun together: between two rounds of them it is told how far they are."""
 
 _MOVES_AT_ONCE = 10_000
 _CHUNK_BYTES = MIB
@@ -161,12 +157,17 @@ def _each_part(
     if work.plan.files_count <= limits_of(spark).deleted_files_count or len(parts) == 1:
         yield from ((part, act(part, work)) for part in parts)
         return
-    session = started(spark)
-    for some in packed(parts, (each_once, _TASKS_A_SLOT * parallelism(session))):
-        answers, errors = run_tasks(session, some, partial(_act_in_task, act), work, step=step)
-        if errors:
-            raise errors[0]
-        yield from zip(some, answers, strict=True)
+    tasks = finished_tasks(started(spark), parts, partial(_act_in_task, act), work, step=step)
+    errors = []
+    with closing(tasks) as finished:
+        for number, answer in finished:
+            if isinstance(answer, IcekeepError):
+                # Raised when all have ended: none may move a file after the claim is given back.
+                errors.append(answer)
+            else:
+                yield parts[number], answer
+    if errors:
+        raise errors[0]
 
 
 def _act_in_task(act: Callable[[PlanPart, _Work], R], part: PlanPart, work: _Work) -> R:

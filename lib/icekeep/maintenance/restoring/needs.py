@@ -26,7 +26,7 @@ from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFil
 from icekeep.planning.entries.read import Fold, folded
 from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
@@ -203,9 +203,7 @@ def _planned_keys(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> K
     """`location_keys` of the files of a plan, ascending."""
     is_much = plan.files_count > limits_of(spark).plan_files_count
     session = started(spark) if is_much else None
-    found, errors = run_tasks(session, plan.parts, _keys_of_part, storage, step="reading the plan")
-    if errors:
-        raise errors[0]
+    found = all_results(run_tasks(session, plan.parts, _keys_of_part, storage, step="reading the plan"))
     return np.sort(np.concatenate([_NO_KEYS, *found]))
 
 

@@ -25,7 +25,7 @@ from icekeep.planning.entries.read import folded
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.spark.amounts import MATCHED_FILES, tasks_count
 from icekeep.planning.spark.answers import one_thread
-from icekeep.planning.spark.rows import hash_keys
+from icekeep.planning.spark.rows import partition_key
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.partitioning import PartitionSpec
@@ -98,8 +98,7 @@ def with_deletes_in_tasks(
     files = data.select(_part(F.col("file_path"), parts_count).alias("part"), file.alias("data"))
     others = deletes.select(F.explode(parts_of_delete).alias("part"), delete.alias("delete"))
     both = files.unionByName(others, allowMissingColumns=True)
-    places = F.split(F.lit(",".join(map(str, hash_keys(parts_count)))), ",").cast("array<int>")
-    met = both.repartition(parts_count, F.get(places, "part")).select("data", "delete")
+    met = both.repartition(parts_count, partition_key(F.col("part"), parts_count)).select("data", "delete")
     column = StructField("deletes", from_arrow_type(REACHING_DELETES), nullable=False)
     return met.mapInArrow(partial(_matched, specs), StructType([*data.schema.fields, column]))
 

@@ -27,7 +27,7 @@ from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, run_tasks
+from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_tasks
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.units import MIB
@@ -152,11 +152,8 @@ def folded(
     some = [*manifest_chunks(whole.manifests)] if session is None else manifests_by_task(whole.manifests, session)
     folding = _Folding(msgspec.structs.replace(whole, manifests=()), new)
     threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
-    parts, errors = run_tasks(session, some, _fold, folding, step="reading manifests", threads=threads)
-    if errors:
-        raise errors[0]
     total = new()
-    for part in parts:
+    for part in all_results(run_tasks(session, some, _fold, folding, step="reading manifests", threads=threads)):
         total.merge(part)
     return total
 

@@ -22,7 +22,7 @@ from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.slow_reads import note_slow_read
 from icekeep.planning.spark.amounts import LIST_ROWS, tasks_count
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.avro import AvroHeader, read_header
 from icekeep.spec.bins import cut_evenly, each_once
 from icekeep.spec.manifests.decode import read_manifest_list
@@ -85,10 +85,7 @@ def listed_manifests(
         session = started(spark)
         some = [*map(tuple, _cut_into_bins(others, tasks_count(session, cost, LIST_ROWS)))]
         shared = _Reading(storage, unwanted, check, trust)
-        parts, errors = run_tasks(session, some, _read_share, shared, step="reading manifest lists")
-        if errors:
-            raise errors[0]
-        for part in parts:
+        for part in all_results(run_tasks(session, some, _read_share, shared, step="reading manifest lists")):
             reader.merge(part)
     reader.inspect(unlisted)
     return reader.found()

@@ -30,7 +30,7 @@ from icekeep.planning.scan.plan import (
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.amounts import small_tasks
-from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
+from icekeep.planning.spark.rows import arrow_dataframe, collected, partition_key
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of, started
 from icekeep.planning.spark.steps import spark_run
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -203,8 +203,7 @@ def one_task_a_partition(many: DataFrame) -> DataFrame:
     # As texts, which Spark parses once: a plan with a node for each of thousands of tasks would be slow.
     first = F.element_at(F.from_json(F.lit(json.dumps(firsts)), "map<string,bigint>"), partition.cast("string"))
     number = (F.coalesce(first, F.lit(0)) + F.col("task_id").bitwiseAND((1 << _PARTITION_BITS) - 1)) % tasks_count
-    places = F.split(F.lit(",".join(map(str, hash_keys(tasks_count)))), ",").cast("array<int>")
-    return many.repartition(tasks_count, F.get(places, number.cast("int")))
+    return many.repartition(tasks_count, partition_key(number.cast("int"), tasks_count))
 
 
 class _Packer:

@@ -102,6 +102,7 @@ def pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> byt
 
 
 def sorted_out(answers: Iterable[Answer]) -> tuple[list[Any], list[IcekeepError]]:
+    """The results and the errors of answers, each in their order; what was read in the slow way is counted here."""
     results, errors = [], []
     for answer in answers:
         add_slow_reads(answer.slow_reads)

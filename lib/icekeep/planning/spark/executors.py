@@ -16,7 +16,7 @@ from icekeep.planning.spark.failures import translated
 from icekeep.planning.spark.process import described_in_task, described_process
 from icekeep.planning.spark.slots import parallelism
 from icekeep.planning.spark.steps import described, in_spark
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Storage
 
@@ -55,10 +55,7 @@ def executor_processes(spark: SparkSession, packages: Sequence[str], step: str) 
 
 def executors_seen(spark: SparkSession, places: Sequence[tuple[Storage, str]], step: str) -> list[ExecutorSeen]:
     """What executors that have icekeep say, and whether they reach places; an answer a task; raises as tasks do."""
-    answers, errors = run_tasks(spark, range(_tasks_count(spark)), _seen, tuple(places), step=step)
-    if errors:
-        raise errors[0]
-    return answers
+    return all_results(run_tasks(spark, range(_tasks_count(spark)), _seen, tuple(places), step=step))
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import Any
 
 import mmh3
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.planning.spark.failures import translated
@@ -54,6 +55,13 @@ def streamed(rows: DataFrame, step: str | None = None) -> Iterator[Row]:
         with described(step):
             found = in_spark(rows.sparkSession, rows.toLocalIterator)
         yield from found
+
+
+def partition_key(number: Column, parts: int) -> Column:
+    """What a shuffle of so many partitions by one column sends to the partition of a number, an int below `parts`."""
+    # As text, which Spark parses once: a plan with a node for each of thousands of keys would be slow.
+    keys = F.split(F.lit(",".join(map(str, hash_keys(parts)))), ",").cast("array<int>")
+    return F.get(keys, number)
 
 
 def hash_keys(parts: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import Accumulator
+from pyspark import RDD, Accumulator, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -63,14 +63,24 @@ def run_tasks(
     Returns:
         The results in the order of the payloads, and the errors of tasks that failed.
     """
-    if spark is not None:
-        # What is proved by the answers needs all of them: Spark collects them, or fails.
-        return _collected_answers(spark, payloads, work, shared, step)
-    tasks = finished_tasks(None, payloads, work, shared, threads=threads, stop=stop)
-    with closing(tasks) as finished:
-        answers = sorted(finished, key=itemgetter(0))
-    errors = [answer for _, answer in answers if isinstance(answer, IcekeepError)]
-    return [answer for _, answer in answers if not isinstance(answer, IcekeepError)], errors
+    if spark is None:
+        with closing(_in_threads(payloads, work, shared, threads, stop)) as answers:
+            return sorted_out(answer for _, answer in sorted(answers, key=itemgetter(0)))
+    if not payloads:
+        return [], []
+    handed = Shared.of(shared, spark.sparkContext)
+    answered = partial(_answered, work, handed, max_task_failures(spark))
+    # What is proved by the answers needs all of them: Spark collects them, or fails.
+    rows = _one_a_task(spark, payloads).mapPartitions(answered)
+    return _gathered(spark, rows, handed, step, payloads)
+
+
+def all_results(ran: tuple[list[R], list[IcekeepError]]) -> list[R]:
+    """The results of tasks none of which failed; raises the error of the first that did."""
+    results, errors = ran
+    if errors:
+        raise errors[0]
+    return results
 
 
 def finished_tasks(
@@ -118,7 +128,7 @@ def run_over_partitions(
         found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
     finally:
         handed.forget()
-    return sorted_out([pickle.loads(row["answer"]) for row in found])
+    return sorted_out(pickle.loads(row["answer"]) for row in found)
 
 
 def run_exchange(
@@ -140,22 +150,35 @@ def run_exchange(
     Returns:
         The results, and the errors of tasks that failed; an error of one that sends is the only one, and leaves no result.
     """
-    context, tries = spark.sparkContext, max_task_failures(spark)
-    handed = Shared.of(shared, context)
-    rows = context.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
-    sent = rows.mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
+    handed = Shared.of(shared, spark.sparkContext)
+    sent = _one_a_task(spark, payloads).mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
+    received = sent.mapPartitionsWithIndex(partial(_receive, receive, handed, max_task_failures(spark)))
+    return _gathered(spark, received, handed, step)
+
+
+def _one_a_task(spark: SparkSession, payloads: Sequence[Any]) -> RDD[bytes]:
+    """Payloads for tasks, each for the one of its number."""
+    return spark.sparkContext.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
+
+
+def _gathered(
+    spark: SparkSession, answers: RDD[bytes], shared: Shared, step: str | None, payloads: Sequence[Any] = ()
+) -> tuple[list[Any], list[IcekeepError]]:
+    """What came of tasks of which each gives one answer; `payloads` are those of the tasks that are named in errors."""
     try:
-        with described(step), translated():
-            found = in_spark(spark, sent.mapPartitionsWithIndex(partial(_receive, receive, handed, tries)).collect)
+        with described(step), translated(payloads):
+            found = in_spark(spark, answers.collect)
     except IcekeepError as error:
         return [], [error]
     finally:
-        handed.forget()
-    return sorted_out([pickle.loads(one) for one in found])
+        shared.forget()
+    if len(found) != answers.getNumPartitions():
+        raise IcekeepBug(f"{answers.getNumPartitions()} tasks gave {len(found)} answers")
+    return sorted_out(map(pickle.loads, found))
 
 
 def _send(
-    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: "Shared", payloads: Iterable[bytes]
+    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: Shared, payloads: Iterable[bytes]
 ) -> Iterator[tuple[int, V]]:
     one_thread()
     for pickled in payloads:
@@ -166,7 +189,7 @@ def _send(
 
 def _receive(
     receive: Callable[[int, Iterable[tuple[int, V]], S], R],
-    shared: "Shared",
+    shared: Shared,
     max_failures: int,
     number: int,
     sent: Iterable[tuple[int, V]],
@@ -204,41 +227,21 @@ def _in_threads(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _collected_answers(
-    spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
-) -> tuple[list[R], list[IcekeepError]]:
-    if not payloads:
-        return [], []
-    handed = Shared.of(shared, spark.sparkContext)
-    rows = spark.sparkContext.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
-    run = partial(_answers_of_partition, work, handed, max_task_failures(spark))
-    try:
-        with described(step), translated(payloads):
-            found = in_spark(spark, rows.mapPartitions(run).collect)
-    except IcekeepError as error:
-        return [], [error]
-    finally:
-        handed.forget()
-    if len(found) != len(payloads):
-        raise IcekeepBug(f"{len(payloads)} tasks gave {len(found)} answers")
-    return sorted_out([pickle.loads(one) for one in found])
-
-
 def _in_spark(
     spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
 ) -> Generator[tuple[int, Answer], None, None]:
     if not payloads:
         return
-    context = spark.sparkContext
     arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
-    handed = Shared.of(shared, context)
+    handed = Shared.of(shared, spark.sparkContext)
     arrivals = Arrivals(arrived)
-    run = partial(_run_partition, work, handed, max_task_failures(spark), context.accumulator([], arrivals))
-    rows = context.parallelize([pickle.dumps(numbered) for numbered in enumerate(payloads)], len(payloads))
+    answered = partial(_answered, work, handed, max_task_failures(spark))
+    rows = _one_a_task(spark, payloads).mapPartitions(answered)
+    hand_on = partial(_hand_on, spark.sparkContext.accumulator([], arrivals))
 
     def act() -> None:
         with translated(payloads):
-            rows.foreachPartition(run)
+            rows.foreachPartition(hand_on)
 
     def end(error: BaseException | None) -> None:
         arrived.put(error if error is None or isinstance(error, IcekeepError) else spark_failed(error))
@@ -265,7 +268,7 @@ def _in_spark(
         handed.forget()
 
 
-def _answers_of_partition(
+def _answered(
     work: Callable[[P, S], R], shared: Shared, max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
     one_thread()
@@ -273,18 +276,11 @@ def _answers_of_partition(
         yield pickled_answer(lambda one: work(one, shared.value()), pickle.loads(pickled), max_failures)
 
 
-def _run_partition(
-    work: Callable[[P, S], R],
-    shared: "Shared",
-    max_failures: int,
-    arrivals: Accumulator[list[tuple[int, bytes]]],
-    payloads: Iterable[bytes],
-) -> None:
-    one_thread()
-    for pickled in payloads:
-        number, payload = pickle.loads(pickled)
-        answer = pickled_answer(lambda one: work(one, shared.value()), payload, max_failures)
-        arrivals.add([(number, answer)])
+def _hand_on(arrivals: Accumulator[list[tuple[int, bytes]]], answers: Iterable[bytes]) -> None:
+    """Hand on the answer of a task with the number of its payload."""
+    context = TaskContext.get()
+    assert context is not None
+    arrivals.add([(context.partitionId(), answer) for answer in answers])
 
 
 def _run_rows(

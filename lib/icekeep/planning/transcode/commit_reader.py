@@ -12,7 +12,7 @@ from icekeep.planning.spark.amounts import FILTERED_MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
@@ -52,11 +52,8 @@ class SparkManifestReader(StorageManifestReader):
         if _are_few(manifests, limits_of(self._spark)):
             return super().gathered(manifests, work)
         session = started(self._spark)
-        answers, errors = run_tasks(
-            session, _bins(manifests, session), _gather, (work, self.storage), step="committing: asking manifests"
-        )
-        if errors:
-            raise errors[0]
+        shared, step = (work, self.storage), "committing: asking manifests"
+        answers = all_results(run_tasks(session, _bins(manifests, session), _gather, shared, step=step))
         found = dict(pair for some in answers for pair in some)
         return [found[identity(manifest)] for manifest in manifests]
 
