@@ -12,6 +12,8 @@ from kit.cluster_tables import ClusterTable, Site, site_on_hdfs, site_on_s3
 from kit.hdfs import Hdfs
 from kit.java import IcebergJava
 from kit.java_rest import JavaRestServer
+from kit.judges import java, postgres
+from kit.object_server import object_server, store
 from kit.object_store import ObjectStore
 from kit.postgres import Postgres
 from kit.shell import ROOT
@@ -20,41 +22,11 @@ from kit.spark_standalone import Standalone
 from kit.submitting import Submitter, zipped_package
 from kit.yarn import Yarn
 
+__all__ = ["java", "object_server", "postgres", "store"]
+
 ARCHIVE = ROOT / "dist" / "icekeep-env.tar.gz"
 
 _NUMBERS = count(1)
-
-
-@pytest.fixture(scope="session")
-def java() -> Iterator[IcebergJava]:
-    """Iceberg Java, ready to open catalogs."""
-    judge = IcebergJava()
-    yield judge
-    judge.close()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server."""
-    server = Postgres()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def object_server() -> Iterator[ObjectStore]:
-    """An S3 server."""
-    server = ObjectStore()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def store(object_server: ObjectStore) -> Iterator[ObjectStore]:
-    """The S3 server; what was asked of it before is forgotten."""
-    object_server.reset()
-    yield object_server
-    object_server.reset()
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,13 @@
 """What fails on a cluster while a job runs: rows stay, nothing is committed twice, and what is left behind goes."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.runtime import SYSTEM
-from kit.cluster_jobs import JOBS, JobCase, add_orphan, check_done, check_table, make_older
+from kit.cluster_jobs import JOBS, check_done, check_table, make_older, prepared
 from kit.cluster_tables import ClusterTable
 from kit.object_store import ObjectStore
 from kit.spark_processes import SparkProcesses
@@ -64,14 +65,6 @@ class FaultAtWork:
         self.is_done = True
 
 
-def prepare(name: str, store: ObjectStore, table: ClusterTable) -> tuple[JobCase, list[str]]:
-    """Give a job its work; what it is, and the operations of the snapshots before."""
-    if name == "orphans":
-        add_orphan(table)
-        make_older(store, table)
-    return JOBS[name], table.operations()
-
-
 def check_cleaned_up(store: ObjectStore, table: ClusterTable) -> None:
     """A removal of orphans leaves no file that nobody names, in icekeep's own directory neither."""
     if not table.is_there:
@@ -83,24 +76,19 @@ def check_cleaned_up(store: ObjectStore, table: ClusterTable) -> None:
     table.check()
 
 
+@pytest.mark.parametrize("kill", [Standalone.kill_executor, Standalone.kill_worker], ids=["executor", "Python worker"])
 @pytest.mark.parametrize("name", JOBS)
-def test_an_executor_that_is_killed_in_the_middle_of_a_job(
-    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
+def test_who_is_killed_in_the_middle_of_a_job(
+    standalone: Standalone,
+    store: ObjectStore,
+    by_zip: Submitter,
+    s3_table: ClusterTable,
+    name: str,
+    kill: Callable[[Standalone], int],
 ) -> None:
-    case, before = prepare(name, store, s3_table)
-    fault = FaultAtWork(store, standalone, name, standalone.kill_executor)
-    done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
-    assert fault.is_done
-    check_done(case, done, s3_table, before)
-    check_cleaned_up(store, s3_table)
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_a_python_worker_that_is_killed_for_memory(
-    standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
-) -> None:
-    case, before = prepare(name, store, s3_table)
-    fault = FaultAtWork(store, standalone, name, standalone.kill_worker)
+    """An executor with its machine; a worker of Python for want of memory."""
+    case, before = prepared(name, s3_table, partial(make_older, store))
+    fault = FaultAtWork(store, standalone, name, lambda: kill(standalone))
     done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     assert fault.is_done
     check_done(case, done, s3_table, before)
@@ -112,7 +100,7 @@ def test_the_file_of_a_task_that_was_killed_is_removed_by_the_run(
     standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
 ) -> None:
     """The request arrives and is carried out, and nobody is left who could tell its name."""
-    case, before = prepare(name, store, s3_table)
+    case, before = prepared(name, s3_table, partial(make_older, store))
     fault = FaultAtWork(store, standalone, name, standalone.kill_worker)
     done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     assert fault.is_done
@@ -125,7 +113,7 @@ def test_speculation_beside_slow_tasks(
     standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
 ) -> None:
     """A second attempt of the same task begins while the first is slow; one of them is told."""
-    case, before = prepare(name, store, s3_table)
+    case, before = prepared(name, s3_table, partial(make_older, store))
     fault = FaultAtWork(store, standalone, name, lambda: SYSTEM.sleep_ms(12_000))
     done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True, settings=SPECULATION)
     # The second attempt may end, and the job with it, before the first goes on.
@@ -142,7 +130,7 @@ def test_dynamic_allocation_from_one_executor(
     store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str, least: int
 ) -> None:
     """Executors come while tasks wait; the steps of the last two jobs have one task each on a table as small as this."""
-    case, before = prepare(name, store, s3_table)
+    case, before = prepared(name, s3_table, partial(make_older, store))
     for _ in range(3):
         store.before(*AT_WORK[name], lambda: SYSTEM.sleep_ms(3_000))
     done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True, settings=DYNAMIC_ALLOCATION)
@@ -155,7 +143,7 @@ def test_dynamic_allocation_from_one_executor(
 def test_a_store_that_is_busy_and_stalls(
     store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
 ) -> None:
-    case, before = prepare(name, store, s3_table)
+    case, before = prepared(name, s3_table, partial(make_older, store))
     store.be_unreliable(busy_every=20, stalled_every=100, stall_ms=5_000)
     done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     store.reset()
@@ -173,7 +161,7 @@ def test_a_driver_that_is_killed_and_the_next_run(
     name: str,
     moment: tuple[str, str],
 ) -> None:
-    case, before = prepare(name, store, s3_table)
+    case, before = prepared(name, s3_table, partial(make_older, store))
     run = by_zip.start(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     fallen: list[int] = []
 

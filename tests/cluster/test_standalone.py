@@ -1,10 +1,11 @@
 """Every job on Spark's standalone cluster, client mode: tables on S3, their catalog in PostgreSQL."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kit.cluster_jobs import JOBS, add_orphan, check_done, make_older
+from kit.cluster_jobs import JOBS, check_done, make_older, prepared
 from kit.cluster_tables import ClusterTable, Site
 from kit.object_store import ObjectStore
 from kit.spark_standalone import Standalone
@@ -16,10 +17,7 @@ def test_a_job_in_tasks_of_executors_that_have_the_wheels(
     store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
 ) -> None:
     """Nothing is so little here that the driver would do it by itself."""
-    case, before = JOBS[name], s3_table.operations()
-    if name == "orphans":
-        add_orphan(s3_table)
-        make_older(store, s3_table)
+    case, before = prepared(name, s3_table, partial(make_older, store))
     done = by_zip.run(case.job, *case.arguments, table=s3_table.name, in_tasks=True)
     check_done(case, done, s3_table, before)
     assert sum(by_zip.events().task_counts.values()) > 0

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hdfs_native import Client
 
 from icekeep.runtime import SYSTEM
 from icekeep.storage.hdfs.client import hdfs_path
-from kit.cluster_jobs import JOBS, OLD, add_orphan, check_done, check_result
+from kit.cluster_jobs import JOBS, OLD, check_done, check_result, prepared
 from kit.cluster_tables import ClusterTable, Site
 from kit.hdfs import Hdfs
 from kit.submitting import Submitter
@@ -52,11 +53,8 @@ def make_older(hdfs: Hdfs, table: ClusterTable) -> None:
 def test_a_job_in_client_mode(
     yarn: Yarn, hdfs: Hdfs, on_hdfs: Site, submitter: Callable[[str], Submitter], name: str
 ) -> None:
-    table, case, submits = ClusterTable(on_hdfs, f"c{next(_NUMBERS)}"), JOBS[name], submitter("client")
-    before = table.operations()
-    if name == "orphans":
-        add_orphan(table)
-        make_older(hdfs, table)
+    table, submits = ClusterTable(on_hdfs, f"c{next(_NUMBERS)}"), submitter("client")
+    case, before = prepared(name, table, partial(make_older, hdfs))
     done = submits.run(case.job, *case.arguments, table=table.name, in_tasks=True)
     check_done(case, done, table, before)
     assert sum(submits.events().task_counts.values()) > 0
@@ -67,11 +65,8 @@ def test_a_job_in_cluster_mode(
     yarn: Yarn, hdfs: Hdfs, on_hdfs: Site, submitter: Callable[[str], Submitter], name: str
 ) -> None:
     """As it is: small work is done by the driver, wherever that is. What it prints is in the log of its container."""
-    table, case, submits = ClusterTable(on_hdfs, f"c{next(_NUMBERS)}"), JOBS[name], submitter("cluster")
-    before = table.operations()
-    if name == "orphans":
-        add_orphan(table)
-        make_older(hdfs, table)
+    table, submits = ClusterTable(on_hdfs, f"c{next(_NUMBERS)}"), submitter("cluster")
+    case, before = prepared(name, table, partial(make_older, hdfs))
     done = submits.run(case.job, *case.arguments, table=table.name)
     assert done.status == 0, done.err[-4000:] + yarn.log("stderr")[-4000:]
     check_result(case, json.loads(yarn.log("stdout")), table, before)

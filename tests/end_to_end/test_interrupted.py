@@ -1,11 +1,9 @@
 """An interrupt of a notebook's cell: the main thread waits for a job of ours, which has started Spark jobs."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
+from kit.shell import run_script
+
 SCRIPT = """
 import os, signal, sys, threading, time
 from pathlib import Path
@@ -53,20 +51,11 @@ spark.stop()
 
 
 def test_what_an_interrupt_ends_deletes_nothing_more_and_the_session_is_as_before(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "lake")],
-        env={**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'lib'}", "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.stdout.splitlines() == [
+    done = run_script(SCRIPT, tmp_path, str(tmp_path / "lake"), timeout_s=900)
+    assert done.out.splitlines() == [
         "interrupted",
         "threads: []",
         "answers: 7 8 local[*]",
         "carried on: done 3",
         "left some: True",
-    ], done.stdout + done.stderr[-5000:]
+    ], done.out + done.err[-5000:]

@@ -1,13 +1,11 @@
 """A scan that loses an executor, and with it what it has shuffled, while some of its readers are done: each row comes once."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+from kit.shell import run_script
+
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
@@ -59,14 +57,5 @@ if __name__ == "__main__":
 @pytest.mark.nightly
 def test_each_row_is_read_once_though_an_executor_is_lost_between_the_readers(tmp_path: Path) -> None:
     """Partitions of the plan are computed again, from blocks that arrive in another order."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert "executor lost: 114 True" in done.stdout, done.stdout + done.stderr[-5000:]
+    done = run_script(SCRIPT, tmp_path, str(tmp_path))
+    assert "executor lost: 114 True" in done.out, done.out + done.err[-5000:]

@@ -1,33 +1,19 @@
 """The judges of the interop tests: Iceberg Java, started once, and a private PostgreSQL; and a tally of what was tried."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit.java import IcebergJava
+from kit.judges import java, postgres
 from kit.lake import Lake
-from kit.postgres import Postgres
+
+__all__ = ["java", "postgres"]
 
 _TRIED: Counter[str] = Counter()
-
-
-@pytest.fixture(scope="session")
-def java() -> Iterator[IcebergJava]:
-    """Iceberg Java, ready to open catalogs."""
-    judge = IcebergJava()
-    yield judge
-    judge.close()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server of the test run's own."""
-    server = Postgres()
-    yield server
-    server.close()
 
 
 @pytest.fixture(params=["sql", "filesystem"])

@@ -88,6 +88,18 @@ def make_older(store: ObjectStore, table: ClusterTable) -> None:
     store.make_older(table.table.metadata.location.removeprefix("s3://").partition("/")[0], OLD)
 
 
+def prepared(name: str, table: ClusterTable, age: Callable[[ClusterTable], object]) -> tuple[JobCase, list[str]]:
+    """Give a job its work: what it is, and the operations of the snapshots before it.
+
+    Args:
+        age: makes all files of a table days old.
+    """
+    if name == "orphans":
+        add_orphan(table)
+        age(table)
+    return JOBS[name], table.operations()
+
+
 def check_done(case: JobCase, done: Finished, table: ClusterTable, before: list[str]) -> None:
     """The job has ended well, has done its work, has committed it once, and no row is another.
 

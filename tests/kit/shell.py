@@ -33,6 +33,25 @@ class Finished(msgspec.Struct, frozen=True):
         return "\n".join(line for line in self.err.splitlines() if line.startswith("icekeep: "))
 
 
+def run_script(script: str, directory: Path, *arguments: str, timeout_s: int = 600) -> Finished:
+    """Run a Python script that knows the package and the tests' own, in a process of its own.
+
+    Args:
+        directory: where it is put.
+    """
+    path = directory / "script.py"
+    path.write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(path), *arguments],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/tests:{ROOT}/lib", "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
 class Operator:
     """Somebody with a lake, a configuration file and a shell."""
 

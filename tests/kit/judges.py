@@ -1,0 +1,24 @@
+"""Foreign software that tests ask, as fixtures for a `conftest.py`: each is started once for all tests of a process."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kit.java import IcebergJava
+from kit.postgres import Postgres
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[IcebergJava]:
+    """Iceberg Java, ready to open catalogs."""
+    judge = IcebergJava()
+    yield judge
+    judge.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of the test run's own."""
+    server = Postgres()
+    yield server
+    server.close()
