@@ -47,6 +47,12 @@ def last_job() -> int:
     return max((job.number for job in jobs_after(-1)), default=-1)
 
 
+def running_tasks_count(spark: SparkSession) -> int:
+    """How many tasks run now, as Spark's status says."""
+    tracker: Any = spark.sparkContext._jsc.sc().statusTracker()
+    return sum(one.numRunningTasks() for one in tracker.getExecutorInfos())
+
+
 def count_at_rest(spark: SparkSession, count: Callable[[], int], interval_ms: int = 1_000) -> int:
     """A count that no Spark job changes any more.
 

@@ -29,11 +29,11 @@ from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.planning.spark import watching
 from icekeep.planning.spark.source import Engine
 from icekeep.planning.spark.steps import described, in_spark, spark_run
-from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.tasks import finished_tasks, run_tasks
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
 from kit.no_spark import no_spark
-from kit.spark_jobs import count_at_rest, jobs_after, last_job
+from kit.spark_jobs import count_at_rest, jobs_after, last_job, running_tasks_count
 from kit.written_deletes import data_files, delete_equal, delete_positions
 
 JOBS: dict[str, Callable[[Table, Engine], Any]] = {
@@ -193,6 +193,31 @@ def test_what_ends_a_run_stops_what_other_threads_of_it_do(spark_session: SparkS
         interrupted()
     threads[0].join(30)
     assert [type(error).__name__ for error in failed] == ["JobFailedError"]
+    assert_stopped(tmp_path, spark_session, 2_000)
+
+
+def touching_unless_last() -> Callable[[int, Path], None]:
+    """As `touching`, of all but task 1, which ends when the other has begun."""
+
+    def touched(number: int, directory: Path) -> None:
+        for one in range(2_000):
+            if number and any(directory.iterdir()):
+                return
+            if not number:
+                (directory / f"{one}").touch()
+            SYSTEM.sleep_ms(10)
+
+    return touched
+
+
+def test_who_stops_early_goes_on_when_the_tasks_have_ended(spark_session: SparkSession, tmp_path: Path) -> None:
+    """Spark takes a job for ended that is cancelled while its tasks go on: what they wrote then nobody would look for."""
+    with (
+        spark_run("compact", "db.t", SILENT),
+        closing(finished_tasks(spark_session, [0, 1], touching_unless_last(), tmp_path)) as answers,
+    ):
+        next(answers)
+    assert running_tasks_count(spark_session) == 0
     assert_stopped(tmp_path, spark_session, 2_000)
 
 

@@ -22,7 +22,7 @@ from pyspark import InheritableThread, SparkContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from icekeep.events import Listener
-from icekeep.planning.spark.watching import SparkWatch
+from icekeep.planning.spark.watching import SparkWatch, stages_of
 from icekeep.runtime import SYSTEM
 
 A = TypeVar("A")
@@ -30,6 +30,8 @@ R = TypeVar("R")
 
 _GROUP = "spark.jobGroup.id"
 _CANCEL_SECONDS = 30
+_TASKS_MS = 10_000
+"""How long to wait for tasks that Spark ends: it gives a Python worker 2 s, and an executor may be gone."""
 
 
 class _Run:
@@ -130,14 +132,19 @@ class Begun(Generic[R]):
         self._done.add_done_callback(lambda done: tell(done.exception()))
 
     def cancel(self) -> None:
-        """Stop the jobs if they have not ended, and wait until they have; not for ever, as a JVM that is gone never says so."""
+        """Stop the jobs if they have not ended, and wait until they have; not for ever, as a JVM that is gone never says so.
+
+        A job is over before its tasks are: what these write may still appear until Spark has ended them.
+        """
         for _ in range(_CANCEL_SECONDS):
             if self._done.done():
-                return
+                break
             # Again and again: the next job of the action may have begun just after the last call.
             _cancel(self._context, self._tag)
             with suppress(Exception):
                 self._done.exception(1)
+        if not self._done.done() or self._done.exception() is not None:
+            _apart(lambda: _await_tasks(self._context, self._tag), _TASKS_MS / 1000)
 
     def _act(self) -> None:
         run = self._run
@@ -186,13 +193,25 @@ def inherited(spark: SparkSession | None, work: Callable[[A], R]) -> Callable[[A
 
 
 def _cancel(context: SparkContext, tag: str) -> None:
-    """Cancel the jobs with a tag, from a thread of its own: an interrupt may have spoilt this one's connection to the JVM."""
+    """Cancel the jobs with a tag."""
+    _apart(lambda: context.cancelJobsWithTag(tag), _CANCEL_SECONDS)
 
-    def cancel() -> None:
+
+def _await_tasks(context: SparkContext, tag: str) -> None:
+    """Wait until no task of the jobs with a tag is active."""
+    until_ms = SYSTEM.monotonic_ms() + _TASKS_MS
+    while any(stage.numActiveTasks() for stage in stages_of(context, tag)) and SYSTEM.monotonic_ms() < until_ms:
+        SYSTEM.sleep_ms(20)
+
+
+def _apart(ask: Callable[[], object], seconds: float) -> None:
+    """Ask the JVM from a thread of its own, and wait for so long: an interrupt may have spoilt this one's connection to it."""
+
+    def asked() -> None:
         # The JVM may be gone, and with it what was to be stopped.
         with suppress(Exception):
-            context.cancelJobsWithTag(tag)
+            ask()
 
-    thread = threading.Thread(target=cancel, daemon=True)
+    thread = threading.Thread(target=asked, daemon=True)
     thread.start()
-    thread.join(_CANCEL_SECONDS)
+    thread.join(seconds)

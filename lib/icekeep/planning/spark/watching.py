@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -76,11 +77,7 @@ class _Watched:
     def tasks(self) -> tuple[int, int]:
         """How many tasks are done, and how many there are as far as is known by now."""
         try:
-            # What PySpark has of it knows groups alone, and a group may be the user's own.
-            tracker = self._context._jsc.sc().statusTracker()
-            jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(self._tag)]
-            numbers = {number for job in jobs if job.isDefined() for number in job.get().stageIds()}
-            stages = [found.get() for found in map(tracker.getStageInfo, sorted(numbers)) if found.isDefined()]
+            stages = stages_of(self._context, self._tag)
             return sum(stage.numCompletedTasks() for stage in stages), sum(stage.numTasks() for stage in stages)
         except Py4JError:
             # Of a JVM that is gone somebody else tells.
@@ -102,3 +99,12 @@ class _Watched:
         """Tell that it is over, where it was told that it had begun."""
         if self._total:
             tell(listener, StepFinished(self._step))
+
+
+def stages_of(context: SparkContext, tag: str) -> list[Any]:
+    """What Spark's status says of the stages of the jobs with a tag (`SparkStageInfo`)."""
+    # What PySpark has of it knows groups alone, and a group may be the user's own.
+    tracker = context._jsc.sc().statusTracker()
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
+    numbers = {number for job in jobs if job.isDefined() for number in job.get().stageIds()}
+    return [found.get() for found in map(tracker.getStageInfo, sorted(numbers)) if found.isDefined()]
