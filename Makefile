@@ -25,7 +25,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale matrix lint format lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,6 +156,9 @@ bench-manifests: $(READY) java-env ## Time manifest rewriting and merging on app
 
 bench-scale: $(READY) ## Plan and maintain tables of 1, 3 and 10 million files on a Spark cluster with a driver of 2 GB; two to three hours
 	$(BIN)/python tests/bench/run.py scale $(BENCH)
+
+bench-submitted: $(READY) ## Say where the seconds of a small job under spark-submit go, on a Spark cluster with a table on S3
+	$(BIN)/python tests/bench/submitted/where_seconds_go.py $(BENCH)
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .

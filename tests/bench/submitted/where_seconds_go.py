@@ -1,6 +1,6 @@
 """Where the seconds of a small job on a cluster go, from the command to its end.
 
-    python tests/bench/submitted/where_seconds_go.py [--earlier CHECKOUT] [--runs N] [--archive]
+    python tests/bench/submitted/where_seconds_go.py [--earlier CHECKOUT] [--runs N]
 
 The cluster is Spark's own, of two executors of one core; the table, two files of together 9.5 MB, lies in an S3 server on this
 machine. So nothing takes long but what every run takes. The parts of a run are from Spark's event log; processor seconds are
