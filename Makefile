@@ -154,7 +154,7 @@ bench-manifests: $(READY) java-env ## Time manifest rewriting and merging on app
 	$(BIN)/python tests/bench/run.py manifests $(BENCH)
 	$(BIN)/python tests/bench/run.py manifests --cases rewrite-200-large --rivals icekeep,spark-avro
 
-bench-scale: $(READY) ## Plan and maintain tables of 1, 3 and 10 million files on a Spark cluster with a driver of 2 GB; two to three hours
+bench-scale: $(READY) ## Plan and maintain tables of 1, 3 and 10 million files on a Spark cluster with a driver of 2 GB; about an hour
 	$(BIN)/python tests/bench/run.py scale $(BENCH)
 
 bench-submitted: $(READY) ## Say where the seconds of a small job under spark-submit go, on a Spark cluster with a table on S3
