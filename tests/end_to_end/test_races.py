@@ -17,5 +17,5 @@ def test_four_processes_lose_no_commit_and_double_none(tmp_path, kind):
     racing_table(lake.properties)
     start_appending(lake.properties, writers=WRITERS, commits=COMMITS).finish()
     check_race(lake.load(), lake.foreign(), dict.fromkeys(names(WRITERS), COMMITS))
-    # Writers that never met would have shown nothing; how often they do is the machine's load.
-    assert conflicts_of(lake.load())
+    # Writers that never met would have shown nothing.
+    assert conflicts_of(lake.load()) >= WRITERS * COMMITS * 0.3

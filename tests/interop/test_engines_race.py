@@ -43,6 +43,6 @@ def test_three_engines_lose_no_commit_and_each_reads_all(java, postgres, tmp_pat
     check_history(table, sum(WRITERS.values()))
     conflicts = conflicts_of(table)
     # Writers that never met would have shown nothing.
-    assert conflicts
+    assert conflicts >= COMMITS / 4
     tried("commits of three engines at once", sum(WRITERS.values()))
     tried("conflicts that they met", conflicts)

@@ -563,7 +563,7 @@ def test_four_processes_lose_no_commit_and_double_none(lake, tried):
     assert our_rows(table) == rows_of(dict.fromkeys(names(4), 10))
     check_history(table, 40)
     check_nothing_is_left(table)
-    assert conflicts_of(table)
+    assert conflicts_of(table) >= 10
     tried("commits of processes racing in HDFS", 40)
     tried("conflicts that they met in HDFS", conflicts_of(table))
 

@@ -34,6 +34,6 @@ def test_eight_processes_lose_no_commit_and_double_none(contested, tried):
     check_race(table, foreign(), dict.fromkeys(names(WRITERS), COMMITS))
     conflicts = conflicts_of(table)
     # Writers that never met would have shown nothing; how often they do is the machine's load.
-    assert conflicts
+    assert conflicts >= WRITERS * COMMITS * 0.1
     tried("commits of racing processes", WRITERS * COMMITS)
     tried("conflicts that they met", conflicts)

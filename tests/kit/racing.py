@@ -39,11 +39,13 @@ def racing_table(properties: Mapping[str, str], **more: str) -> Table:
 
 
 def start_appending(properties: Mapping[str, str], *, writers: int, commits: int) -> "Race":
-    """Let processes append to `db.events`, each so many rows in a commit each; they begin together."""
-    race = Race(writers + 1)
+    """Let processes append to `db.events`, each so many rows in a commit each; they meet before each commit.
+
+    Where they only began together, a busy machine would let one end before the next has begun.
+    """
+    race = Race(writers)
     for name in names(writers):
-        race.start(append_often, dict(properties), name, commits)
-    race.meet()
+        race.start(append_in_step, dict(properties), name, commits)
     return race
 
 
@@ -80,16 +82,8 @@ class Race:
         assert codes == [0] * len(codes), codes
 
 
-def append_often(properties: dict[str, str], writer: str, commits: int, start: Barrier) -> None:
-    """Append rows named after a writer and numbered, each in a data file and a commit of its own."""
-    table = open_catalog("local", properties).load(EVENTS)
-    start.wait(MEETING_TIMEOUT_S)
-    for number in range(commits):
-        table = append(table, row(writer, number))
-
-
 def append_in_step(properties: dict[str, str], writer: str, commits: int, step: Barrier) -> None:
-    """The same, and the others are met before each commit."""
+    """Append rows named after a writer and numbered, each in a data file and a commit of its own; meet the others before each."""
     table = open_catalog("local", properties).load(EVENTS)
     for number in range(commits):
         step.wait(MEETING_TIMEOUT_S)

@@ -196,25 +196,24 @@ def test_what_ends_a_run_stops_what_other_threads_of_it_do(spark_session: SparkS
     assert_stopped(tmp_path, spark_session, 2_000)
 
 
-def touching_unless_last() -> Callable[[int, Path], None]:
-    """As `touching`, of all but task 1, which ends when the other has begun."""
+def one_goes_on() -> Callable[[int, Path], None]:
+    """Task 0 touches files; the other one ends when it has begun to."""
+    touched, awaited = touching(), awaiting()
 
-    def touched(number: int, directory: Path) -> None:
-        for one in range(2_000):
-            if number and any(directory.iterdir()):
-                return
-            if not number:
-                (directory / f"{one}").touch()
-            SYSTEM.sleep_ms(10)
+    def work(number: int, directory: Path) -> None:
+        if number:
+            awaited("0", directory)
+        else:
+            touched(directory, 2_000)
 
-    return touched
+    return work
 
 
 def test_who_stops_early_goes_on_when_the_tasks_have_ended(spark_session: SparkSession, tmp_path: Path) -> None:
     """Spark takes a job for ended that is cancelled while its tasks go on: what they wrote then nobody would look for."""
     with (
         spark_run("compact", "db.t", SILENT),
-        closing(finished_tasks(spark_session, [0, 1], touching_unless_last(), tmp_path)) as answers,
+        closing(finished_tasks(spark_session, [0, 1], one_goes_on(), tmp_path)) as answers,
     ):
         next(answers)
     assert running_tasks_count(spark_session) == 0
