@@ -29,9 +29,10 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _GROUP = "spark.jobGroup.id"
-_CANCEL_SECONDS = 30
+_CANCEL_MS = 30_000
 _TASKS_MS = 10_000
-"""How long to wait for tasks that Spark ends: it gives a Python worker 2 s, and an executor may be gone."""
+"""How long to wait for tasks that Spark ends: it gives a Python worker `spark.python.task.killTimeout`, which is 2 s unless it
+is set, and an executor may be gone."""
 
 
 class _Run:
@@ -52,7 +53,7 @@ class _Run:
     def cancel(self) -> None:
         """Stop all Spark jobs of the run that are under way."""
         if self._context is not None:
-            _cancel(self._context, self.tag)
+            _cancel(self._context, self.tag, _CANCEL_MS)
 
 
 _RUN: ContextVar[_Run | None] = ContextVar("run", default=None)
@@ -134,17 +135,17 @@ class Begun(Generic[R]):
     def cancel(self) -> None:
         """Stop the jobs if they have not ended, and wait until they have; not for ever, as a JVM that is gone never says so.
 
-        A job is over before its tasks are: what these write may still appear until Spark has ended them.
+        A job is over before its tasks are: what these write may still appear until Spark has ended them. So whoever's jobs
+        failed waits too.
         """
-        for _ in range(_CANCEL_SECONDS):
-            if self._done.done():
-                break
+        until_ms = SYSTEM.monotonic_ms() + _CANCEL_MS
+        while not self._done.done() and (left_ms := until_ms - SYSTEM.monotonic_ms()) > 0:
             # Again and again: the next job of the action may have begun just after the last call.
-            _cancel(self._context, self._tag)
+            _cancel(self._context, self._tag, left_ms)
             with suppress(Exception):
                 self._done.exception(1)
         if not self._done.done() or self._done.exception() is not None:
-            _apart(lambda: _await_tasks(self._context, self._tag), _TASKS_MS / 1000)
+            _apart(lambda: _await_tasks(self._context, self._tag), _TASKS_MS)
 
     def _act(self) -> None:
         run = self._run
@@ -192,19 +193,21 @@ def inherited(spark: SparkSession | None, work: Callable[[A], R]) -> Callable[[A
     return target
 
 
-def _cancel(context: SparkContext, tag: str) -> None:
+def _cancel(context: SparkContext, tag: str, wait_ms: int) -> None:
     """Cancel the jobs with a tag."""
-    _apart(lambda: context.cancelJobsWithTag(tag), _CANCEL_SECONDS)
+    _apart(lambda: context.cancelJobsWithTag(tag), wait_ms)
 
 
 def _await_tasks(context: SparkContext, tag: str) -> None:
-    """Wait until no task of the jobs with a tag is active."""
+    """Wait until no task of the jobs with a tag is active, as far as Spark's status says."""
+    # What has happened reaches the status by a queue.
+    context._jsc.sc().listenerBus().waitUntilEmpty(_TASKS_MS)
     until_ms = SYSTEM.monotonic_ms() + _TASKS_MS
     while any(stage.numActiveTasks() for stage in stages_of(context, tag)) and SYSTEM.monotonic_ms() < until_ms:
         SYSTEM.sleep_ms(20)
 
 
-def _apart(ask: Callable[[], object], seconds: float) -> None:
+def _apart(ask: Callable[[], object], wait_ms: int) -> None:
     """Ask the JVM from a thread of its own, and wait for so long: an interrupt may have spoilt this one's connection to it."""
 
     def asked() -> None:
@@ -214,4 +217,4 @@ def _apart(ask: Callable[[], object], seconds: float) -> None:
 
     thread = threading.Thread(target=asked, daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(wait_ms / 1000)
