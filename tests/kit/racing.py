@@ -39,7 +39,7 @@ def racing_table(properties: Mapping[str, str], **more: str) -> Table:
 
 
 def start_appending(properties: Mapping[str, str], *, writers: int, commits: int) -> "Race":
-    """Let processes append to `db.events`, each as many commits of a row; they meet before each commit.
+    """Let processes append to `db.events`, each a row in each of its commits; they meet before each commit.
 
     Where they only began together, a busy machine would let one end before the next has begun.
     """

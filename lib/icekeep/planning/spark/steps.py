@@ -200,9 +200,9 @@ def _cancel(context: SparkContext, tag: str, wait_ms: int) -> None:
 
 def _await_tasks(context: SparkContext, tag: str) -> None:
     """Wait until no task of the jobs with a tag is active, as far as Spark's status says."""
+    until_ms = SYSTEM.monotonic_ms() + _TASKS_MS
     # What has happened reaches the status by a queue.
     context._jsc.sc().listenerBus().waitUntilEmpty(_TASKS_MS)
-    until_ms = SYSTEM.monotonic_ms() + _TASKS_MS
     while any(stage.numActiveTasks() for stage in stages_of(context, tag)) and SYSTEM.monotonic_ms() < until_ms:
         SYSTEM.sleep_ms(20)
 
