@@ -1,0 +1,41 @@
+"""Faults of the files that entries and metadata name: 301 to 399."""
+
+from icekeep.maintenance.checking.faults import FaultClass
+
+FILE_CLASSES = (
+    FaultClass(
+        number=301,
+        name="data-file-missing",
+        rule="each live data file is there",
+        readers="scans that need it fail",
+        mend="repair: it is put back from the trash; else its entry is taken out, if accept-loss names the file",
+    ),
+    FaultClass(
+        number=302,
+        name="file-size-wrong",
+        rule="file_size_in_bytes is the size of the file in bytes",
+        readers="engines look for the footer where it is not, and fail",
+        mend="repair: the entry is written anew with the size, if the file is whole with it",
+    ),
+    FaultClass(
+        number=303,
+        name="delete-file-missing",
+        rule="each live delete file is there",
+        readers="scans that need it fail, or rows that were deleted come back",
+        mend="repair: it is put back from the trash; else its entry is taken out, if accept-loss names the file",
+    ),
+    FaultClass(
+        number=304,
+        name="statistics-file-missing",
+        rule="each statistics file is there, and has the size that the metadata says",
+        readers="planners go without statistics, or fail",
+        mend="repair: it is put back from the trash; else its entry is taken out",
+    ),
+    FaultClass(
+        number=306,
+        name="data-and-delete",
+        rule="a file is a data file or a delete file, not both",
+        readers="deletes are read as rows, or rows as deletes",
+        mend="by hand: find out what the file holds, and take it out of the other place",
+    ),
+)
