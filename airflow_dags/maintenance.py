@@ -36,6 +36,9 @@ from icekeep.operations.policies import JobCall, Policy  # noqa: E402
 WORTH_RETRYING = frozenset({1, 3, 75})
 """Failed, done in part, try again later; any other status means that somebody must look first."""
 
+FOUND = {"check": 3}
+"""By job the status by which it says what it has found: another try would find it again."""
+
 _STATUS = re.compile(r"Error code is: (\d+)")
 
 
@@ -47,7 +50,7 @@ class MaintenanceOperator(SparkSubmitOperator):
             super().execute(context)
         except AirflowException as error:
             status = exit_status(str(error))
-            if status is None or status in WORTH_RETRYING:
+            if status is None or (status in WORTH_RETRYING and status != FOUND.get(self.task_id.rpartition(".")[2])):
                 raise
             raise AirflowFailException(
                 f"{self.task_id} ended with status {status}, which a retry does not help"

@@ -28,6 +28,11 @@ from icekeep.events import StepAdvanced as StepAdvanced
 from icekeep.events import StepFinished as StepFinished
 from icekeep.events import StepStarted as StepStarted
 from icekeep.events import Warned as Warned
+from icekeep.maintenance.checking.faults import Gap as Gap
+from icekeep.maintenance.checking.job import check as check
+from icekeep.maintenance.checking.result import CheckResult as CheckResult
+from icekeep.maintenance.checking.result import FaultExample as FaultExample
+from icekeep.maintenance.checking.result import FaultsFound as FaultsFound
 from icekeep.maintenance.compaction.job import compact as compact
 from icekeep.maintenance.compaction.job import plan_compact as plan_compact
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions as RewriteDataFilesOptions

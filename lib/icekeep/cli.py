@@ -51,8 +51,14 @@ SEAMS = Seams(
 _DONE = 0
 _FAILED = 1
 _PARTIAL = 3
+_FAULTY = 3
 _INTERRUPTED = 130
-_STATUSES = {"partial": _PARTIAL, "wrong": UsageError.exit_status, "unavailable": UnavailableError.exit_status}
+_STATUSES = {
+    "partial": _PARTIAL,
+    "faulty": _FAULTY,
+    "wrong": UsageError.exit_status,
+    "unavailable": UnavailableError.exit_status,
+}
 """Of those that a result can have; all others are of work that is done."""
 
 

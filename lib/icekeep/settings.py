@@ -74,7 +74,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         plan: makes the plan that `--dry-run` shows; `None` for a job that changes nothing.
         options: the class of the job's options; `None` if it has none.
         check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.
-        takes_listener: whether both functions take a `listener`.
+        unreadable: called in place of `run` where the table's metadata cannot be loaded, with the catalog, the table's identifier
+            and the error; `None` for a job that fails then.
+        takes_listener: whether all functions take a `listener`.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     plan: str | None = None
     options: str | None = None
     check: str | None = None
+    unreadable: str | None = None
     takes_listener: bool = True
 
 

@@ -118,6 +118,13 @@ def test_only_a_status_that_may_pass_is_retried(status, outcome):
     assert look(STATUS=status)["outcome"] == outcome
 
 
+@pytest.mark.parametrize(("status", "outcome"), [("1", "AirflowException"), ("3", "AirflowFailException")])
+def test_what_a_check_has_found_is_not_looked_for_again(tmp_path, status, outcome):
+    path = tmp_path / "my.yaml"
+    path.write_text("policies: [{name: weekly, schedule: null, tables: [c.db.t], jobs: {check: {deep: true}}}]")
+    assert look(path, STATUS=status)["outcome"] == outcome
+
+
 def test_importing_the_file_loads_neither_spark_nor_arrow_nor_a_catalog():
     loaded = set(look()["loaded"])
     assert not loaded & {"pyspark", "pyarrow", "pandas", "sqlalchemy", "fastavro", "rich"}

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from icekeep.catalog.base import parse_identifier
 from icekeep.commit.submitter import check_submitter
+from icekeep.errors import InvalidTableError
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
@@ -79,7 +81,13 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
     seams = surroundings.seams
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     arguments = _parse_arguments(command, job, surroundings.runtime.now_ms())
-    table = resolve(seams.load_table)(reference, runtime=surroundings.runtime)
+    try:
+        table = resolve(seams.load_table)(reference, runtime=surroundings.runtime)
+    except InvalidTableError as error:
+        if job.unreadable is None:
+            raise
+        result = _without_table(job, reference, surroundings, arguments, error)
+        return _outcome(command, reference, result.status, result)
     check_arguments(arguments, table.metadata)
     if job.check is not None:
         resolve(job.check)(table.metadata, **arguments)
@@ -150,6 +158,21 @@ def _with_spark(
         return function(table, spark.started, **arguments, **extras)
     finally:
         spark.stop()
+
+
+def _without_table(
+    job: Job,
+    reference: TableReference,
+    surroundings: Surroundings,
+    arguments: Mapping[str, Any],
+    error: InvalidTableError,
+) -> Any:
+    """What a job says of a table that its catalog has, but whose metadata does not load."""
+    assert job.unreadable is not None
+    seams, runtime = surroundings.seams, surroundings.runtime
+    catalog = resolve(seams.open_catalog)(reference.catalog, runtime=runtime)
+    extras = {"listener": surroundings.listener} if job.takes_listener else {}
+    return resolve(job.unreadable)(catalog, parse_identifier(reference.name), error, **arguments, **extras)
 
 
 def _is_in_cluster_mode(seams: Seams) -> bool:

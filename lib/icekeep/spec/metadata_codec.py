@@ -42,11 +42,7 @@ def parse_metadata(data: bytes, location: str) -> TableMetadata:
         InvalidTableError: the bytes are not table metadata of the spec.
         UnsupportedError: the format version, or the way it is packed, is one that we do not read.
     """
-    refuse_unknown_packing(data, location)
-    try:
-        raw = msgspec.json.decode(unpacked(data))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
-        raise InvalidTableError(f"cannot read table metadata {location!r}: {error}", location=location) from error
+    raw = metadata_document(data, location)
     try:
         return metadata_from_json(raw)
     except RecursionError as error:
@@ -61,6 +57,15 @@ def parse_metadata(data: bytes, location: str) -> TableMetadata:
         raise UnsupportedError(
             f"cannot read table metadata {location!r}: {error.message}", location=location
         ) from error
+
+
+def metadata_document(data: bytes, location: str) -> Any:
+    """The JSON of a metadata file, whatever it says; raises `InvalidTableError` where it is none, else as `parse_metadata`."""
+    refuse_unknown_packing(data, location)
+    try:
+        return msgspec.json.decode(unpacked(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
+        raise InvalidTableError(f"cannot read table metadata {location!r}: {error}", location=location) from error
 
 
 def format_metadata(metadata: TableMetadata) -> bytes:

@@ -1,1 +1,23 @@
-"""The job `check`: whether a table is what the spec says, from its metadata file down to the rows."""
+"""The job `check`: whether a table is what the spec says, from its metadata file down to the rows.
+
+metadata file -> manifest lists -> manifests -> entries of all of them together -> files -> with `deep` what files hold
+"""
+
+from icekeep.settings import Job, Kind, Setting
+
+DEEP = Setting(
+    "deep", Kind.SWITCH, "read data and delete files too, and hold what metadata says of them against their rows"
+)
+
+JOB = Job(
+    name="check",
+    summary="look whether a table is what the spec says: its metadata, manifests and files, with --deep their rows",
+    rank=70,
+    settings=(
+        DEEP,
+        Setting("ref", Kind.NAME, "only the snapshot of this branch or tag (default: all snapshots)"),
+    ),
+    examples=("--table db.events", "--table db.events --deep --output json"),
+    run="icekeep.maintenance.checking.job:check",
+    unreadable="icekeep.maintenance.checking.job:check_unreadable",
+)

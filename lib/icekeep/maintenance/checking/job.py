@@ -1,0 +1,152 @@
+"""The job `check`: each level in its turn, on what the one before could read."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
+from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.maintenance.checking.content.job import check_data_files
+from icekeep.maintenance.checking.deletes.job import check_delete_content
+from icekeep.maintenance.checking.entries.job import check_entries
+from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.manifests.lists import read_lists
+from icekeep.maintenance.checking.manifests.manifests import check_manifests
+from icekeep.maintenance.checking.manifests.totals import check_totals
+from icekeep.maintenance.checking.metadata.job import check_logs, check_metadata
+from icekeep.maintenance.checking.result import CheckResult, result
+from icekeep.maintenance.checking.subject import Listed, Subject
+from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.planning.spark.source import SparkSource
+from icekeep.spec.metadata_codec import metadata_document, metadata_to_json
+from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.base import Storage
+
+__all__ = ["CheckResult", "check", "check_unreadable", "find_faults"]
+
+_UNREADABLE = 101
+_BELOW = "manifest lists, manifests and files"
+
+
+class CheckRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `check`, which says what each means."""
+
+    deep: bool = False
+    ref: str | None = None
+
+
+@takes(CheckRequest)
+def check(table: Table, request: CheckRequest) -> CheckResult:
+    """Hold a table against the spec, and tell each fault: of what class, where, since which snapshot, what mends it. Writes nothing.
+
+    Args:
+        deep: read data and delete files too, and hold counts, bounds, partitions, orders and deletes against their rows.
+        ref: look only at the snapshot of this branch or tag; by default at all snapshots of the table.
+
+    Raises:
+        NotFoundError: there is no such branch or tag.
+        TryAgainError: the catalog, the store or Spark is out of reach.
+    """
+    tally = Tally()
+    listed = examined(table, request.spark, tally, request.listener, deep=request.deep, ref=request.ref)
+    return result(table, tally, listed, deep=request.deep)
+
+
+def find_faults(
+    table: Table, spark: SparkSource, *, deep: bool, whole: Iterable[int], listener: Listener = SILENT
+) -> Tally:
+    """As `check`, of all snapshots; of the classes in `whole` each fault is kept, and not only examples."""
+    tally = Tally(whole)
+    examined(table, spark, tally, listener, deep=deep)
+    return tally
+
+
+def check_unreadable(
+    catalog: Catalog,
+    identifier: Identifier,
+    error: InvalidTableError,
+    *,
+    deep: bool = False,
+    ref: str | None = None,
+    listener: Listener = SILENT,
+) -> CheckResult:
+    """What can be said of a table whose metadata does not load.
+
+    Args:
+        error: what its catalog raised.
+        deep, ref: as for `check`; without effect here.
+
+    Raises:
+        NotFoundError: the catalog has no such table.
+        TryAgainError: the catalog or the store is out of reach.
+    """
+    del deep, ref, listener
+    tally = Tally()
+    pointer = catalog.find(identifier)
+    raw = raw_metadata(pointer.storage, pointer.metadata_location, tally)
+    if raw is not None:
+        check_metadata(raw, pointer.metadata_location, tally)
+    if not tally.counts:
+        tally.add(Fault(number=_UNREADABLE, where=pointer.metadata_location, detail=first_line(error)))
+    tally.gap(_BELOW, f"the metadata of table {format_identifier(identifier)!r} does not load")
+    return result(None, tally, None, deep=False)
+
+
+def examined(
+    table: Table, spark: SparkSource, tally: Tally, listener: Listener, *, deep: bool, ref: str | None = None
+) -> Listed | None:
+    """Look at each level; returns the manifests that were readable, `None` where that level was not come to."""
+    with _step(listener, "checking metadata"):
+        raw = raw_metadata(table.storage, table.metadata_location, tally)
+        # What the catalog gave us loads; a REST catalog may not let us read the file that it came from.
+        document = metadata_to_json(table.metadata) if raw is None else raw
+        check_metadata(document, table.metadata_location, tally)
+        subject = Subject(
+            table=table,
+            raw=document,
+            snapshots=_snapshots(table, ref),
+            spark=spark,
+            listener=listener,
+            tally=tally,
+        )
+        check_logs(subject)
+    if table.metadata.is_encrypted:
+        tally.gap(_BELOW, "the table is encrypted")
+        return None
+    with _step(listener, "checking manifests"):
+        listed = check_manifests(subject, read_lists(subject))
+        check_totals(subject, listed)
+    with _step(listener, "checking files"):
+        check_entries(subject, listed)
+    if deep:
+        with _step(listener, "checking data"):
+            check_data_files(subject, listed)
+        with _step(listener, "checking deletes"):
+            check_delete_content(subject, listed)
+    return listed
+
+
+def raw_metadata(storage: Storage, location: str, tally: Tally) -> Any | None:
+    """A metadata file's JSON; `None`, and a fault or a gap, where it cannot be read."""
+    try:
+        return metadata_document(storage.read(location), location)
+    except InvalidTableError as error:
+        tally.add(Fault(number=_UNREADABLE, where=location, detail=first_line(error)))
+    except UnsupportedError as error:
+        tally.gap(location, first_line(error))
+    return None
+
+
+def _snapshots(table: Table, ref: str | None) -> tuple[Snapshot, ...]:
+    if ref is not None:
+        head = table.metadata.head(ref)
+        return () if head is None else (head,)
+    return tuple(sorted(table.metadata.snapshots, key=lambda one: (one.sequence_number, one.timestamp_ms)))
+
+
+@contextmanager
+def _step(listener: Listener, name: str) -> Iterator[None]:
+    listener.on(StepStarted(name))
+    yield
+    listener.on(StepFinished(name))

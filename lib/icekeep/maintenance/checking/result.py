@@ -1,0 +1,129 @@
+"""What `check` says: the classes of which faults were found, each with what it does to readers and what mends it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.made_by import made_by
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Fault, Gap, Tally
+from icekeep.maintenance.checking.subject import Listed
+from icekeep.spec.snapshots import Snapshot
+
+
+class FaultExample(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault of a class.
+
+    Attributes:
+        where: the file that has it, or the part of the metadata.
+        detail: what is wrong there.
+        snapshot_id: the oldest snapshot that has it; `None` where it is of none.
+        made_by: the engine that made that snapshot, as far as its summary tells.
+    """
+
+    where: str
+    detail: str
+    snapshot_id: int | None = None
+    made_by: str | None = None
+
+
+class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
+    """All faults of a class.
+
+    Attributes:
+        fault_id, name: number and name of the class.
+        faults_count: of all, of which `examples` are the first.
+        readers: what a reader gets wrong.
+        mend: what mends it: by the job `repair`, or by hand.
+        since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
+        made_by: who made that snapshot.
+    """
+
+    fault_id: int
+    name: str
+    faults_count: int
+    readers: str
+    mend: str
+    since_snapshot_id: int | None = None
+    since_timestamp_ms: int | None = None
+    made_by: str | None = None
+    examples: tuple[FaultExample, ...] = ()
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found.
+
+    Attributes:
+        status: `faulty` where there is a fault; else `partial` where something could not be looked at; else `sound`.
+        is_deep: whether the rows were looked at.
+        snapshots_count, manifests_count, entries_count: that were looked at; `None` where that level was not come to.
+        faults: by class; each makes the table faulty.
+        notices: what is told beside that, since no reader gets a wrong row by it.
+        not_checked: what could not be looked at, and why; of very many the first.
+        not_checked_count: of all.
+    """
+
+    status: str
+    is_deep: bool
+    snapshots_count: int | None = None
+    manifests_count: int | None = None
+    entries_count: int | None = None
+    faults_count: int = 0
+    not_checked_count: int = 0
+    faults: tuple[FaultsFound, ...] = ()
+    notices: tuple[FaultsFound, ...] = ()
+    not_checked: tuple[Gap, ...] = ()
+    elapsed_ms: int = 0
+
+
+def result(table: Table | None, tally: Tally, listed: Listed | None, *, deep: bool) -> CheckResult:
+    """Put together what was found; `table` and `listed` are `None` where nothing could be read of them."""
+    snapshots = {} if table is None else table.metadata.snapshots_by_id
+    found = [_found(number, tally, snapshots) for number in sorted(tally.counts)]
+    faults = tuple(one for one in found if not CLASSES[one.fault_id].is_notice)
+    return CheckResult(
+        status="faulty" if faults else "partial" if tally.gaps_count else "sound",
+        is_deep=deep,
+        snapshots_count=None if listed is None else len(listed.members),
+        manifests_count=None if listed is None else len(listed.manifests),
+        entries_count=None if listed is None else sum(_entries_count(listed)),
+        faults_count=sum(one.faults_count for one in faults),
+        not_checked_count=tally.gaps_count,
+        faults=faults,
+        notices=tuple(one for one in found if CLASSES[one.fault_id].is_notice),
+        not_checked=tally.gaps(),
+    )
+
+
+def _entries_count(listed: Listed) -> list[int]:
+    return [(one.live_files_count or 0) + (one.deleted_files_count or 0) for one in listed.manifests]
+
+
+def _found(number: int, tally: Tally, snapshots: Mapping[int, Snapshot]) -> FaultsFound:
+    described, kept = CLASSES[number], tally.faults(number)
+    oldest = min(
+        (snapshots[one.snapshot_id] for one in kept if one.snapshot_id in snapshots),
+        key=lambda one: (one.sequence_number, one.timestamp_ms),
+        default=None,
+    )
+    return FaultsFound(
+        fault_id=number,
+        name=described.name,
+        faults_count=tally.counts[number],
+        readers=described.readers,
+        mend=described.mend,
+        since_snapshot_id=None if oldest is None else oldest.snapshot_id,
+        since_timestamp_ms=None if oldest is None else oldest.timestamp_ms,
+        made_by=_maker(oldest),
+        examples=tuple(_example(one, snapshots) for one in kept[:MAX_EXAMPLES]),
+    )
+
+
+def _example(fault: Fault, snapshots: Mapping[int, Snapshot]) -> FaultExample:
+    snapshot = None if fault.snapshot_id is None else snapshots.get(fault.snapshot_id)
+    return FaultExample(where=fault.where, detail=fault.detail, snapshot_id=fault.snapshot_id, made_by=_maker(snapshot))
+
+
+def _maker(snapshot: Snapshot | None) -> str | None:
+    return None if snapshot is None else made_by(snapshot.summary or {})

@@ -1,0 +1,209 @@
+"""Spoils files of a table behind everybody's back, as other tools, disks and people do: metadata, lists, manifests, data.
+
+All is done on the files as they are, by fastavro and JSON alone, so that tables of any engine can be spoilt.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlparse
+
+import fastavro
+
+from icekeep.catalog.base import Catalog, Identifier
+from icekeep.spec.metadata_packing import unpacked
+from icekeep.storage.locations import canonical
+from kit.choices import Choices
+from kit.storage import MemoryStorage
+
+Record = dict[str, Any]
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
+DELETED = 2
+
+
+class Place(NamedTuple):
+    """An entry: its manifest's location, and where it stands there."""
+
+    manifest: str
+    index: int
+    entry: Record
+
+    @property
+    def file(self) -> Record:
+        found: Record = self.entry["data_file"]
+        return found
+
+
+class Damager:
+    """One table, whose files are in memory or on the local disk.
+
+    Attributes:
+        chosen: by which places are chosen.
+    """
+
+    def __init__(self, catalog: Catalog, identifier: Identifier, chosen: Choices) -> None:
+        pointer = catalog.find(identifier)
+        self.chosen = chosen
+        self.location = pointer.metadata_location
+        self._storage = pointer.storage
+
+    # Files
+
+    def read(self, location: str) -> bytes:
+        """A file's bytes."""
+        return self._storage.read(location)
+
+    def write(self, location: str, data: bytes) -> None:
+        """Put bytes in the place of a file, or where none is."""
+        files = self._memory()
+        if files is None:
+            self._path(location).write_bytes(data)
+            # Hadoop keeps checksums beside files, which would show the change.
+            self._path(location).with_name(f".{self._path(location).name}.crc").unlink(missing_ok=True)
+        else:
+            files[canonical(location)] = (data, files.get(canonical(location), (b"", 0))[1])
+
+    def remove(self, location: str) -> None:
+        """Remove a file."""
+        files = self._memory()
+        if files is None:
+            self._path(location).unlink()
+        else:
+            del files[canonical(location)]
+
+    def change_bytes(self, location: str, change: Callable[[bytearray], object]) -> None:
+        """Change some of a file's bytes; its length stays, if the change keeps it."""
+        data = bytearray(self.read(location))
+        change(data)
+        self.write(location, bytes(data))
+
+    def _memory(self) -> dict[str, tuple[bytes, int]] | None:
+        storage: Any = self._storage
+        while not isinstance(storage, MemoryStorage):
+            storage = getattr(storage, "inner", None)
+            if storage is None:
+                return None
+        return storage.files
+
+    @staticmethod
+    def _path(location: str) -> Path:
+        return Path(unquote(urlparse(location).path))
+
+    # Metadata
+
+    def metadata(self) -> Record:
+        """The metadata file's JSON."""
+        found: Record = json.loads(unpacked(self.read(self.location)))
+        return found
+
+    def edit_metadata(self, change: Callable[[Record], object]) -> None:
+        """Change the metadata file's JSON."""
+        document = self.metadata()
+        change(document)
+        self.write(self.location, json.dumps(document).encode())
+
+    def head(self) -> Record | None:
+        """The current snapshot."""
+        document = self.metadata()
+        current = document.get("current-snapshot-id")
+        return next((s for s in document.get("snapshots", []) if s["snapshot-id"] == current), None)
+
+    # Lists and manifests
+
+    def rows(self) -> list[Record]:
+        """The rows of the current snapshot's manifest list."""
+        head = self.head()
+        return [] if head is None or "manifest-list" not in head else self.records(head["manifest-list"])
+
+    def records(self, location: str) -> list[Record]:
+        """The records of an Avro file."""
+        reader = fastavro.reader(io.BytesIO(self.read(location)))
+        return [record for record in reader if isinstance(record, dict)]
+
+    def edit_avro(self, location: str, change: Callable[[list[Record]], object]) -> None:
+        """Change the records of an Avro file; its schema and what else its header says stay."""
+        reader = fastavro.reader(io.BytesIO(self.read(location)))
+        records = [record for record in reader if isinstance(record, dict)]
+        change(records)
+        metadata = {k: v for k, v in reader.metadata.items() if not k.startswith("avro.")}
+        out = io.BytesIO()
+        schema: Any = reader.writer_schema
+        fastavro.writer(out, schema, records, codec=reader.codec, metadata=metadata)
+        self.write(location, out.getvalue())
+
+    def edit_rows(self, change: Callable[[list[Record]], object]) -> None:
+        """Change the rows of the current snapshot's manifest list."""
+        head = self.head()
+        assert head is not None
+        self.edit_avro(head["manifest-list"], change)
+
+    def edit_row(self, manifest: str, **values: Any) -> None:
+        """Change what every manifest list says of a manifest."""
+        for snapshot in self.metadata()["snapshots"]:
+            if "manifest-list" not in snapshot:
+                continue
+            rows = self.records(snapshot["manifest-list"])
+            if any(row["manifest_path"] == manifest for row in rows):
+                self.edit_avro(
+                    snapshot["manifest-list"],
+                    lambda some: [row.update(values) for row in some if row["manifest_path"] == manifest],
+                )
+
+    def edit_manifest(self, manifest: str, change: Callable[[list[Record]], object], **row: Any) -> None:
+        """Change a manifest's entries, and in all lists its length and counts, so that these fit."""
+        self.edit_avro(manifest, change)
+        entries = self.records(manifest)
+        counts = {
+            name: sum(1 for one in entries if one["status"] == status)
+            for name, status in (("existing", 0), ("added", 1), ("deleted", 2))
+        }
+        rows = {
+            name: sum(one["data_file"]["record_count"] for one in entries if one["status"] == status)
+            for name, status in (("existing", 0), ("added", 1), ("deleted", 2))
+        }
+        known = self.rows()[0].keys()
+        values = {"manifest_length": len(self.read(manifest)), **row}
+        for name in counts:
+            values[f"{name}_files_count"] = values[f"{name}_data_files_count"] = counts[name]
+            values[f"{name}_rows_count"] = rows[name]
+        self.edit_row(manifest, **{name: value for name, value in values.items() if name in known})
+
+    def entries(self, content: int | None = None) -> Iterator[Place]:
+        """The live entries of the current snapshot, of one content."""
+        for row in sorted(self.rows(), key=lambda one: one["manifest_path"]):
+            for index, entry in enumerate(self.records(row["manifest_path"])):
+                if entry["status"] != DELETED and content in (None, entry["data_file"].get("content", DATA)):
+                    yield Place(row["manifest_path"], index, entry)
+
+    def some(self, places: list[Place]) -> Place:
+        """One of some entries, by lot; raises `CannotDamageError` if there are none."""
+        if not places:
+            raise CannotDamageError
+        return self.chosen.choice(places)
+
+    def entry(self, content: int | None = DATA, where: Callable[[Record], object] = lambda file: True) -> Place:
+        """A live entry by lot, of one content, whose file is of some kind."""
+        return self.some([place for place in self.entries(content) if where(place.file)])
+
+    def vector(self) -> Place:
+        """A live deletion vector."""
+        return self.entry(POSITION_DELETES, is_vector)
+
+    def edit_file(self, place: Place, **values: Any) -> None:
+        """Change what an entry says of its file."""
+        self.edit_entry(place, lambda entry: entry["data_file"].update(values))
+
+    def edit_entry(self, place: Place, change: Callable[[Record], object]) -> None:
+        """Change an entry."""
+        self.edit_manifest(place.manifest, lambda entries: change(entries[place.index]))
+
+
+class CannotDamageError(Exception):
+    """The table has nothing that could be spoilt in this way."""
+
+
+def is_vector(file: Record) -> bool:
+    """Whether a delete file is a deletion vector."""
+    return str(file["file_format"]).lower() == "puffin"
