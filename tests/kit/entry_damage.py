@@ -9,7 +9,6 @@ from kit.damager import DATA, EQUALITY_DELETES, POSITION_DELETES, CannotDamageEr
 from kit.metadata_damage import Damage
 
 _ABSENT = 424_242
-_MAP_KEY = "key"
 
 
 def _row(damager: Damager, wanted: Callable[[Record], object] = lambda row: True) -> Record:
@@ -184,7 +183,7 @@ def _null_counts(damager: Damager) -> None:
 
 
 def _null_count(damager: Damager) -> None:
-    place, item = _metric(damager, "null_value_counts", lambda item: item["key"] == 1)
+    place, _ = _metric(damager, "null_value_counts", lambda item: item["key"] == 1)
     _replaced(damager, place, "null_value_counts", 1, 1)
 
 

@@ -1,0 +1,46 @@
+"""The page docs/faults.md, written from the classes of faults: `python -m kit.fault_page` in `tests/` writes it anew."""
+
+from pathlib import Path
+
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.faults import FaultClass
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+
+_HEAD = """# What can be wrong with a table
+
+`icekeep check --table NAMESPACE.NAME` holds a table against the Iceberg specification, and names what it finds by these
+numbers. A number never changes its meaning. Faults make the job end with exit status 3 (`faulty`). A notice is told
+beside them: no reader gets a wrong row by it. What could not be looked at is told as `not_checked`, and then the table is
+not called sound (`partial`, exit status 3 too).
+
+"by hand" says what an operator can do about it.
+"""
+
+_LEVELS = {
+    1: "Metadata files",
+    2: "Manifest lists and manifests",
+    3: "Files",
+    4: "What files hold (with `--deep`)",
+}
+
+
+def fault_page() -> str:
+    """The page's text."""
+    parts = [_HEAD]
+    for level, title in _LEVELS.items():
+        rows = [_row(one) for number, one in sorted(CLASSES.items()) if number // 100 == level]
+        parts.append(
+            f"## {title}\n\n| | what must hold | while it does not | what mends it |\n|---|---|---|---|\n"
+            + "".join(rows)
+        )
+    return "\n".join(parts)
+
+
+def _row(one: FaultClass) -> str:
+    notice = " (notice)" if one.is_notice else ""
+    return f"| {one.number} `{one.name}`{notice} | {one.rule} | {one.readers} | {one.mend} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(fault_page())

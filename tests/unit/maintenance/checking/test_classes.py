@@ -1,0 +1,40 @@
+import pytest
+
+from icekeep.maintenance.checking import classes
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.content_classes import CONTENT_CLASSES
+from icekeep.maintenance.checking.file_classes import FILE_CLASSES
+from icekeep.maintenance.checking.manifest_classes import MANIFEST_CLASSES
+from icekeep.maintenance.checking.metadata_classes import METADATA_CLASSES
+from kit.fault_page import PAGE, fault_page
+
+ALL = (*METADATA_CLASSES, *MANIFEST_CLASSES, *FILE_CLASSES, *CONTENT_CLASSES)
+
+
+def test_there_are_many_classes_each_with_a_number_and_a_name_of_its_own():
+    assert len(CLASSES) == len(ALL) == len({one.name for one in ALL})
+    assert len(CLASSES) >= 60
+    assert [one.number for one in ALL] == sorted(CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("level", "some"),
+    enumerate((METADATA_CLASSES, MANIFEST_CLASSES, FILE_CLASSES, CONTENT_CLASSES), start=1),
+)
+def test_a_number_tells_its_level(level, some):
+    assert {one.number // 100 for one in some} == {level}
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_a_class_says_what_mends_it_and_no_text_ends_with_a_full_stop(one):
+    assert one.mend.startswith(("repair: ", "by hand: "))
+    for text in (one.rule, one.readers, one.mend):
+        assert text
+        assert not text.endswith(".")
+        assert "|" not in text
+
+
+def test_the_page_says_what_the_classes_say():
+    """`python -m kit.fault_page` in `tests/` writes it anew."""
+    assert PAGE.read_text() == fault_page()
+    assert classes.__doc__

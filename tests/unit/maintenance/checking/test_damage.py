@@ -1,0 +1,88 @@
+"""A thousand tables, each spoilt in one way or in two: what was spoilt is named, and nothing is named in a sound table."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+
+from icekeep.catalog.base import Catalog
+from icekeep.errors import InvalidTableError
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.job import check, check_unreadable
+from icekeep.maintenance.checking.result import CheckResult
+from kit.cases import scaled
+from kit.choices import Choices
+from kit.damager import CannotDamageError, Damager
+from kit.entry_damage import CONTENT_DAMAGE, ENTRY_DAMAGE
+from kit.metadata_damage import METADATA_DAMAGE
+from kit.no_spark import no_spark
+from kit.our_histories import in_memory
+from kit.row_histories import History
+
+DAMAGE = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
+TABLES = 40
+IMPLIED: dict[int, set[int]] = {}
+"""What is wrong too where a class's damage is done, and so may be told beside it."""
+
+
+@cache
+def _history(number: int) -> History:
+    return History.of(number, in_memory())
+
+
+def table_of(number: int) -> tuple[Catalog, tuple[str, ...]]:
+    """A copy of the table that follows from a number, which may be spoilt."""
+    by = _history(number % TABLES).by
+    return deepcopy(by.catalog), by.identifier
+
+
+def checked(catalog: Catalog, identifier: tuple[str, ...]) -> CheckResult:
+    """What the job says of a table."""
+    try:
+        table = catalog.load(identifier)
+    except InvalidTableError as error:
+        return check_unreadable(catalog, identifier, error, deep=True)
+    return check(table, no_spark, deep=True)
+
+
+def found_in(result: CheckResult) -> set[int]:
+    """The numbers of what was found, notices among them."""
+    return {one.fault_id for one in (*result.faults, *result.notices)}
+
+
+def damaged(number: int, seed: int, *damage: int) -> tuple[Catalog, tuple[str, ...]] | None:
+    """The table of a seed, spoilt in each way; `None` where it has nothing that could be."""
+    catalog, identifier = table_of(seed)
+    try:
+        for one in (number, *damage):
+            DAMAGE[one](Damager(catalog, identifier, Choices(seed * 1000 + one)))
+    except CannotDamageError:
+        return None
+    return catalog, identifier
+
+
+@pytest.mark.parametrize("seed", range(TABLES))
+def test_nothing_is_found_in_a_sound_table(seed):
+    result = checked(*table_of(seed))
+    assert result.faults == ()
+    assert result.not_checked == ()
+    assert found_in(result) <= {214}
+    assert result.status == "sound"
+
+
+@pytest.mark.parametrize("number", sorted(DAMAGE), ids=lambda number: CLASSES[number].name)
+def test_what_was_spoilt_is_found_and_named(number):
+    wanted, spoilt = scaled(15, least=2), 0
+    for seed in range(2 * TABLES):
+        if spoilt == wanted:
+            break
+        if (table := damaged(number, seed)) is None:
+            continue
+        before = found_in(checked(*table_of(seed)))
+        result = checked(*table)
+        found = found_in(result) - (before - {number})
+        assert number in found, (seed, found, result.not_checked)
+        assert found - {number} <= IMPLIED.get(number, set()), (seed, result)
+        assert CLASSES[number].is_notice or result.status == "faulty"
+        spoilt += 1
+    assert spoilt >= 2
