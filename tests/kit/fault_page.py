@@ -17,6 +17,8 @@ not called sound (`partial`, exit status 3 too).
 "by hand" says what an operator can do about it.
 """
 
+_COLUMNS = "| | what must hold | while it does not | what mends it |\n|---|---|---|---|\n"
+
 _LEVELS = {
     1: "Metadata files",
     2: "Manifest lists and manifests",
@@ -30,10 +32,7 @@ def fault_page() -> str:
     parts = [_HEAD]
     for level, title in _LEVELS.items():
         rows = [_row(one) for number, one in sorted(CLASSES.items()) if number // 100 == level]
-        parts.append(
-            f"## {title}\n\n| | what must hold | while it does not | what mends it |\n|---|---|---|---|\n"
-            + "".join(rows)
-        )
+        parts.append(f"## {title}\n\n{_COLUMNS}{''.join(rows)}")
     return "\n".join(parts)
 
 
