@@ -1,7 +1,7 @@
 """The judges of the interop tests: Iceberg Java, started once, and a private PostgreSQL; and a tally of what was tried."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from kit.java import IcebergJava
 from kit.judges import java, postgres
 from kit.lake import Lake
+from kit.soundness import unsound_below
 
 __all__ = ["java", "postgres"]
 
@@ -22,6 +23,23 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest, java: IcebergJava) -> L
     lake = Lake(tmp_path, request.param)
     java.open_catalog("local", lake.properties)
     return lake
+
+
+@pytest.fixture(autouse=True)
+def sound_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tables that a test leaves in its directory are sound, whichever engine wrote them.
+
+    The mark `unsound(number)` names a class of faults that an engine is known to make there.
+    """
+    yield
+    if "tmp_path" not in request.fixturenames:
+        return
+    known = {number for mark in request.node.iter_markers("unsound") for number in mark.args}
+    found = {
+        path: [one for one in faults if one.fault_id not in known]
+        for path, (faults, _) in unsound_below(request.getfixturevalue("tmp_path")).items()
+    }
+    assert not any(found.values()), found
 
 
 @pytest.fixture(scope="session")
