@@ -12,7 +12,14 @@ _OWN_PREFIX = "icekeep."
 _KAFKA_PREFIX = "kafka.connect."
 _ICEBERG = "Apache Iceberg "
 
-_NAMES = {"spark": "Spark", "flink": "Flink", "trino": "Trino", "presto": "Presto", "hive": "Hive", "icekeep": "icekeep"}
+_NAMES = {
+    "spark": "Spark",
+    "flink": "Flink",
+    "trino": "Trino",
+    "presto": "Presto",
+    "hive": "Hive",
+    "icekeep": "icekeep",
+}
 
 _RUNS = (
     ("spark.app.id", "Spark", "application"),
