@@ -38,7 +38,7 @@ class CheckRequest(JobRequest, frozen=True, kw_only=True):
 
 @takes(CheckRequest)
 def check(table: Table, request: CheckRequest) -> CheckResult:
-    """Hold a table against the spec, and tell each fault: of what class, where, since which snapshot, what mends it. Writes nothing.
+    """Hold a table against the spec, and tell each fault: its class, where it is, since which snapshot. Writes nothing.
 
     Args:
         deep: read data and delete files too, and hold counts, bounds, partitions, orders and deletes against their rows.
