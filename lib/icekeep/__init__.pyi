@@ -28,6 +28,9 @@ from icekeep.events import StepAdvanced as StepAdvanced
 from icekeep.events import StepFinished as StepFinished
 from icekeep.events import StepStarted as StepStarted
 from icekeep.events import Warned as Warned
+from icekeep.maintenance.commit_history.job import commit_history as commit_history
+from icekeep.maintenance.commit_history.result import CommitEntry as CommitEntry
+from icekeep.maintenance.commit_history.result import CommitHistoryResult as CommitHistoryResult
 from icekeep.maintenance.compaction.job import compact as compact
 from icekeep.maintenance.compaction.job import plan_compact as plan_compact
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions as RewriteDataFilesOptions
