@@ -49,9 +49,9 @@ def _change(entry: CommitEntry, *, has_refs: bool) -> dict[str, Any]:
         row["refs"] = ", ".join(entry.refs)
     added, removed = entry.added, entry.removed
     known = not entry.is_expired
-    row["data_files"] = _signed(added.data_files_count, removed.data_files_count) if known else ""
-    row["records"] = _signed(added.record_count, removed.record_count) if known else ""
-    row["delete_files"] = _signed(added.delete_files_count, removed.delete_files_count) if known else ""
+    row["data_files"] = _signed(added.data_files_count, removed.data_files_count) if known else "-"
+    row["records"] = _signed(added.record_count, removed.record_count) if known else "-"
+    row["delete_files"] = _signed(added.delete_files_count, removed.delete_files_count) if known else "-"
     return row
 
 
@@ -60,7 +60,7 @@ def _after(entry: CommitEntry) -> dict[str, Any]:
     manifests = entry.manifests
     return {
         "snapshot_id": entry.snapshot_id,
-        "since": "" if entry.since_previous_ms is None else _span(entry.since_previous_ms),
+        "since": "-" if entry.since_previous_ms is None else _span(entry.since_previous_ms),
         "other": _count(entry.metadata_files_between_count),
         "bytes": _signed(entry.added.bytes, entry.removed.bytes, format_bytes),
         "files": _count(entry.after.data_files_count),
@@ -72,9 +72,15 @@ def _after(entry: CommitEntry) -> dict[str, Any]:
 
 
 def _aligned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with figures to the right, as numbers are shown that stand alone."""
+    """The rows with figures, and their names, to the right."""
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in _FIGURES if rows and name in rows[0]}
-    return [row | {name: row[name].rjust(width) for name, width in widths.items() if row[name]} for row in rows]
+    return [
+        {
+            name.rjust(widths.get(name, 0)): value.rjust(widths[name]) if name in widths else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
 
 
 def _signed(added: int | None, removed: int | None, form: Any = "{:,}".format) -> str:
