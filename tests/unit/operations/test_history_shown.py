@@ -4,9 +4,11 @@ import io
 import json
 import re
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from contracts.job_contract import KEYS, keys_of
 from icekeep import cli
 from icekeep.maintenance.commit_history.result import (
     CommitEntry,
@@ -16,7 +18,7 @@ from icekeep.maintenance.commit_history.result import (
     TableTotals,
 )
 from icekeep.operations.history_shown import history_shown
-from icekeep.operations.output import print_tables
+from icekeep.operations.output import format_json, plain_values, print_tables
 from icekeep.tables.refs import create_branch
 from kit.lake import Lake
 
@@ -57,6 +59,12 @@ def printed(result):
     stream = io.StringIO()
     print_tables("history db.t: done", history_shown(result), stream)
     return stream.getvalue()
+
+
+def test_its_json_round_trips_under_known_keys():
+    known = KEYS.read_text().splitlines()
+    assert msgspec.json.decode(format_json(plain_values(RESULT)), type=CommitHistoryResult) == RESULT
+    assert [line for line in keys_of(CommitHistoryResult) if line not in known] == []
 
 
 def test_two_tables_tell_what_changed_and_what_there_is_after_it():
