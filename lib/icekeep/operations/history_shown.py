@@ -43,7 +43,7 @@ def _change(entry: CommitEntry, *, has_refs: bool) -> dict[str, Any]:
         "snapshot_id": entry.snapshot_id,
         "committed_at": format_time(entry.timestamp_ms)[:_SECONDS].replace("T", " "),
         "operation": "expired" if entry.is_expired else entry.operation,
-        "made_by": entry.made_by,
+        "made_by": _maker(entry),
     }
     if has_refs:
         row["refs"] = ", ".join(entry.refs)
@@ -53,6 +53,13 @@ def _change(entry: CommitEntry, *, has_refs: bool) -> dict[str, Any]:
     row["records"] = _signed(added.record_count, removed.record_count) if known else "-"
     row["delete_files"] = _signed(added.delete_files_count, removed.delete_files_count) if known else "-"
     return row
+
+
+def _maker(entry: CommitEntry) -> str | None:
+    """The engine, or our job: what they call the run itself is long, and stands in the JSON."""
+    if entry.job is not None:
+        return f"icekeep {entry.job}"
+    return None if entry.made_by is None else entry.made_by.partition(",")[0]
 
 
 def _after(entry: CommitEntry) -> dict[str, Any]:

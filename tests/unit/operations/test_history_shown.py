@@ -29,7 +29,7 @@ ENTRY = CommitEntry(
     timestamp_ms=MS + 250,
     since_previous_ms=5_400_000,
     operation="replace",
-    made_by="spark 3.5.1",
+    made_by="Spark 3.5.1, application local-1, Iceberg 1.9.0",
     refs=("main",),
     added=FilesChanged(
         data_files_count=12,
@@ -79,12 +79,16 @@ def test_two_tables_tell_what_changed_and_what_there_is_after_it():
     change, expired = rows[rows.index(["commits (2)"]) + 3 :][:2]
     moment, operation = "2026-01-01 00:00:00", "replace"
     # Of deletes that went it is known that there are three of one kind, but not how many of the others.
-    assert change == [str(ENTRY.snapshot_id), moment, operation, "spark 3.5.1", "+12 -1,095", "+336,776 -336,776", "-?"]
+    assert change == [str(ENTRY.snapshot_id), moment, operation, "Spark 3.5.1", "+12 -1,095", "+336,776 -336,776", "-?"]
     assert expired == ["1", moment, "expired", "-", "-", "-", "-"]
     [after] = rows[rows.index(["after_each (1)"]) + 3 :]
     assert after == [
         str(ENTRY.snapshot_id), "1.5 h", "1", "+5.2 MiB -12.5 MiB", "15", "?", "0", "1,367 (+2 -366)", "8.8 KiB"
     ]  # fmt: skip
+
+
+def test_a_job_of_ours_is_told_by_its_name():
+    assert "   icekeep compact   " in printed(replace(RESULT, commits=(replace(ENTRY, job="compact"),)))
 
 
 def test_it_fits_a_terminal_of_120_columns():
