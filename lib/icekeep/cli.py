@@ -27,7 +27,7 @@ from icekeep.operations.arguments import (
 from icekeep.operations.config import read_config
 from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.jobs import JOBS
+from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.logs import LoggedEvents, configure_logs
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
 from icekeep.operations.progress import telling_progress
@@ -65,7 +65,8 @@ _STATUSES = {
 class Answer(msgspec.Struct, frozen=True):
     """What a command answers: an exit status and a document, which is shown under a title or is about an error.
 
-    `may_have_changed`: whether the command is one that changes tables, and has ended well.
+    `may_have_changed`: whether the command is one that changes tables, and has ended well. `for_people` is what is printed as
+    tables; `None`: the document's result.
     """
 
     status: int
@@ -73,6 +74,7 @@ class Answer(msgspec.Struct, frozen=True):
     title: str = ""
     error: str = ""
     may_have_changed: bool = False
+    for_people: Mapping[str, Any] | None = None
 
 
 def entry_point() -> None:
@@ -117,19 +119,22 @@ def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Inte
         require_directory(command.result_file)
     if command.name == CONFIG_SHOW:
         return _config(command, seams)
+    for_people = None
     with nullcontext(LoggedEvents()) if command.verbose else telling_progress(sys.stderr, runtime) as listener:
         surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime)
         if command.name in VERBS:
             verb = VERBS[command.name]
             outcome = run_verb(command, verb, surroundings)
             changes = verb.changes or (verb.about is About.TABLE and hasattr(outcome.result, "status"))
+            for_people = None if verb.for_people is None else resolve(verb.for_people)(outcome.result)
         else:
             outcome = run_job(command, jobs[command.name], surroundings)
             changes = jobs[command.name].plan is not None
     status = _STATUSES.get(outcome.status, _DONE)
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
-    return Answer(status, plain_values(outcome), title=words, may_have_changed=changes and not command.dry_run)
+    may_have_changed = changes and not command.dry_run
+    return Answer(status, plain_values(outcome), title=words, may_have_changed=may_have_changed, for_people=for_people)
 
 
 def _config(command: Command, seams: Seams) -> Answer:
@@ -192,7 +197,8 @@ def _print(answer: Answer, output: OutputOptions) -> None:
     if output.format == "json":
         print(format_json(answer.document))
     elif not answer.error:
-        print_tables(answer.title, answer.document["result"], sys.stdout)
+        shown = answer.document["result"] if answer.for_people is None else answer.for_people
+        print_tables(answer.title, shown, sys.stdout)
 
 
 def _version() -> str:

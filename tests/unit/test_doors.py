@@ -57,7 +57,7 @@ def test_the_name_of_a_whole_number_in_a_result_ends_with_its_unit():
     assert len(numbers) > 80
     assert {name for name in numbers if not re.search("(_count|(^|_)bytes|_ms|_id|sequence_number)$", name)} == set()
     times = {name.removesuffix("_ms").rpartition("_")[2] for name in numbers if name.endswith("_ms")}
-    assert times == {"elapsed", "cpu", "before", "after", "until", "created", "timestamp"}
+    assert times == {"elapsed", "cpu", "before", "after", "until", "created", "timestamp", "previous"}
 
 
 def documents():

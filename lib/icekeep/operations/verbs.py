@@ -37,6 +37,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         about: what it is about.
         takes_spark: whether the function of a command about a table takes what starts a session, `spark`, for where there is much
             to do.
+        for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
+            result itself. Machines get the result in any case.
     """
 
     summary: str
@@ -47,6 +49,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     takes_listener: bool = False
     about: About = About.TABLE
     takes_spark: bool = False
+    for_people: str | None = None
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -146,6 +149,23 @@ VERBS: Mapping[str, Verb] = {
             Setting("set_current", Kind.NUMBER, "to any snapshot of the table, an ancestor or not"),
             Setting("set_current_ref", Kind.NAME, "to where a branch or tag is"),
         ),
+    ),
+    "history": Verb(
+        summary="show what each commit did to files, bytes, deletes and metadata, and who made it",
+        run="icekeep.maintenance.commit_history.job:commit_history",
+        settings=(
+            Setting("ref", Kind.NAME, "the branch or tag whose commits are shown (default: main)"),
+            Setting(
+                "all",
+                Kind.SWITCH,
+                "show every snapshot of the table, and the branches and tags that have it",
+                keyword="all_snapshots",
+            ),
+            Setting("limit", Kind.NUMBER, "show at most so many commits, the newest (default: 100)", minimum=1),
+            Setting("since", Kind.TIME, "show only commits since a time, or an age ago, e.g. 7d"),
+        ),
+        changes=False,
+        for_people="icekeep.operations.history_shown:history_shown",
     ),
     "restore": Verb(
         summary="bring back what a run removed: files from the trash, expired snapshots under tags",
