@@ -115,8 +115,9 @@ def examined(
         tally.gap(_BELOW, "the table is encrypted")
         return None
     with _step(listener, "checking manifests"):
-        listed = check_manifests(subject, read_lists(subject))
-        check_totals(subject, listed)
+        checked = check_manifests(subject, read_lists(subject))
+        check_totals(subject, checked)
+        listed = checked.listed
     with _step(listener, "checking files"):
         check_entries(subject, listed)
     if deep:

@@ -205,4 +205,12 @@ MANIFEST_CLASSES = (
         mend="by hand: nothing needs to be done; a snapshot's summary is never changed",
         is_notice=True,
     ),
+    FaultClass(
+        number=233,
+        name="size-total-wrong",
+        rule="total-files-size in a snapshot's summary is the size of its live files",
+        readers="reports of the table's size are wrong; some engines count no bytes of files that they take in",
+        mend="repair: a snapshot with the counted totals is committed on top",
+        is_notice=True,
+    ),
 )

@@ -1,0 +1,183 @@
+"""Manifest lists: whether each is whole, and what its rows say of manifests; of each manifest the rows that differ are kept."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from pyroaring import BitMap
+
+from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.subject import Listed, Subject
+from icekeep.planning.entries.read import threads_count
+from icekeep.spec.manifests.decode import read_manifest_list
+from icekeep.spec.manifests.inspection import inspect_manifest
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.locations import canonical
+
+_AT_ONCE = 64
+
+
+class RowsOfManifest(msgspec.Struct, frozen=True):
+    """What lists say of a manifest: mostly one row; each with the oldest snapshot whose list has it."""
+
+    rows: tuple[tuple[ManifestFile, int], ...]
+
+    def with_row(self, row: ManifestFile, snapshot_id: int) -> "RowsOfManifest":
+        """The same and another row, unless it is there."""
+        if any(known == row for known, _ in self.rows):
+            return self
+        return RowsOfManifest((*self.rows, (row, snapshot_id)))
+
+
+class ReadLists(msgspec.Struct, frozen=True):
+    """The manifests that lists name, and by index what the lists say of each."""
+
+    listed: Listed
+    rows: tuple[RowsOfManifest, ...]
+
+
+def read_lists(subject: Subject) -> ReadLists:
+    """Read the manifest list of each snapshot, the oldest first, each list once; faults go to the subject's tally."""
+    metadata, tally = subject.table.metadata, subject.tally
+    found = _Found(metadata, tally)
+    with ThreadPoolExecutor(threads_count(s.manifest_list for s in subject.snapshots if s.manifest_list)) as pool:
+        by_list: dict[str, BitMap] = {}
+        for some in _chunks(subject.snapshots):
+            for snapshot, rows in zip(some, pool.map(lambda s: _rows(s, subject), some), strict=True):
+                if isinstance(rows, Fault):
+                    tally.add(rows)
+                elif isinstance(rows, UnsupportedError):
+                    tally.gap(f"snapshot {snapshot.snapshot_id}", first_line(rows))
+                else:
+                    location = None if snapshot.manifest_list is None else canonical(snapshot.manifest_list)
+                    known = None if location is None else by_list.get(location)
+                    members = found.add(snapshot, rows) if known is None else known
+                    found.members[snapshot.snapshot_id] = members
+                    if location is not None:
+                        by_list[location] = members
+    return found.result()
+
+
+def _chunks(snapshots: Sequence[Snapshot]) -> Iterator[Sequence[Snapshot]]:
+    """Some at a time, since the rows of ten thousand lists are too many to be held."""
+    for start in range(0, len(snapshots), _AT_ONCE):
+        yield snapshots[start : start + _AT_ONCE]
+
+
+def _rows(snapshot: Snapshot, subject: Subject) -> list[ManifestFile] | Fault | UnsupportedError:
+    storage = subject.table.storage
+    location = snapshot.manifest_list
+    try:
+        if location is not None:
+            return read_manifest_list(storage.read(location), location)
+        return [inspect_manifest(storage.read(path), path) for path in snapshot.manifests or ()]
+    except UnsupportedError as error:
+        return error
+    except InvalidTableError as error:
+        return Fault(
+            number=201 if location is not None else 202,
+            where=location or str(error.facts.get("location", f"snapshot {snapshot.snapshot_id}")),
+            detail=first_line(error),
+            snapshot_id=snapshot.snapshot_id,
+        )
+
+
+class _Found:
+    """Collects rows, list by list."""
+
+    def __init__(self, metadata: TableMetadata, tally: Tally) -> None:
+        self.members: dict[int, BitMap] = {}
+        self._metadata, self._tally = metadata, tally
+        self._indices: dict[str, int] = {}
+        self._rows: list[RowsOfManifest] = []
+        self._told: set[tuple[int, str]] = set()
+
+    def add(self, snapshot: Snapshot, rows: Iterable[ManifestFile]) -> BitMap:
+        """Take in the rows of a snapshot's list."""
+        members = BitMap()
+        numbers: list[int] = []
+        for row in rows:
+            self._check(row, snapshot)
+            if row.partition_spec_id not in self._metadata.specs_by_id:
+                continue
+            key = canonical(row.manifest_path)
+            index = self._indices.get(key)
+            if index is None:
+                index = self._indices[key] = len(self._rows)
+                self._rows.append(RowsOfManifest(((row, snapshot.snapshot_id),)))
+            else:
+                self._rows[index] = self._rows[index].with_row(row, snapshot.snapshot_id)
+            numbers.append(index)
+        members.update(numbers)
+        if len(members) < len(numbers):
+            self._tell_doubled(numbers, snapshot)
+        return members
+
+    def result(self) -> ReadLists:
+        """All of it."""
+        firsts = [one.rows[0] for one in self._rows]
+        listed = Listed(
+            manifests=tuple(row for row, _ in firsts),
+            members=self.members,
+            since=tuple(snapshot_id for _, snapshot_id in firsts),
+        )
+        return ReadLists(listed, tuple(self._rows))
+
+    def _check(self, row: ManifestFile, snapshot: Snapshot) -> None:
+        metadata, path = self._metadata, row.manifest_path
+        if row.partition_spec_id not in metadata.specs_by_id:
+            self._tell(
+                210,
+                row,
+                snapshot,
+                f"the list says partition spec {row.partition_spec_id}, which the table does not have",
+            )
+        if metadata.format_version == 1:
+            if row.content is ManifestContent.DELETES:
+                self._tell(221, row, snapshot, "a list of a table of version 1 names a manifest of deletes")
+            return
+        number = row.sequence_number or 0
+        if number > snapshot.sequence_number:
+            self._tell(
+                208,
+                row,
+                snapshot,
+                f"its sequence number is {number}, that of the snapshot is {snapshot.sequence_number}",
+            )
+        if snapshot.first_row_id is not None and row.content is ManifestContent.DATA:
+            self._check_row_id(row, snapshot, path)
+
+    def _check_row_id(self, row: ManifestFile, snapshot: Snapshot, path: str) -> None:
+        limit = self._metadata.next_row_id or 0
+        if row.first_row_id is None:
+            self._tell(222, row, snapshot, "it has no first row id")
+        elif row.first_row_id > limit or row.first_row_id < 0:
+            self._tell(222, row, snapshot, f"its first row id is {row.first_row_id}, the table's next is {limit}")
+
+    def _tell(self, number: int, row: ManifestFile, snapshot: Snapshot, detail: str) -> None:
+        """Of a manifest that many lists name so the oldest tells."""
+        if (number, row.manifest_path) in self._told:
+            return
+        self._told.add((number, row.manifest_path))
+        self._tally.add(
+            Fault(
+                number=number,
+                where=row.manifest_path,
+                detail=detail,
+                snapshot_id=snapshot.snapshot_id,
+                facts={"manifest": row.manifest_path, "manifest_list": snapshot.manifest_list},
+            )
+        )
+
+    def _tell_doubled(self, numbers: Sequence[int], snapshot: Snapshot) -> None:
+        for index in sorted({number for number in numbers if numbers.count(number) > 1}):
+            row = self._rows[index].rows[0][0]
+            self._tell(
+                220,
+                row,
+                snapshot,
+                f"the manifest list {snapshot.manifest_list!r} names it {numbers.count(index)} times",
+            )

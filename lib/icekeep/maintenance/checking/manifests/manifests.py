@@ -1,0 +1,100 @@
+"""Each manifest once, on the driver in threads or in Spark tasks; what comes back are faults, true rows and sums."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from pyroaring import BitMap
+
+from icekeep.maintenance.checking.faults import Tally
+from icekeep.maintenance.checking.manifests.lists import ReadLists, RowsOfManifest
+from icekeep.maintenance.checking.manifests.metrics import column_types
+from icekeep.maintenance.checking.manifests.one_manifest import Checked, Known, check_manifest
+from icekeep.maintenance.checking.manifests.sums import Counted
+from icekeep.maintenance.checking.subject import Listed, Subject
+from icekeep.planning.entries.read import ReadBy, chosen_reading, threads_count
+from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
+from icekeep.planning.spark.source import limits_of, started
+from icekeep.planning.spark.tasks import all_results, run_tasks
+from icekeep.spec.bins import balanced, packed
+from icekeep.spec.units import MIB
+
+_CHUNK_BYTES = 5 * MIB
+
+
+class CheckedManifests(msgspec.Struct, frozen=True):
+    """The manifests that could be read, by true rows, with the sums of each; `unread` are snapshots that miss one."""
+
+    listed: Listed
+    counted: tuple[Counted, ...]
+    unread: frozenset[int]
+
+
+def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
+    """Look at each manifest; faults go to the subject's tally."""
+    metadata = subject.table.metadata
+    reading = chosen_reading(lists.listed.manifests, limits_of(subject.spark).folded_entries_count)
+    known = Known(
+        storage=subject.table.storage,
+        format_version=metadata.format_version,
+        partitions=metadata.partition_types,
+        columns=column_types(metadata),
+        equality_ids=frozenset(field_id for schema in metadata.schemas for field_id in schema.fields_by_id),
+        sort_order_ids=frozenset({0, *(order.order_id for order in metadata.sort_orders)}),
+        decoder=reading.decoder,
+        whole=subject.tally.whole,
+    )
+    session = None if reading.by is ReadBy.DRIVER else started(subject.spark)
+    numbered = [*enumerate(lists.rows)]
+
+    def size_of(one: tuple[int, RowsOfManifest]) -> int:
+        return max(1, one[1].rows[0][0].manifest_length)
+
+    if session is None:
+        some = [*map(tuple, packed(numbered, (size_of, _CHUNK_BYTES)))]
+    else:
+        count = tasks_count(session, sum(map(size_of, numbered)), MANIFEST_BYTES)
+        some = [*map(tuple, balanced(numbered, size_of, min(count, max(1, len(numbered)))))]
+    threads = threads_count(manifest.manifest_path for manifest in lists.listed.manifests)
+    checked: dict[int, Checked] = {}
+    for part, tally in all_results(
+        run_tasks(session, some, _checked, known, step="checking manifests", threads=threads)
+    ):
+        checked.update(part)
+        subject.tally.merge(tally)
+    return _renumbered(subject, lists.listed, checked)
+
+
+def _checked(some: Sequence[tuple[int, RowsOfManifest]], known: Known) -> tuple[dict[int, Checked], Tally]:
+    tally = Tally(known.whole)
+    found = {number: check_manifest(rows, known, tally) for number, rows in some}
+    return {number: one for number, one in found.items() if one is not None}, tally
+
+
+def _renumbered(subject: Subject, listed: Listed, checked: dict[int, Checked]) -> CheckedManifests:
+    """The manifests that were read, with numbers of their own."""
+    kept = sorted(checked)
+    new = np.full(len(listed.manifests), -1, np.int64)
+    new[kept] = np.arange(len(kept))
+    read, members = BitMap(kept), {}
+    unread = set()
+    for snapshot_id, old in listed.members.items():
+        here = old & read
+        members[snapshot_id] = here if len(kept) == len(new) else BitMap(new[here.to_array()].tolist())
+        if len(here) < len(old):
+            unread.add(snapshot_id)
+            subject.tally.gap(
+                f"snapshot {snapshot_id}", f"{len(old) - len(here)} of its {len(old)} manifests were not read"
+            )
+    for snapshot in subject.snapshots:
+        if snapshot.snapshot_id not in listed.members:
+            subject.tally.gap(f"snapshot {snapshot.snapshot_id}", "its manifest list was not read")
+    return CheckedManifests(
+        Listed(
+            manifests=tuple(checked[number].row for number in kept),
+            members=members,
+            since=tuple(listed.since[number] for number in kept),
+        ),
+        tuple(checked[number].counted for number in kept),
+        frozenset(unread),
+    )

@@ -1,0 +1,305 @@
+"""One manifest: its file against its rows in manifest lists, and its entries against what the spec says of entries."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.manifests.lists import RowsOfManifest
+from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, ColumnTypes, check_metrics
+from icekeep.maintenance.checking.manifests.partitions import Partitions
+from icekeep.maintenance.checking.manifests.raw_entries import raw_faults
+from icekeep.maintenance.checking.manifests.sums import SUMS, Counted
+from icekeep.planning.manifests.reader import ManifestDecoder, read_manifest_batches
+from icekeep.spec.avro import read_header
+from icekeep.spec.manifests.decode import ManifestHeader, read_manifest_header
+from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile, Status
+from icekeep.spec.types import StructType
+from icekeep.storage.base import Storage
+
+_COLUMNS = frozenset(
+    {
+        "status", "snapshot_id", "sequence_number", "file_sequence_number", "content", "file_path", "file_format", "partition",
+        "record_count", "file_size_in_bytes", *METRIC_COLUMNS, "split_offsets", "equality_ids", "sort_order_id",
+        "referenced_data_file", "content_offset", "content_size_in_bytes",
+    }
+)  # fmt: skip
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the table, and goes to each task.
+
+    Attributes:
+        partitions: the partition type of each spec.
+        equality_ids: ids of the columns of all schemas.
+        whole: of which classes each fault is kept.
+    """
+
+    storage: Storage
+    format_version: int
+    partitions: Mapping[int, StructType]
+    columns: ColumnTypes
+    equality_ids: frozenset[int]
+    sort_order_ids: frozenset[int]
+    decoder: ManifestDecoder
+    whole: frozenset[int]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """A manifest that could be read: its row as the file has it, and what its entries come to."""
+
+    row: ManifestFile
+    counted: Counted
+
+
+def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked | None:
+    """Look at a manifest; `None` where it cannot be read, which the tally says."""
+    first, since = rows.rows[0]
+    location = first.manifest_path
+    if any(row.key_metadata is not None for row, _ in rows.rows):
+        tally.gap(location, "it is encrypted")
+        return None
+    try:
+        data = known.storage.read(location)
+        header = read_manifest_header(data, location)
+        read_header(data, location)
+    except UnsupportedError as error:
+        tally.gap(location, first_line(error))
+        return None
+    except InvalidTableError as error:
+        tally.add(_fault(202, first, since, first_line(error)))
+        return None
+    row = _as_the_file_says(first, header, len(data), known)
+    look = _Look(rows, row, known, tally)
+    look.rows_against(header, len(data))
+    try:
+        for batch in read_manifest_batches(
+            row, known.partitions[row.partition_spec_id], known.storage, _COLUMNS, decoder=known.decoder
+        ):
+            look.add(batch)
+    except (InvalidTableError, UnsupportedError) as error:
+        found = raw_faults(data, row, known.partitions[row.partition_spec_id])
+        for number, detail, facts in found or [(202, first_line(error), {})]:
+            tally.add(_fault(number, first, since, detail, **facts))
+        return None
+    return look.result()
+
+
+def _as_the_file_says(row: ManifestFile, header: ManifestHeader, size_bytes: int, known: Known) -> ManifestFile:
+    """The row by which the file can be read, whatever is wrong in the list."""
+    spec_id = header.partition_spec_id
+    return msgspec.structs.replace(
+        row,
+        manifest_length=size_bytes,
+        content=header.content,
+        partition_spec_id=spec_id if spec_id is not None and spec_id in known.partitions else row.partition_spec_id,
+        **dict.fromkeys(COUNT_NAMES),
+    )
+
+
+COUNT_NAMES = (
+    "added_files_count", "existing_files_count", "deleted_files_count",
+    "added_rows_count", "existing_rows_count", "deleted_rows_count",
+)  # fmt: skip
+
+
+class _Look:
+    """Takes the entries of a manifest batch by batch."""
+
+    def __init__(self, rows: RowsOfManifest, row: ManifestFile, known: Known, tally: Tally) -> None:
+        self._rows, self._row, self._known, self._tally = rows, row, known, tally
+        self._since = rows.rows[0][1]
+        self._counts = np.zeros((len(Status), 2), np.int64)
+        self._sums: dict[str, int] = dict.fromkeys(SUMS, 0)
+        self._partitions = Partitions(known.partitions[row.partition_spec_id])
+        self._least_number: int | None = None
+
+    def rows_against(self, header: ManifestHeader, size_bytes: int) -> None:
+        """Hold what lists say of the file against it."""
+        for row, since in self._rows.rows:
+            if row.manifest_length != size_bytes:
+                self._tell_row(
+                    203, row, since, f"it has {size_bytes} bytes, its manifest list says {row.manifest_length}"
+                )
+            if row.content is not header.content:
+                said, is_ = row.content.name.lower(), header.content.name.lower()
+                self._tell_row(211, row, since, f"it holds {is_}, its manifest list says {said}")
+            if header.partition_spec_id not in (None, row.partition_spec_id):
+                self._tell_row(
+                    210,
+                    row,
+                    since,
+                    f"it is of partition spec {header.partition_spec_id}, its manifest list says {row.partition_spec_id}",
+                )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Look at some entries."""
+        status, records = batch["status"].to_numpy(), batch["record_count"].to_numpy()
+        for one in Status:
+            mine = status == one
+            self._counts[one] += (int(np.count_nonzero(mine)), int(records[mine].sum()))
+        live = status != Status.DELETED
+        self._count_sums(batch, live, status == Status.ADDED)
+        rows = batch.filter(pa.array(live))
+        numbers = rows["sequence_number"].drop_null()
+        if len(numbers):
+            least = pc.min(numbers).as_py()
+            self._least_number = least if self._least_number is None else min(self._least_number, least)
+        self._partitions.add(rows["partition"])
+        self._check_numbers(rows)
+        self._check_files(rows)
+        self._check_offsets(rows)
+        check_metrics(rows, self._known.columns, lambda number, at, detail: self._tell(number, rows, at, detail))
+
+    def result(self) -> Checked:
+        """After the last entry: counts and summaries against what lists say."""
+        files, records = self._counts[:, 0].tolist(), self._counts[:, 1].tolist()
+        kinds = (Status.ADDED, Status.EXISTING, Status.DELETED)
+        counted = (*(files[kind] for kind in kinds), *(records[kind] for kind in kinds))
+        found = dict(zip(COUNT_NAMES, counted, strict=True))
+        for row, since in self._rows.rows:
+            for names, number in ((COUNT_NAMES[:3], 204), (COUNT_NAMES[3:], 205)):
+                said = {name: getattr(row, name) for name in names}
+                wrong = [n for n in names if said[n] not in (None, found[n])]
+                if wrong:
+                    detail = ", ".join(f"{name} is {said[name]}, counted are {found[name]}" for name in wrong)
+                    self._tell_row(number, row, since, detail)
+            for detail in self._partitions.against(row.partitions):
+                self._tell_row(206, row, since, detail)
+            self._check_least(row, since)
+        min_number = self._row.min_sequence_number or 0
+        if self._least_number is not None:
+            min_number = min(min_number, self._least_number)
+        corrected = msgspec.structs.replace(self._row, min_sequence_number=min_number, partitions=None, **found)
+        return Checked(corrected, Counted(**self._sums))
+
+    def _check_least(self, row: ManifestFile, since: int) -> None:
+        said = row.min_sequence_number or 0
+        if self._least_number is not None and said > self._least_number:
+            self._tell_row(
+                207, row, since, f"min_sequence_number is {said}, a live entry has sequence number {self._least_number}"
+            )
+
+    def _count_sums(self, batch: pa.RecordBatch, live: NDArray[np.bool_], added: NDArray[np.bool_]) -> None:
+        content, records = batch["content"].to_numpy(), batch["record_count"].to_numpy()
+        sizes = batch["file_size_in_bytes"].to_numpy()
+        own = pc.coalesce(batch["content_size_in_bytes"], batch["file_size_in_bytes"]).to_numpy(zero_copy_only=False)
+        is_data, is_equality = content == FileContent.DATA, content == FileContent.EQUALITY_DELETES
+        is_position = content == FileContent.POSITION_DELETES
+        for name, mask in (("", live), ("added_", added)):
+            self._sums[f"{name}data_files"] += int(np.count_nonzero(mask & is_data))
+            self._sums[f"{name}records"] += int(records[mask & is_data].sum())
+            self._sums[f"{name}delete_files"] += int(np.count_nonzero(mask & ~is_data))
+            self._sums[f"{name}position_deletes"] += int(records[mask & is_position].sum())
+            self._sums[f"{name}equality_deletes"] += int(records[mask & is_equality].sum())
+            self._sums[f"{name}bytes"] += int(sizes[mask].sum())
+            self._sums[f"{name}own_bytes"] += int(own[mask].sum())
+
+    def _check_numbers(self, rows: pa.RecordBatch) -> None:
+        limit = self._row.sequence_number or 0
+        if self._known.format_version == 1 or limit == 0:
+            return
+        data, file = rows["sequence_number"], rows["file_sequence_number"]
+        wrong = pc.or_kleene(pc.greater(data, file), pc.or_kleene(pc.greater(data, limit), pc.greater(file, limit)))
+        for at in _where(wrong):
+            self._tell(
+                218,
+                rows,
+                at,
+                f"data sequence number {data[at].as_py()}, file sequence number {file[at].as_py()}, manifest {limit}",
+            )
+
+    def _check_files(self, rows: pa.RecordBatch) -> None:
+        content, is_vector = rows["content"].to_numpy(), _is_puffin(rows)
+        deletes = self._row.content is ManifestContent.DELETES
+        version = self._known.format_version
+        records, sizes = rows["record_count"], rows["file_size_in_bytes"]
+        ids = rows["equality_ids"]
+        no_ids = pc.fill_null(pc.equal(pc.list_value_length(ids), 0), True).to_numpy(zero_copy_only=False)
+        lacks = ~_all_valid(rows, "referenced_data_file", "content_offset", "content_size_in_bytes")
+        problems = (
+            (219, pc.less(records, 0), lambda at: f"record_count is {records[at].as_py()}"),
+            (219, pc.less_equal(sizes, 0), lambda at: f"file_size_in_bytes is {sizes[at].as_py()}"),
+            (
+                219,
+                (content == FileContent.EQUALITY_DELETES) & no_ids,
+                lambda _: "equality deletes without equality_ids",
+            ),
+            (219, is_vector & lacks, lambda _: "a deletion vector without its data file, offset or size"),
+            (219, is_vector & (content != FileContent.POSITION_DELETES), lambda _: "a Puffin file that is no vector"),
+            (221, is_vector & deletes & (version < 3), lambda _: f"a deletion vector in a table of version {version}"),
+        )
+        for number, mask, detail in problems:
+            for at in _where(mask):
+                self._tell(number, rows, at, detail(at))
+        self._check_ids(rows)
+
+    def _check_ids(self, rows: pa.RecordBatch) -> None:
+        known, ids = self._known, rows["equality_ids"]
+        unknown = sorted({*pc.unique(ids.flatten()).to_pylist()} - known.equality_ids - {None})
+        if unknown:
+            for at in range(len(rows)):
+                if {*(ids[at].as_py() or ())} & {*unknown}:
+                    self._tell(228, rows, at, f"equality_ids {ids[at].as_py()}: {unknown} are columns of no schema")
+        orders = rows["sort_order_id"]
+        strange = [one for one in pc.unique(orders).to_pylist() if one is not None and one not in known.sort_order_ids]
+        for at in _where(pc.is_in(orders, pa.array(strange, orders.type))) if strange else ():
+            self._tell(231, rows, at, f"sort_order_id {orders[at].as_py()} is none of the table's sort orders")
+
+    def _check_offsets(self, rows: pa.RecordBatch) -> None:
+        offsets, sizes = rows["split_offsets"], rows["file_size_in_bytes"].to_numpy()
+        lengths = pc.fill_null(pc.list_value_length(offsets), 0).to_numpy(zero_copy_only=False)
+        values = offsets.flatten().to_numpy(zero_copy_only=False)
+        owners = np.repeat(np.arange(len(rows)), lengths)
+        wrong = (values < 0) | (values >= sizes[owners])
+        wrong[1:] |= (owners[1:] == owners[:-1]) & (values[1:] <= values[:-1])
+        for at in np.unique(owners[wrong]).tolist():
+            self._tell(230, rows, at, f"split offsets {offsets[at].as_py()[:5]} of a file of {sizes[at]} bytes")
+
+    def _tell(self, number: int, rows: pa.RecordBatch, at: int, detail: str) -> None:
+        facts = {
+            "manifest": self._row.manifest_path,
+            "file_path": rows["file_path"][at].as_py(),
+            "content_offset": rows["content_offset"][at].as_py(),
+            "spec_id": self._row.partition_spec_id,
+        }
+        self._tally.add(
+            Fault(number=number, where=facts["file_path"], detail=detail, snapshot_id=self._since, facts=facts)
+        )
+
+    def _tell_row(self, number: int, row: ManifestFile, since: int, detail: str) -> None:
+        self._tally.add(_fault(number, row, since, detail))
+
+
+def _fault(number: int, row: ManifestFile, since: int, detail: str, **facts: Any) -> Fault:
+    return Fault(
+        number=number,
+        where=row.manifest_path,
+        detail=detail,
+        snapshot_id=since,
+        facts={"manifest": row.manifest_path, **facts},
+    )
+
+
+def _where(mask: Any) -> Iterable[int]:
+    """The rows for which something holds; null is no."""
+    if not isinstance(mask, np.ndarray):
+        mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+    found: Iterator[int] = iter(np.flatnonzero(mask).tolist())
+    return found
+
+
+def _is_puffin(rows: pa.RecordBatch) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = pc.equal(pc.utf8_lower(rows["file_format"]), "puffin").to_numpy(zero_copy_only=False)
+    return found
+
+
+def _all_valid(rows: pa.RecordBatch, *names: str) -> NDArray[np.bool_]:
+    masks = [rows[name].is_valid().to_numpy(zero_copy_only=False) for name in names]
+    return np.logical_and.reduce(masks)
