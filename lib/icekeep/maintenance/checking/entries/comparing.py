@@ -17,6 +17,7 @@ from icekeep.maintenance.checking.entries.reading import Numbered, chunks, decod
 from icekeep.maintenance.checking.entries.sketch import DELETE_COLUMNS, VECTOR, Rows, Sketch, sketch_of
 from icekeep.maintenance.checking.entries.suspects import Suspects, suspects_of
 from icekeep.maintenance.checking.faults import Tally
+from icekeep.maintenance.deletion.path_set import among
 from icekeep.maintenance.orphans.listing import expected_files_count
 from icekeep.planning.entries.decode import DecodeTask
 from icekeep.planning.entries.read import entries_count, threads_count
@@ -31,6 +32,7 @@ from icekeep.storage.locations import parse_location
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 _SHARES_A_SLOT = 8
+_PART_ROWS = 1_000_000
 _SENT_ROWS = 200_000
 """Files of a listing that a task divides among parts at a time."""
 
@@ -101,8 +103,18 @@ def _here(table: Table, manifests: Sequence[Numbered], shared: Comparing, few: i
         threads = LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
         shares = listing_shares(table, threads)
         answers = all_results(run_tasks(None, shares, _listed, (table.storage, marks), threads=threads))
-        listed = np.concatenate([np.empty(0, np.int64), *answers])
-    return suspects_of(sketch, sketch.vectors, listed, shared.meeting, shared.is_delete)
+        listed = np.unique(np.concatenate([np.empty(0, np.int64), *answers]))
+    # A part at a time, as in tasks: what is worked out takes several times as much as what is held.
+    parts = 1 + len(sketch.files) // _PART_ROWS
+    return Suspects.joined(_suspects_of_part(part, parts, sketch, listed, shared) for part in range(parts))
+
+
+def _suspects_of_part(part: int, parts: int, sketch: Sketch, listed: Keys | None, shared: Comparing) -> Suspects:
+    of_files, of_vectors, of_targets = (
+        part_of(keys, parts) == part for keys in (sketch.files["key"], sketch.vectors["key"], sketch.vectors["ref"])
+    )
+    some = Sketch(sketch.files[of_files], sketch.vectors[of_vectors])
+    return suspects_of(some, sketch.vectors[of_targets], listed, shared.meeting, shared.is_delete)
 
 
 def _sketched(some: Sequence[Numbered], decode: DecodeTask) -> tuple[Sketch, Tally]:
@@ -111,11 +123,11 @@ def _sketched(some: Sequence[Numbered], decode: DecodeTask) -> tuple[Sketch, Tal
 
 
 def _listed(share: ListingShare, shared: tuple[Storage, Keys]) -> Keys:
-    """The marks of a share that entries name."""
+    """The marks of a share that entries name, which ascend."""
     storage, marks = shared
     found = [np.empty(0, np.int64)]
     for _, some in listed_batches(share, storage):
-        found.append(some[np.isin(some, marks)])
+        found.append(some[among(some, marks)])
     return np.concatenate(found)
 
 
@@ -180,6 +192,10 @@ def _received(part: int, sent: Iterable[tuple[int, _Sent]], shared: Comparing) -
         if one.tally is not None:
             tally.merge(one.tally)
     found = suspects_of(
-        Sketch.joined(entries), np.concatenate(targets), np.concatenate(listed), shared.meeting, shared.is_delete
+        Sketch.joined(entries),
+        np.concatenate(targets),
+        np.unique(np.concatenate(listed)),
+        shared.meeting,
+        shared.is_delete,
     )
     return found, tally

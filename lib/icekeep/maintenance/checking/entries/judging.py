@@ -12,6 +12,7 @@ from pyroaring import BitMap
 from icekeep.maintenance.checking.entries.listing import look_up
 from icekeep.maintenance.checking.entries.meeting import Meeting, twice
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.deletion.path_set import among
 from icekeep.maintenance.deletion.territory import compared
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import FileContent
@@ -55,7 +56,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def files(self, rows: Sequence[Row], tally: Tally) -> None:
         """Tell the faults of files, of each of which these are all entries (212, 301, 302, 303, 306)."""
         by_file = _grouped(rows, lambda row: compared(row["file_path"]))
-        is_unseen = np.isin(np.array([some[0]["key"] for some in by_file], np.int64), self.unseen)
+        is_unseen = among(np.array([some[0]["key"] for some in by_file], np.int64), self.unseen)
         asked = [some[0]["file_path"] for some, ask in zip(by_file, is_unseen, strict=True) if ask]
         there = dict(zip(asked, look_up(asked, self.storage), strict=True))
         for some in by_file:

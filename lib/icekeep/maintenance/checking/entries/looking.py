@@ -13,6 +13,7 @@ from icekeep.maintenance.checking.entries.keys import keys_of
 from icekeep.maintenance.checking.entries.reading import Numbered, batches, chunks, decode_task
 from icekeep.maintenance.checking.entries.suspects import Suspects
 from icekeep.maintenance.checking.faults import Tally
+from icekeep.maintenance.deletion.path_set import among
 from icekeep.planning.entries.decode import DecodeTask
 from icekeep.planning.entries.read import threads_count
 from icekeep.planning.spark.amounts import LISTED_FILES, MANIFEST_BYTES, tasks_count
@@ -43,7 +44,8 @@ class _Looking(msgspec.Struct, frozen=True):
     """What all tasks share."""
 
     decode: DecodeTask
-    suspects: Suspects
+    files: Keys
+    targets: Keys
     judge: Judge
     parts: int = 1
 
@@ -72,7 +74,7 @@ def look_closer(
     """
     chosen = [one for one in manifests if one[0] in suspects.manifests]
     decode = decode_task(table, (manifest for _, manifest in chosen), TOLD)
-    shared = _Looking(decode, suspects, judge)
+    shared = _Looking(decode, suspects.files, suspects.targets, judge)
     if not in_tasks:
         threads = threads_count(manifest.manifest_path for _, manifest in chosen)
         read = all_results(run_tasks(None, chunks(chosen), _look, shared, threads=threads))
@@ -94,21 +96,21 @@ def _look(some: Sequence[Numbered], shared: _Looking) -> list[_Found]:
 
 
 def _send(manifests: Sequence[Numbered], shared: _Looking) -> Iterator[tuple[int, _Found]]:
-    suspects, tally = shared.suspects, Tally()
+    tally = Tally()
     for some in chunks(manifests):
         for batch, numbers in batches(some, shared.decode, tally):
             rows = batch.append_column("manifest", pa.array(numbers))
-            for part, chosen in _chosen(rows, keys_of(rows["file_path"])[0], suspects.files, shared.parts):
+            for part, chosen in _chosen(rows, keys_of(rows["file_path"])[0], shared.files, shared.parts):
                 yield part, _Found(of_files=chosen)
             targets = keys_of(rows["referenced_data_file"])[0]
-            for part, chosen in _chosen(rows, targets, suspects.targets, shared.parts):
+            for part, chosen in _chosen(rows, targets, shared.targets, shared.parts):
                 yield part, _Found(of_targets=chosen)
     yield 0, _Found(tally=tally)
 
 
 def _chosen(rows: pa.RecordBatch, keys: Keys, wanted: Keys, parts: int) -> Iterator[tuple[int, pa.Table]]:
     """The rows whose keys are wanted, for the parts that they go to."""
-    indices = np.flatnonzero(np.isin(keys, wanted))
+    indices = np.flatnonzero(among(keys, wanted))
     if not len(indices):
         return
     numbers = part_of(keys[indices], parts)

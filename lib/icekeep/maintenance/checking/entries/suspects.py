@@ -9,6 +9,7 @@ from pyroaring import BitMap
 
 from icekeep.maintenance.checking.entries.meeting import Meeting
 from icekeep.maintenance.checking.entries.sketch import Rows, Sketch
+from icekeep.maintenance.deletion.path_set import among
 from icekeep.storage.location_keys import Keys
 
 _NONE: Keys = np.empty(0, np.int64)
@@ -52,19 +53,19 @@ def suspects_of(
     Args:
         sketch: all entries of some files.
         by_target: all vectors of some data files, rows of `VECTOR`.
-        listed: `Sketch.marks` of what storage has of these; `None` where nobody has looked.
+        listed: `Sketch.marks` of what storage has, ascending; `None` where nobody has looked.
         is_delete: by number of a manifest whether it tracks delete files.
     """
     keys, numbers, vectors = sketch.keys, sketch.manifests, sketch.vectors
-    is_seen = np.zeros(len(keys), np.bool_) if listed is None else np.isin(sketch.marks, listed)
-    unseen = np.unique(keys[~is_seen])
+    unseen = np.unique(keys if listed is None else keys[~among(sketch.marks, listed)])
+    of_deletes = is_delete[numbers]
+    both = np.unique(keys[among(keys, np.unique(keys[of_deletes])) & ~of_deletes])
     doubled = doubled_keys(sketch.files["key"], sketch.files["manifest"], meeting)
-    doubled_vectors = np.isin(vectors["id"], doubled_keys(vectors["id"], vectors["manifest"], meeting))
-    both = np.intersect1d(keys[is_delete[numbers]], keys[~is_delete[numbers]])
+    doubled_vectors = among(vectors["id"], doubled_keys(vectors["id"], vectors["manifest"], meeting))
     files = _united(unseen, doubled, vectors["key"][doubled_vectors], both)
     by_target = by_target[by_target["ref"] != 0]
     targets = doubled_keys(by_target["ref"], by_target["manifest"], meeting)
-    is_file, is_target = np.isin(keys, files), np.isin(by_target["ref"], targets)
+    is_file, is_target = among(keys, files), among(by_target["ref"], targets)
     return Suspects(
         files=files,
         unseen=unseen,
