@@ -1,7 +1,7 @@
 """Tables in memory whose entries and files are checked: damaged by commits that look at nothing, and judged by a slow rule."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -62,26 +62,31 @@ def add_blindly(table: Table, *data: DataFile, deletes: Iterable[DataFile] = (),
     return commit(table, change, runtime=table.runtime).table
 
 
-def listed(table: Table, snapshots: Iterable[Snapshot]) -> Listed:
-    """The manifests of some snapshots."""
+def listed(table: Table, snapshots: Iterable[Snapshot], without: Container[str] = ()) -> Listed:
+    """The manifests of some snapshots but those at some locations."""
     reader = StorageManifestReader(table.storage)
     rows: dict[str, ManifestFile] = {}
     since: dict[str, int] = {}
-    names = {one.snapshot_id: [row.manifest_path for row in reader.manifests(one)] for one in snapshots}
-    for one in snapshots:
-        for row in reader.manifests(one):
+    read = {one.snapshot_id: [m for m in reader.manifests(one) if m.manifest_path not in without] for one in snapshots}
+    for snapshot_id, some in read.items():
+        for row in some:
             rows.setdefault(row.manifest_path, row)
-            since.setdefault(row.manifest_path, one.snapshot_id)
+            since.setdefault(row.manifest_path, snapshot_id)
     numbers = {path: number for number, path in enumerate(rows)}
     return Listed(
         manifests=tuple(rows.values()),
-        members={snapshot_id: BitMap(numbers[path] for path in paths) for snapshot_id, paths in names.items()},
+        members={snapshot_id: BitMap(numbers[row.manifest_path] for row in some) for snapshot_id, some in read.items()},
         since=tuple(since.values()),
     )
 
 
-def checked(table: Table, spark: SparkSource = no_spark, ref: str | None = None) -> Tally:
-    """What is found in a table, every fault of it."""
+def checked(table: Table, spark: SparkSource = no_spark, ref: str | None = None, without: Container[str] = ()) -> Tally:
+    """What is found in a table, every fault of it.
+
+    Args:
+        ref: whose snapshot is looked at; by default all are.
+        without: manifests that those who look at manifests could not make sense of.
+    """
     snapshots = table.metadata.snapshots if ref is None else (table.metadata.head(ref),)
     known = tuple(one for one in snapshots if one is not None)
     subject = Subject(
@@ -92,7 +97,7 @@ def checked(table: Table, spark: SparkSource = no_spark, ref: str | None = None)
         listener=SILENT,
         tally=Tally(CLASSES),
     )
-    check_entries(subject, listed(table, known))
+    check_entries(subject, listed(table, known, without))
     return subject.tally
 
 
