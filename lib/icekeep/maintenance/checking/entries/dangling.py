@@ -7,7 +7,8 @@ import msgspec
 from icekeep.commit.dangling import Dangling, dangling
 from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import live_among
-from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -26,13 +27,14 @@ def check_dangling(subject: Subject, listed: Listed) -> None:
         TryAgainError: the store or Spark is out of reach.
     """
     metadata = subject.table.metadata
+    reader = SparkManifestReader(subject.spark, subject.table.storage)
     looked_at = {snapshot.snapshot_id: snapshot for snapshot in subject.snapshots}
     for snapshot_id, names in _heads(metadata).items():
         if snapshot_id not in looked_at:
             continue
         try:
-            subject.tally.merge(_found(subject, listed, looked_at[snapshot_id], names))
-        except (InvalidTableError, UnsupportedError) as error:
+            subject.tally.merge(_found(subject, listed, looked_at[snapshot_id], names, reader))
+        except (InvalidTableError, UnsupportedError, UsageError) as error:
             subject.tally.gap(f"which delete files of {_said(names)} reach nothing", first_line(error))
 
 
@@ -44,9 +46,8 @@ def _heads(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
     return {head: tuple(sorted(n for n in heads if heads[n] == head)) for head in dict.fromkeys(heads.values())}
 
 
-def _found(subject: Subject, listed: Listed, head: Snapshot, names: tuple[str, ...]) -> Tally:
+def _found(subject: Subject, listed: Listed, head: Snapshot, names: tuple[str, ...], reader: ManifestReader) -> Tally:
     tally = Tally(subject.tally.whole)
-    reader = SparkManifestReader(subject.spark, subject.table.storage)
     members = {listed.manifests[number].manifest_path for number in listed.members.get(head.snapshot_id, ())}
     live = live_among(listed.manifests[number] for number in listed.members.get(head.snapshot_id, ()))
     if not live.deletes:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.manifests.reader import chosen_decoder
@@ -62,7 +62,7 @@ def batches(
     manifests = tuple(manifest for _, manifest in some)
     try:
         found = [decoded.entries for decoded in decode(msgspec.structs.replace(task, manifests=manifests))]
-    except (InvalidTableError, UnsupportedError) as error:
+    except (InvalidTableError, UnsupportedError, UsageError) as error:
         if len(some) == 1:
             tally.gap(f"the files of manifest {manifests[0].manifest_path!r}", first_line(error))
             return

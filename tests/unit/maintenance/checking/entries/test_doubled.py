@@ -8,7 +8,8 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from kit.checked_entries import add_blindly, all_faults, checked, put_files, told
+from kit.checked_entries import add_blindly, all_faults, checked, put_files
+from kit.limits import limited
 from kit.no_spark import no_spark
 from kit.row_deletes import add_deletes, deletion_vector, path_of, position_deletes
 from kit.tables import add, data_file, entries_of, files, manifests_of, memory_table, set_ref
@@ -23,7 +24,8 @@ def table_of(version: int = 2) -> Table:
 
 
 def found(table: Table) -> list[Fault]:
-    return all_faults(checked(put_files(table)))
+    """Where a listing has all files, no more is looked at than what is wrong by itself."""
+    return all_faults(checked(put_files(table), limited(no_spark, looked_up_files_count=0)))
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -111,6 +113,11 @@ def test_two_vectors_of_one_data_file() -> None:
     assert fault.facts["referenced_data_file"] == A.file_path
 
 
+def test_vectors_that_name_no_data_file_are_not_of_one() -> None:
+    vectors = [deletion_vector(name, "a", referenced_data_file=None) for name in "vw"]
+    assert not found(add_blindly(table_of(3), deletes=vectors))
+
+
 def test_a_vector_in_the_place_of_another_is_sound() -> None:
     table = add_deletes(table_of(3), deletion_vector("v", "a"), named=("a",))
     old = tuple(entry for entry in entries_of(table) if entry.data_file.content)
@@ -120,12 +127,20 @@ def test_a_vector_in_the_place_of_another_is_sound() -> None:
 
 def test_a_location_that_is_data_and_deletes() -> None:
     deletes = replace(position_deletes("p", "b"), file_path=A.file_path, file_size_in_bytes=A.file_size_in_bytes)
-    table = put_files(add_blindly(table_of(), deletes=[deletes]))
-    tally = checked(table)
-    last = table.metadata.snapshots[-1].snapshot_id
-    assert told(tally) == {(306, A.file_path, last, 1): 1}
-    [fault] = all_faults(tally)
+    table = add_blindly(table_of(), deletes=[deletes])
+    [fault] = found(table)
+    assert (fault.number, fault.where) == (306, A.file_path)
+    assert fault.snapshot_id == table.metadata.snapshots[-1].snapshot_id
+    assert fault.facts["snapshots_count"] == 1
     assert {entry["content"] for entry in fault.facts["entries"]} == {0, 1}
+
+
+def test_a_location_that_is_data_in_one_branch_and_deletes_in_another() -> None:
+    table = table_of()
+    table = set_ref(table, "side", table.metadata.snapshots[0].snapshot_id, "branch")
+    deletes = replace(position_deletes("p", "a"), file_path=B.file_path, file_size_in_bytes=B.file_size_in_bytes)
+    [fault] = found(add_blindly(table, deletes=[deletes], branch="side"))
+    assert (fault.number, fault.where, fault.facts["snapshots_count"]) == (306, B.file_path, 2)
 
 
 def test_a_table_without_data_has_no_faults() -> None:

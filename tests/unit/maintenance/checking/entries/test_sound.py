@@ -39,8 +39,7 @@ def test_a_sound_table_has_no_faults(version: int, lake: Lake) -> None:
         assert (all_faults(tally), tally.gaps()) == ([], ())
 
 
-def test_a_table_beside_others_in_their_directory(lake: Lake) -> None:
-    """A file of real bytes that goes is missed."""
+def test_a_file_that_goes_from_the_disk_is_missed(lake: Lake) -> None:
     table = lake.filled(commits=2, files=2)
     [path, *_] = sorted(path for path in lake.content_on_disk() if path.suffix == ".parquet")
     path.unlink()

@@ -99,6 +99,20 @@ def test_files_beside_the_listing_are_looked_up(table: Table) -> None:
     assert [fault.where for fault in all_faults(checked(table, BY_LISTING))] == [far.file_path]
 
 
+def test_a_directory_of_metadata_alone_is_not_listed() -> None:
+    table = memory_table(write__metadata__path="memory://lake/elsewhere")
+    table = put_files(add_blindly(table, data_file("a")))
+    asked: list[str] = []
+    checked(hooked(table, before=lambda operation, location: asked.append(f"{operation} {location}")), BY_LISTING)
+    assert {one for one in asked if one.startswith("list_share")} == {f"list_share {table.metadata.location}"}
+
+
+@pytest.mark.parametrize("limit", ["reachable_entries_count", "listed_files_count"])
+def test_many_files_are_for_tasks(table: Table, limit: str) -> None:
+    with pytest.raises(AssertionError, match="Spark was started"):
+        checked(table, limited(no_spark, **{limit: 3}))
+
+
 def test_a_listing_that_is_behind_is_no_fault(table: Table) -> None:
     table = hooked(table, before=_denies("list_share"))
     tally = checked(table, BY_LISTING)
@@ -214,7 +228,8 @@ def test_statistics_that_went_meanwhile_are_a_gap(table: Table) -> None:
     commit(table, ChangeStatistics(removals=(head.snapshot_id,)), runtime=table.runtime)
     tally = checked(table)
     assert (all_faults(tally), [gap.why for gap in tally.gaps()]) == ([], [MOVED_ON])
-    assert [fault.number for fault in all_faults(checked(table, ref="main"))] == []
+    other = checked(table, ref="main")
+    assert (all_faults(other), other.gaps()) == ([], ())
 
 
 def _denies(denied: str) -> Any:
