@@ -87,18 +87,22 @@ def checked(table: Table, spark: SparkSource = no_spark, ref: str | None = None,
         ref: whose snapshot is looked at; by default all are.
         without: manifests that those who look at manifests could not make sense of.
     """
+    subject = subject_of(table, spark, ref)
+    check_entries(subject, listed(table, subject.snapshots, without))
+    return subject.tally
+
+
+def subject_of(table: Table, spark: SparkSource = no_spark, ref: str | None = None) -> Subject:
+    """What is checked, of a tally that keeps every fault."""
     snapshots = table.metadata.snapshots if ref is None else (table.metadata.head(ref),)
-    known = tuple(one for one in snapshots if one is not None)
-    subject = Subject(
+    return Subject(
         table=table,
         raw=metadata_to_json(table.metadata),
-        snapshots=known,
+        snapshots=tuple(one for one in snapshots if one is not None),
         spark=spark,
         listener=SILENT,
         tally=Tally(CLASSES),
     )
-    check_entries(subject, listed(table, known, without))
-    return subject.tally
 
 
 def all_faults(tally: Tally) -> list[Fault]:

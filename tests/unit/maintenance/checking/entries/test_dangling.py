@@ -5,8 +5,10 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError
+from icekeep.maintenance.checking.entries.job import check_entries
+from icekeep.maintenance.checking.faults import Fault
 from icekeep.spec.manifests.structs import DataFile
-from kit.checked_entries import add_blindly, all_faults, checked, put_files
+from kit.checked_entries import add_blindly, all_faults, checked, listed, put_files, subject_of
 from kit.row_deletes import deletion_vector, equality_deletes, path_of, position_deletes
 from kit.storage import HookedStorage
 from kit.tables import BY_KIND, data_file, manifests_of, memory_table, set_ref
@@ -93,3 +95,16 @@ def test_a_manifest_that_nobody_can_read_may_have_the_data_file(*, is_listed: bo
     tally = checked(table, without=() if is_listed else {broken})
     assert not all_faults(tally)
     assert "which delete files of branch 'main' reach nothing" in [gap.what for gap in tally.gaps()]
+
+
+@pytest.mark.parametrize("number", [206, 207])
+def test_what_lists_say_wrongly_is_not_believed(number: int) -> None:
+    """By a summary or number that is wrong no delete file is called dangling, which repair would take out."""
+    table = put_files(add_blindly(table_of(), deletes=[position_deletes("p", partition=("a",))]))
+    subject = subject_of(table)
+    known = listed(table, subject.snapshots)
+    wrong = {"min_sequence_number": 9} if number == 207 else {"partitions": known.manifests[1].partitions}
+    rows = (replace(known.manifests[0], **wrong), *known.manifests[1:])
+    subject.tally.add(Fault(number=number, where=rows[0].manifest_path, detail="it is wrong"))
+    check_entries(subject, replace(known, manifests=rows))
+    assert [fault.number for fault in all_faults(subject.tally)] == [number]
