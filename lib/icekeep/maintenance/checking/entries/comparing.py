@@ -92,11 +92,7 @@ def compare(
 
 
 def _here(table: Table, manifests: Sequence[Numbered], shared: Comparing, few: int, tally: Tally) -> Suspects:
-    threads = threads_count(manifest.manifest_path for _, manifest in manifests)
-    read = all_results(run_tasks(None, chunks(manifests), _sketched, shared.decode, threads=threads))
-    for _, gaps in read:
-        tally.merge(gaps)
-    sketch = Sketch.joined(one for one, _ in read)
+    sketch = _read_here(manifests, shared.decode, tally)
     marks, listed = np.unique(sketch.marks), None
     if len(marks) > few:
         is_local = parse_location(table.metadata.location).scheme == "file"
@@ -105,7 +101,7 @@ def _here(table: Table, manifests: Sequence[Numbered], shared: Comparing, few: i
         answers = all_results(run_tasks(None, shares, _listed, (table.storage, marks), threads=threads))
         listed = np.unique(np.concatenate([np.empty(0, np.int64), *answers]))
     # A part at a time, as in tasks: what is worked out takes several times as much as what is held.
-    parts = 1 + len(sketch.files) // _PART_ROWS
+    parts = 1 + (len(sketch.files) + len(sketch.vectors)) // _PART_ROWS
     return Suspects.joined(_suspects_of_part(part, parts, sketch, listed, shared) for part in range(parts))
 
 
@@ -115,6 +111,14 @@ def _suspects_of_part(part: int, parts: int, sketch: Sketch, listed: Keys | None
     )
     some = Sketch(sketch.files[of_files], sketch.vectors[of_vectors])
     return suspects_of(some, sketch.vectors[of_targets], listed, shared.meeting, shared.is_delete)
+
+
+def _read_here(manifests: Sequence[Numbered], decode: DecodeTask, tally: Tally) -> Sketch:
+    threads = threads_count(manifest.manifest_path for _, manifest in manifests)
+    read = all_results(run_tasks(None, chunks(manifests), _sketched, decode, threads=threads))
+    for _, gaps in read:
+        tally.merge(gaps)
+    return Sketch.joined(one for one, _ in read)
 
 
 def _sketched(some: Sequence[Numbered], decode: DecodeTask) -> tuple[Sketch, Tally]:

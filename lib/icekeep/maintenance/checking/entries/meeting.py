@@ -22,12 +22,17 @@ class Meeting(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, snapshots: Sequence[Snapshot], listed: Listed) -> "Meeting":
-        """Turn round what a listing says of each snapshot."""
+        """Turn round what a listing says of each snapshot: the work grows with what changes from one to the next."""
         ids = tuple(dict.fromkeys(snapshot.snapshot_id for snapshot in snapshots))
         found = [BitMap() for _ in listed.manifests]
-        for position, snapshot_id in enumerate(ids):
-            for number in listed.members.get(snapshot_id, ()):
-                found[number].add(position)
+        begun: dict[int, int] = {}
+        before = BitMap()
+        for position, snapshot_id in enumerate((*ids, None)):
+            now = BitMap() if snapshot_id is None else listed.members.get(snapshot_id, BitMap())
+            for number in before - now:
+                found[number].add_range(begun.pop(number), position)
+            begun.update(dict.fromkeys(now - before, position))
+            before = now
         return cls(ids, tuple(found))
 
     def are_apart(self, manifests: Iterable[int]) -> bool:

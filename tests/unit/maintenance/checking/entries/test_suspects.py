@@ -4,13 +4,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from pyroaring import BitMap
 
 from icekeep.maintenance.checking.entries import comparing
 from icekeep.maintenance.checking.entries.meeting import Meeting, twice
 from icekeep.maintenance.checking.entries.suspects import doubled_keys
 from icekeep.planning.spark.source import Engine
-from kit.checked_entries import Damaged, all_faults, checked, expected, told
+from kit.checked_entries import Damaged, all_faults, checked, expected, listed, subject_of, told
 from kit.choices import Choices
 from kit.limits import limited
 from kit.no_spark import no_spark
@@ -29,6 +30,21 @@ def test_doubled_keys_are_those_of_manifests_that_meet(seed: int) -> None:
     }
     keys, manifests = (np.array([row[i] for row in rows], kind) for i, kind in ((0, np.int64), (1, np.int32)))
     assert doubled_keys(keys, manifests, meeting).tolist() == sorted(slow)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_manifest_has_the_snapshots_that_have_it(seed: int) -> None:
+    chosen = Choices(seed)
+    table = Damaged(seed).table
+    subject = subject_of(table)
+    known = listed(table, subject.snapshots)
+    read = {one: some for one, some in known.members.items() if chosen.random() < 0.8}
+    meeting = Meeting.of(subject.snapshots, replace(known, members=read))
+    assert meeting.snapshot_ids == tuple(one.snapshot_id for one in subject.snapshots)
+    for number, positions in enumerate(meeting.snapshots_of):
+        assert {meeting.snapshot_ids[position] for position in positions} == {
+            one for one, some in read.items() if number in some
+        }
 
 
 def test_a_snapshot_is_told_that_has_two_of_several() -> None:
