@@ -24,6 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         deleted_files_count: files that are deleted, or moved to the trash.
         plan_files_count: files that deletion plans name.
         listed_files_count: files of a listing.
+        looked_up_files_count: files that are looked up one by one, in place of a listing.
         footers_count: data files whose footers are looked at.
         sort_sample_bytes: of data files whose sort keys are sampled.
         delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
@@ -41,6 +42,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     deleted_files_count: int = 100_000
     plan_files_count: int = 200_000
     listed_files_count: int = 1_500_000
+    looked_up_files_count: int = 500
     footers_count: int = 2_000
     sort_sample_bytes: int = 256 * MIB
     delete_group_files_count: int = 100

@@ -1,0 +1,121 @@
+"""Delete files that reach no live data file (214), at the heads of branches, by the rule that commits go by."""
+
+from collections.abc import Hashable, Mapping
+
+import msgspec
+
+from icekeep.commit.dangling import Dangling, dangling
+from icekeep.commit.filtering import EntryReader, without_history
+from icekeep.commit.live_files import live_among
+from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
+from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.subject import Listed, Subject
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.spec.applicability import is_deletion_vector
+from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN, Snapshot
+
+DANGLING_DELETE = 214
+
+_ROW_FAULTS = (206, 207)
+"""What lists say wrongly of partitions and sequence numbers: data manifests are not to be left closed by that."""
+
+
+def check_dangling(subject: Subject, listed: Listed) -> None:
+    """Tell the delete files of the heads that are looked at which reach nothing there.
+
+    Raises:
+        TryAgainError: the store or Spark is out of reach.
+    """
+    metadata = subject.table.metadata
+    reader = SparkManifestReader(subject.spark, subject.table.storage)
+    looked_at = {snapshot.snapshot_id: snapshot for snapshot in subject.snapshots}
+    for snapshot_id, names in _heads(metadata).items():
+        if snapshot_id not in looked_at:
+            continue
+        try:
+            subject.tally.merge(_found(subject, listed, looked_at[snapshot_id], names, reader))
+        except (InvalidTableError, UnsupportedError, UsageError) as error:
+            subject.tally.gap(f"which delete files of {_said(names)} reach nothing", first_line(error))
+
+
+def _heads(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
+    """The heads of branches, with the names of these."""
+    heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.is_branch}
+    if metadata.current_snapshot_id is not None:
+        heads.setdefault(MAIN, metadata.current_snapshot_id)
+    return {head: tuple(sorted(n for n in heads if heads[n] == head)) for head in dict.fromkeys(heads.values())}
+
+
+def _found(subject: Subject, listed: Listed, head: Snapshot, names: tuple[str, ...], reader: ManifestReader) -> Tally:
+    tally = Tally(subject.tally.whole)
+    members = {listed.manifests[number].manifest_path for number in listed.members.get(head.snapshot_id, ())}
+    live = live_among(listed.manifests[number] for number in listed.members.get(head.snapshot_id, ()))
+    if not live.deletes:
+        return tally
+    if any(manifest.manifest_path not in members for manifest in reader.manifests(head)):
+        # The data files that a delete file reaches may be there.
+        tally.gap(f"which delete files of {_said(names)} reach nothing", "a manifest of it cannot be read")
+        return tally
+    base, data = subject.table.metadata, live.data
+    if any(subject.tally.counts.get(number) for number in _ROW_FAULTS):
+        data = tuple(msgspec.structs.replace(m, min_sequence_number=0, partitions=None) for m in data)
+    found = dangling(live.deletes, data, (), base, reader)
+    if found is not None:
+        work = _FaultsOf(without_history(base), found, head.snapshot_id, names, tally.whole)
+        for some in reader.gathered(live.deletes, work):
+            tally.merge(some)
+    return tally
+
+
+class _FaultsOf(msgspec.Struct, frozen=True):
+    """The dangling delete files of a manifest."""
+
+    base: TableMetadata
+    dangling: Dangling
+    snapshot_id: int
+    branches: tuple[str, ...]
+    whole: frozenset[int]
+
+    @property
+    def key(self) -> Hashable:
+        return "faults", self.dangling.numbers, self.snapshot_id
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> Tally:
+        tally = Tally(self.whole)
+        for entry in reader.entries(manifest, self.base):
+            if entry.is_live and self.dangling.entry(entry):
+                tally.add(self._fault(entry, manifest))
+        return tally
+
+    def _fault(self, entry: ManifestEntry, manifest: ManifestFile) -> Fault:
+        file = entry.data_file
+        what = f"its vector at {file.content_offset}" if is_deletion_vector(file) else "it"
+        return Fault(
+            number=DANGLING_DELETE,
+            where=file.file_path,
+            detail=f"{what} reaches no data file that is live in {_said(self.branches)}",
+            snapshot_id=self.snapshot_id,
+            facts={**_told(entry, manifest), "refs": [*self.branches], "snapshots_count": 1},
+        )
+
+
+def _told(entry: ManifestEntry, manifest: ManifestFile) -> Mapping[str, object]:
+    file = entry.data_file
+    return {
+        "manifest": manifest.manifest_path,
+        "file_path": file.file_path,
+        "content": int(file.content),
+        "content_offset": file.content_offset if is_deletion_vector(file) else None,
+        "referenced_data_file": file.referenced_data_file,
+        "spec_id": file.spec_id,
+        "partition": [None if value is None else str(value) for value in file.partition],
+        "sequence_number": entry.sequence_number,
+        "record_count": file.record_count,
+    }
+
+
+def _said(names: tuple[str, ...]) -> str:
+    return f"branch {names[0]!r}" if len(names) == 1 else f"branches {', '.join(map(repr, names))}"

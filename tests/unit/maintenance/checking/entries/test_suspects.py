@@ -1,0 +1,73 @@
+"""Keys that one snapshot has twice, against a rule that asks each pair."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from pyroaring import BitMap
+
+from icekeep.maintenance.checking.entries import comparing
+from icekeep.maintenance.checking.entries.meeting import Meeting, twice
+from icekeep.maintenance.checking.entries.suspects import doubled_keys
+from icekeep.planning.spark.source import Engine
+from kit.checked_entries import Damaged, all_faults, checked, expected, listed, subject_of, told
+from kit.choices import Choices
+from kit.limits import limited
+from kit.no_spark import no_spark
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_doubled_keys_are_those_of_manifests_that_meet(seed: int) -> None:
+    chosen = Choices(seed)
+    meeting = Meeting(tuple(range(8)), tuple(BitMap(chosen.sample(range(8), chosen.randint(0, 2))) for _ in range(6)))
+    rows = [(chosen.randrange(-10, 10), chosen.randrange(6)) for _ in range(chosen.randrange(60))]
+    sets = meeting.snapshots_of
+    slow = {
+        key
+        for (key, one), (other, two) in combinations(rows, 2)
+        if key == other and (one == two or sets[one] & sets[two])
+    }
+    keys, manifests = (np.array([row[i] for row in rows], kind) for i, kind in ((0, np.int64), (1, np.int32)))
+    assert doubled_keys(keys, manifests, meeting).tolist() == sorted(slow)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_manifest_has_the_snapshots_that_have_it(seed: int) -> None:
+    chosen = Choices(seed)
+    table = Damaged(seed).table
+    subject = subject_of(table)
+    known = listed(table, subject.snapshots)
+    read = {one: some for one, some in known.members.items() if chosen.random() < 0.8}
+    meeting = Meeting.of(subject.snapshots, replace(known, members=read))
+    assert meeting.snapshot_ids == tuple(one.snapshot_id for one in subject.snapshots)
+    for number, positions in enumerate(meeting.snapshots_of):
+        assert {meeting.snapshot_ids[position] for position in positions} == {
+            one for one, some in read.items() if number in some
+        }
+
+
+def test_a_snapshot_is_told_that_has_two_of_several() -> None:
+    sets = [BitMap([1, 2]), BitMap([2, 3]), BitMap([3, 5]), BitMap([4])]
+    assert twice(sets) == BitMap([2, 3])
+    assert twice([]) == BitMap()
+    meeting = Meeting((10, 11, 12, 13, 14, 15), tuple(sets))
+    assert meeting.holding([0, 2]) == BitMap([1, 2, 3, 5])
+    assert (meeting.oldest(BitMap([2, 3])), meeting.oldest(BitMap())) == (12, None)
+
+
+@pytest.fixture(params=["one by one", "by listing", "in parts"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    if request.param == "in parts":
+        monkeypatch.setattr(comparing, "_PART_ROWS", 5)
+    return limited(no_spark, looked_up_files_count=1_000 if request.param == "one by one" else 0)
+
+
+@pytest.mark.parametrize("seed", [2, 5, 12, 13, 26, 29, 33])
+def test_tables_that_are_damaged_by_lot(seed: int, way: Engine) -> None:
+    """What is told agrees with a slow rule, and does not depend on the way."""
+    table = Damaged(seed).table
+    tally = checked(table, way)
+    assert tally.gaps() == ()
+    assert {key: count for key, count in told(tally).items() if key[0] != 214} == expected(table)
+    assert all_faults(tally) == all_faults(checked(table))
