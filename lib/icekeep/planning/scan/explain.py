@@ -189,7 +189,7 @@ def _steps(
             "metrics",
             file_may_match(scan.rows, file),
             _asked(
-                "metrics", scan.rows, lambda leaf: file_may_match(leaf, file), lambda field: _metrics_text(field, file)
+                "metrics", scan.rows, lambda leaf: file_may_match(leaf, file), lambda field: metrics_text(field, file)
             ),
         )
 
@@ -222,7 +222,8 @@ def _summary_text(field: NestedField, summary: FieldSummary | None) -> str:
     return f"{_range(field.type, summary.lower_bound, summary.upper_bound)}, {nulls}"
 
 
-def _metrics_text(field: NestedField, file: DataFile) -> str:
+def metrics_text(field: NestedField, file: DataFile) -> str:
+    """What the metrics of a file say of a column, for people."""
     lower, upper = (file.lower_bounds or {}).get(field.field_id), (file.upper_bounds or {}).get(field.field_id)
     nulls = (file.null_value_counts or {}).get(field.field_id)
     counted = "nulls not counted" if nulls is None else f"{nulls:,} nulls of {file.record_count:,} rows"
