@@ -184,6 +184,9 @@ class _Look:
         self._unreadable |= plans.unreadable
         chosen = self._target.chosen([one.location for one in plans.named]) if plans.named else None
         named = plans.named[:1] and plans.of_file(chosen or plans.named[0].location)
+        if named and self._target.is_location and not self._target.among([named[0].location]):
+            # It was asked for by its place in the trash.
+            return self._at(named[0].location)
         if (answer := self._of_plan(named)) is not None:
             state, fate, info = answer
             told = told_of(named, self._table.storage)
@@ -205,6 +208,12 @@ class _Look:
         fate = f"{no_trace(is_there=True)}; {verdict.fate}"
         after_ms = verdict.removable_after_ms
         return self._result(info.location, _UNNAMED, verdict.state, fate, info, removable_after_ms=after_ms)
+
+    def _at(self, location: str) -> WhyResult:
+        """The same look at a file by its location."""
+        return _Look(
+            self._table, Target.of(location), self._spark, self._where, trust_manifest_list=self._trusts
+        ).told()
 
     def _of_plan(self, named: tuple[Named, ...]) -> tuple[State, str, FileInfo | None] | None:
         """What becomes of a file that plans name, none of which may be gone already."""

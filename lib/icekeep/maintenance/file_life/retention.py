@@ -7,7 +7,14 @@ import msgspec
 
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, RetentionPolicy, default_limit, select_expired
+from icekeep.spec.retention import (
+    MAX_REF_AGE_MS,
+    MAX_SNAPSHOT_AGE_MS,
+    MIN_SNAPSHOTS_TO_KEEP,
+    RetentionPolicy,
+    default_limit,
+    select_expired,
+)
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.units import DAY_MS
 from icekeep.spec.writer_progress import writers_of
@@ -80,6 +87,8 @@ def _keepers(
         if ref.snapshot_id in readers:
             yield f"{ref.type} {name}"
         elif ref.is_branch:
-            behind = islice(metadata.ancestors(ref.snapshot_id), 1, None)
+            count = ref.min_snapshots_to_keep
+            count = default_limit(metadata, MIN_SNAPSHOTS_TO_KEEP) if count is None else count
+            behind = islice(metadata.ancestors(ref.snapshot_id), 1, max(1, count))
             if any(snapshot.snapshot_id in readers for snapshot in behind):
                 yield f"branch {name}, which keeps its newest snapshots whatever their age"
