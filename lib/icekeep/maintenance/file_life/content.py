@@ -12,7 +12,8 @@ from icekeep.maintenance.file_life.deletes import SHOWN_COUNT, deletes_reaching,
 from icekeep.maintenance.file_life.result import KnownColumn
 from icekeep.maintenance.file_life.search import whole_entries
 from icekeep.planning.manifests.entry_schema import ENTRIES
-from icekeep.planning.scan.explain import explain_file, metrics_text
+from icekeep.planning.scan.explain import explain_entry, metrics_text
+from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -61,7 +62,8 @@ def described(
     }
     if row["content"] != FileContent.DATA:
         return told, []
-    told |= _of_scan(row, snapshot, table, spark, where)
+    manifest = next(m for m in manifests if m.manifest_path == row["manifest_path"])
+    told |= _of_scan(row, manifest, snapshot, table, where)
     deletes, problem = _deletes(entries, snapshot, table, spark)
     return told | deletes, [problem] if problem else []
 
@@ -77,14 +79,15 @@ def _deletes(
 
 
 def _of_scan(
-    row: dict[str, Any], snapshot: Snapshot, table: Table, spark: SparkSource, where: str | Expression | None
+    row: dict[str, Any], manifest: ManifestFile, snapshot: Snapshot, table: Table, where: str | Expression | None
 ) -> dict[str, Any]:
     metadata = table.metadata
     if where is None:
         return {"columns": _columns(row, metadata.schema)}
     is_current = snapshot.snapshot_id == metadata.current_snapshot_id
     version_id = None if is_current else snapshot.snapshot_id
-    explained = explain_file(table, row["file_path"], spark, where=where, snapshot_id=version_id)
+    scan = open_scan(table, where=where, snapshot_id=version_id)
+    explained = explain_entry(scan, row, manifest)
     return {
         "is_read_by_filter": explained.is_read,
         "pruned_by": explained.pruned_by,

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError, SafetyError, UnsupportedError
+from icekeep.errors import IcekeepError, InvalidTableError, SafetyError, UnsupportedError
 from icekeep.maintenance.deletion.reachable import Reached, read_expired, read_reached, statistics_files
 from icekeep.maintenance.file_life.target import Target
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode, entries_schema
@@ -35,6 +35,7 @@ _MAX_NAMES = 100
 """So many files are brought from each share that end as asked: more than one of them are refused."""
 
 _STAYS = "not everything that the table leads to is known"
+_SINCE = "since not everything can be read: "
 
 
 class Manifests(msgspec.Struct, frozen=True):
@@ -96,7 +97,14 @@ def read_manifests(table: Table, spark: SparkSource, *, trust_manifest_list: boo
             metadata, metadata.snapshots, storage, spark, statistics=statistics_files(metadata), metadata_files=()
         )
         told = dict.fromkeys(some.unreadable, "it is missing or damaged")
-        return Manifests(some, told or {"a manifest list": error.message.removeprefix(f"{_STAYS}, since ")})
+        return Manifests(some, told or _not_whole(error, metadata))
+
+
+def _not_whole(error: IcekeepError, metadata: TableMetadata) -> dict[str, str]:
+    """The list that can be read, and is not what its snapshot or other lists say."""
+    snapshot = metadata.snapshots_by_id.get(error.facts.get("snapshot_id", 0))
+    location = error.facts.get("location") or (None if snapshot is None else snapshot.manifest_list)
+    return {location or "a manifest list": error.message.partition(_SINCE)[2] or error.message}
 
 
 def find_entries(manifests: Sequence[ManifestFile], table: Table, spark: SparkSource, target: Target) -> Entries:

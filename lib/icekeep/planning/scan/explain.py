@@ -81,6 +81,16 @@ def explain_file(
     scan = open_scan(table, where=where, **version)
     with spark_run("plan_scan", table.name, SILENT):
         entry, manifest = _found(scan, spark, file)
+    return explain_entry(scan, entry, manifest)
+
+
+def explain_entry(scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile) -> Explanation:
+    """Say the same of an entry that was read.
+
+    Args:
+        entry: all of a row of `entry_schema.ENTRIES`, its maps as `dict`.
+        manifest: of the scan, which has the entry.
+    """
     spec = scan.data.specs[manifest.partition_spec_id]
     partition = PartitionCodec(spec.partition).decode(entry["partition"])
     evidence, pruned_by = [], None
@@ -91,7 +101,7 @@ def explain_file(
     return Explanation(
         is_read=pruned_by is None,
         pruned_by=pruned_by,
-        partition=table.metadata.partition_path(entry["spec_id"], partition),
+        partition=scan.table.metadata.partition_path(entry["spec_id"], partition),
         evidence=tuple(evidence),
         **{name: entry[name] for name in _SHOWN},
     )

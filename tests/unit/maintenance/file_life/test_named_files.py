@@ -73,9 +73,7 @@ def test_statistics_are_told_with_the_snapshot_that_they_describe(world):
     statistics = StatisticsFile(
         snapshot_id=first.snapshot_id, statistics_path=paths[0], file_size_in_bytes=9, file_footer_size_in_bytes=1
     )
-    partitions = PartitionStatisticsFile(
-        snapshot_id=last.snapshot_id, statistics_path=paths[1], file_size_in_bytes=9
-    )
+    partitions = PartitionStatisticsFile(snapshot_id=last.snapshot_id, statistics_path=paths[1], file_size_in_bytes=9)
     metadata = replace(table.metadata, statistics=(statistics,), partition_statistics=(partitions,))
     results = [why(replace(table, metadata=metadata), path, no_spark) for path in paths]
     assert [result.kind for result in results] == ["statistics file"] * 2
@@ -97,7 +95,10 @@ def test_no_manifest_is_opened_for_a_file_that_metadata_names(world):
 
 
 def test_a_filter_for_a_file_that_has_no_rows_is_noted(world):
-    assert "a filter says something of data files" in told(world, manifests_of(world.table)[0].manifest_path, where="id = 1").notes[0]
+    assert (
+        "a filter says something of data files"
+        in told(world, manifests_of(world.table)[0].manifest_path, where="id = 1").notes[0]
+    )
 
 
 def test_a_file_is_found_by_another_spelling_of_its_location(world):
@@ -132,7 +133,7 @@ def test_a_path_means_a_location_in_whatever_spelling_or_the_end_of_one(text, is
 def test_the_very_location_goes_before_another_of_its_path_and_before_an_end():
     others = ["gs://lake/wh/t/data/day=1/x.parquet", "s3://bucket/x.parquet/x.parquet"]
     assert Target.of("s3a://lake/wh/t/data/day=1/x.parquet").chosen([*others, S3]) == S3
-    with pytest.raises(UsageError, match="3 files end with 'x.parquet'"):
+    with pytest.raises(UsageError, match=r"3 files end with 'x\.parquet'"):
         Target.of("x.parquet").chosen([*others, S3])
 
 

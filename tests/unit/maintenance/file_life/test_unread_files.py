@@ -144,6 +144,17 @@ def test_what_cannot_be_looked_into_is_told_and_nothing_is_said_to_be_an_orphan(
     assert told(world, "none").state is State.UNDECIDED
 
 
+def test_a_list_that_counts_other_files_than_its_snapshot_is_told_unless_it_is_trusted(world):
+    table = world.table
+    *others, last = table.metadata.snapshots
+    wrong = replace(last, summary={**last.summary, "total-data-files": "7"})
+    table = replace(table, metadata=replace(table.metadata, snapshots=(*others, wrong)))
+    result = why(table, C, no_spark)
+    assert result.unreadable_files == (last.manifest_list,)
+    assert "says total-data-files 7" in result.notes[0]
+    assert why(table, C, no_spark, trust_manifest_list=True).unreadable_files == ()
+
+
 def test_a_file_that_left_the_table_is_not_garbage_where_not_all_can_be_read(world):
     world.expire()
     world.memory.create(A, b"back")
