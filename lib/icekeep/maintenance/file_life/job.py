@@ -30,6 +30,7 @@ from icekeep.planning.spark.steps import spark_run
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.manifests.structs import Status
 from icekeep.storage.base import FileInfo
+from icekeep.storage.locations import is_under
 
 __all__ = ["WhyResult", "why"]
 
@@ -240,7 +241,8 @@ class _Look:
         """The file in storage: at the location, or the only one below the table's location that ends so."""
         if self._target.is_location and (info := self._head(location)) is not None:
             return info
-        if self._target.is_location and not self._target.text.startswith("/"):
+        text = self._target.text
+        if self._target.is_location and (not text.startswith("/") or is_under(text, self._table.metadata.location)):
             return None
         listed = {info.location: info for info in listed_with_end(self._table, self._target)}
         chosen = self._target.chosen(listed)
@@ -264,6 +266,9 @@ class _Look:
         self, location: str, kind: str, state: State, answer: str, info: FileInfo | None, **told: Any
     ) -> WhyResult:
         notes = list(self._notes)
+        text = self._target.text
+        if self._target.is_location and not location.endswith(text) and not same_file(location, text):
+            notes.append(f"{text!r} has its path under another scheme or authority, and is taken for the same file")
         if not is_gc_enabled(self._table.metadata):
             notes.append("the table has gc.enabled=false, so no run deletes any file of it")
         if self._unreadable:

@@ -33,9 +33,7 @@ class Target(msgspec.Struct, frozen=True):
     def of(cls, text: object) -> Self:
         """Raises `UsageError` for what is no path of a file."""
         if not isinstance(text, str) or not text.strip() or text.endswith("/") or "\0" in text:
-            raise UsageError(
-                f"{text!r} is no file; give the location of a file, or the end of it, and then the session"
-            )
+            raise UsageError(f"{text!r} is no file; give the location of a file, or the end of it")
         key = int(path_keys(pa.array([text]))[0]) if is_location(text) else None
         return cls(text, text.rpartition("/")[2], key)
 

@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -13,7 +15,7 @@ from icekeep.planning.manifests.list_columns import StoredLists
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
-from icekeep.spec.avro import read_header
+from icekeep.spec.avro import AvroHeader, read_header
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
@@ -23,6 +25,8 @@ from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 _ROWS_A_LIST = 1_000
 _LISTS_AT_ONCE = 32
+
+_File: TypeAlias = tuple[str, bytes, AvroHeader]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -73,38 +77,45 @@ def snapshots_naming(
 
 
 def _read_share(lists: tuple[str, ...], wanted: _Wanted) -> list[tuple[int, ...]]:
-    reader = _PathReader(wanted.storage)
-    return [_named(paths, wanted.keys) if (paths := reader.read(one)) is not None else () for one in lists]
+    """The keys that each list names; those of one schema, which most are of, are read together."""
+    found: dict[str, tuple[int, ...]] = {}
+    alike: dict[bytes, list[_File]] = defaultdict(list)
+    for location in lists:
+        try:
+            data = wanted.storage.read(location)
+            header = read_header(data, location)
+            alike[header.metadata["avro.schema"]].append((location, data, header))
+        except (InvalidTableError, UnsupportedError):
+            continue
+    for schema, files in alike.items():
+        found |= _named_together(schema, files, wanted.keys) or _named_one_by_one(files, wanted.keys)
+    return [found.get(location, ()) for location in lists]
+
+
+def _named_together(schema: bytes, files: Sequence[_File], keys: Keys) -> dict[str, tuple[int, ...]] | None:
+    """What lists name, read as columns; `None` where one of them needs a closer look."""
+    if chosen_decoder()[0] is not ManifestDecoder.DATAFUSION:
+        return None
+    try:
+        rows = StoredLists(schema).read([(data, header) for _, data, header in files])
+    except (NotReadError, InvalidTableError):
+        return None
+    all_keys = location_keys(rows.paths)
+    are_wanted = np.isin(all_keys, keys)
+    found: dict[str, list[int]] = {location: [] for location, _, _ in files}
+    for number, key in zip(rows.list_numbers[are_wanted].tolist(), all_keys[are_wanted].tolist(), strict=True):
+        found[files[number][0]].append(key)
+    return {location: tuple(some) for location, some in found.items()}
+
+
+def _named_one_by_one(files: Sequence[_File], keys: Keys) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for location, data, _ in files:
+        with suppress(InvalidTableError, UnsupportedError):
+            paths = [row.manifest_path for row in read_manifest_list(data, location)]
+            found[location] = _named(pa.array(paths, pa.string()), keys)
+    return found
 
 
 def _named(paths: pa.Array, keys: Keys) -> tuple[int, ...]:
     return tuple(np.intersect1d(location_keys(paths), keys).tolist())
-
-
-class _PathReader:
-    """Reads the paths of manifests that lists name, in columns where that is possible."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._is_fast = chosen_decoder()[0] is ManifestDecoder.DATAFUSION
-        self._by_schema: dict[bytes, StoredLists] = {}
-
-    def read(self, location: str) -> pa.Array | None:
-        """The paths; `None` where the list cannot be read."""
-        try:
-            data = self._storage.read(location)
-            if self._is_fast and (paths := self._fast(data, location)) is not None:
-                return paths
-            return pa.array([row.manifest_path for row in read_manifest_list(data, location)], pa.string())
-        except (InvalidTableError, UnsupportedError):
-            return None
-
-    def _fast(self, data: bytes, location: str) -> pa.Array | None:
-        header = read_header(data, location)
-        schema = header.metadata["avro.schema"]
-        try:
-            if schema not in self._by_schema:
-                self._by_schema[schema] = StoredLists(schema)
-            return self._by_schema[schema].read([(data, header)]).paths
-        except NotReadError:
-            return None

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import UsageError
 from icekeep.maintenance.file_life.job import why
 from icekeep.maintenance.file_life.result import State
@@ -105,7 +106,30 @@ def test_a_file_is_found_by_another_spelling_of_its_location(world):
     path = data_files(world.table)[0].file_path
     odd = path.replace("/db/events/", "//db/./x/../events/")
     assert odd != path
-    assert told(world, odd).file_path == path
+    assert told(world, odd) == told(world, path)
+    assert told(world, path).file_path == path
+    elsewhere = told(world, path.replace("memory://lake/", "memory://sea/"))
+    assert (elsewhere.file_path, elsewhere.notes[0].partition(" has its path")[1]) == (path, " has its path")
+
+
+def test_a_snapshot_of_version_1_may_name_its_manifests_itself():
+    world = World(1, commit__manifest_merge__enabled="false")
+    world.append(0)
+    world.append(1)
+    table = world.table
+    path = data_files(table)[0].file_path
+    listed = {s.snapshot_id: manifests_at(table, s) for s in table.metadata.snapshots}
+    unlisted = [replace(s, manifest_list=None, manifests=listed[s.snapshot_id]) for s in table.metadata.snapshots]
+    bare = replace(table, metadata=replace(table.metadata, snapshots=tuple(unlisted)))
+    result, with_lists = (why(one, path, no_spark) for one in (bare, table))
+    assert (result.history, result.refs) == (with_lists.history, with_lists.refs)
+    broken = listed[unlisted[0].snapshot_id][0]
+    world.memory.files[broken] = (b"broken", 0)
+    assert why(bare, path, no_spark).unreadable_files == (broken,)
+
+
+def manifests_at(table, snapshot):
+    return tuple(m.manifest_path for m in StorageManifestReader(table.storage).manifests(snapshot))
 
 
 @pytest.mark.parametrize(
