@@ -42,6 +42,10 @@ def test_a_manifest_is_told_with_the_snapshots_that_name_it(world):
     assert (rewritten.state, rewritten.snapshots_count) == (State.RETAINED, 3)
     removed = rewritten.history[-1]
     assert (removed.event, removed.snapshot_id) == ("removed", world.table.metadata.current_snapshot_id)
+    world.memory.files[world.table.current_snapshot.manifest_list] = (b"broken", 0)
+    unsure = told(world, manifest.manifest_path)
+    assert [event.event for event in unsure.history] == ["added"]
+    assert unsure.unreadable_files == (world.table.current_snapshot.manifest_list,)
 
 
 def test_a_manifest_list_is_told_with_its_snapshot(world):
@@ -157,6 +161,8 @@ def test_a_path_means_a_location_in_whatever_spelling_or_the_end_of_one(text, is
 def test_the_very_location_goes_before_another_of_its_path_and_before_an_end():
     others = ["gs://lake/wh/t/data/day=1/x.parquet", "s3://bucket/x.parquet/x.parquet"]
     assert Target.of("s3a://lake/wh/t/data/day=1/x.parquet").chosen([*others, S3]) == S3
+    of_path = ["s3://lake/wh/t/data/x", "s3://lake/other/wh/t/data/x"]
+    assert Target.of("hdfs://nn/wh/t/data/x").chosen(of_path) == Target.of("/wh/t/data/x").chosen(of_path) == of_path[0]
     with pytest.raises(UsageError, match=r"3 files end with 'x\.parquet'"):
         Target.of("x.parquet").chosen([*others, S3])
 

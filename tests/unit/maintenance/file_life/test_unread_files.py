@@ -4,13 +4,16 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UnsupportedError, UsageError
+from icekeep.maintenance.deletion.claims import RESTORE, take_claim
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
 from icekeep.maintenance.file_life.job import why
 from icekeep.maintenance.file_life.result import State
 from icekeep.spec.snapshots import MetadataLogEntry
 from kit.expired_tables import DAY_MS, ExpiredWorld
 from kit.no_spark import no_spark
 from kit.runtime import with_runtime
-from kit.tables import data_file, manifests_of
+from kit.tables import add, data_file, manifests_of
+from kit.trash import written_plan
 
 A, B, C, AB = (data_file(name).file_path for name in ("a", "b", "c", "ab"))
 
@@ -166,6 +169,67 @@ def test_a_file_that_left_the_table_is_not_garbage_where_not_all_can_be_read(wor
 def add_one(world):
     world.adopt("d")
     return world.table
+
+
+def test_what_a_list_that_cannot_be_read_may_have_is_not_said_to_be_removed_by_it(world):
+    assert [event.event for event in told(world, A).history] == ["added", "removed"]
+    world.memory.files[world.table.current_snapshot.manifest_list] = (b"broken", world.runtime.now_ms())
+    assert [event.event for event in told(world, A).history] == ["added"]
+
+
+def test_a_plan_whose_snapshots_are_in_the_table_takes_no_file(world):
+    world.leave("lost")
+    lost = data_file("lost").file_path
+    table = with_runtime(world.table, world.runtime)
+    ids = [snapshot.snapshot_id for snapshot in table.metadata.snapshots[:1]]
+    written_plan(table, [GarbageFile(FileKind.DATA, lost)], snapshot_ids=ids, trash=False, runtime=world.runtime)
+    assert told(world, lost).state is State.ORPHAN
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_plan_that_is_being_restored_keeps_its_files_and_one_that_deletes_for_good_gives_none_back(world, deletes):
+    world.expire(options={"grace": "1d"})
+    (plan,) = told(world, A).plans
+    table, now_ms = world.table, world.runtime.now_ms() + DAY_MS
+    world.pass_days(1)
+    directory = f"{table.metadata.location}/.icekeep/plans/{plan.run}"
+    claim = take_claim(directory, "expire_snapshots" if deletes else RESTORE, table.storage, world.runtime, now_ms)
+    if deletes:
+        claim.begin_deleting(table.storage, world.runtime)
+    (told_now,) = told(world, A).plans
+    assert told_now.is_restorable is not deletes
+    assert told_now.until_ms == (now_ms if deletes else now_ms + DAY_MS)
+
+
+def test_a_file_of_a_run_that_is_alive_and_one_in_another_place_of_the_table_are_left_alone(world):
+    run = "11112222-3333-4444-5555-666677778888"
+    world.leave(f"00000-{run}.parquet")
+    world.memory.create(f"{world.table.metadata.location}/.icekeep/runs/{run}/alive-000001.json", b"{}")
+    assert "is at work" in told(world, data_file(f"00000-{run}.parquet").file_path).answer
+    table = with_runtime(world.table, world.runtime)
+    elsewhere = replace(table.metadata, properties={"write.data.path": "memory://lake/elsewhere"})
+    world.memory.create("memory://lake/elsewhere/d/x", b"")
+    result = why(replace(table, metadata=elsewhere), "memory://lake/elsewhere/d/x", no_spark)
+    assert (result.state, result.removable_after_ms) == (State.ORPHAN, None)
+    assert "--location memory://lake/elsewhere/d" in result.answer
+
+
+def test_a_file_that_lies_elsewhere_is_told_to_stay_when_nothing_reads_it(world):
+    imported = replace(data_file("x"), file_path="memory://lake/imported/x")
+    add(world.table, imported)
+    result = told(world, "imported/x")
+    assert (result.state, result.file_path) == (State.CURRENT, imported.file_path)
+    assert "in no place of the table" in result.notes[0]
+
+
+def test_manifests_of_a_partition_spec_that_is_not_there_are_told(world):
+    table = world.table
+    other = replace(table.metadata.spec, spec_id=1)
+    lacking = replace(table.metadata, partition_specs=(other,), default_spec_id=1)
+    result = why(replace(table, metadata=lacking), C, no_spark)
+    assert result.state is State.UNDECIDED
+    assert {*result.unreadable_files} >= {manifest.manifest_path for manifest in manifests_of(table)}
+    assert "partition spec 0" in result.notes[0]
 
 
 def test_a_plan_that_cannot_be_read_is_told_and_nothing_is_said_to_be_an_orphan(world):
