@@ -22,7 +22,14 @@ from icekeep.maintenance.file_life.retention import Kept, kept_until
 from icekeep.maintenance.file_life.search import Entries, Manifests, find_entries, read_manifests, snapshots_of
 from icekeep.maintenance.file_life.target import Target, same_file
 from icekeep.maintenance.file_life.unnamed import judged, listed_with_end
-from icekeep.maintenance.file_life.words import fate_of_read, fate_of_unread, in_plan, no_trace, unlooked
+from icekeep.maintenance.file_life.words import (
+    as_far_as_read,
+    fate_of_read,
+    fate_of_unread,
+    in_plan,
+    no_trace,
+    unlooked,
+)
 from icekeep.maintenance.orphans.reachable import reached_by
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource, check_source
@@ -153,8 +160,10 @@ class _Look:
         fate = fate_of_read(
             is_current=is_current, kept=kept, now_ms=now_ms, is_missing=info is None, trash=_in_trash(named)
         )
-        state = State.CURRENT if is_current else State.RETAINED
-        return self._result(found.file_path, found.kind, state, fate, info, **told)
+        if is_current:
+            return self._result(found.file_path, found.kind, State.CURRENT, fate, info, **told)
+        fate = as_far_as_read(fate, self._unreadable)
+        return self._result(found.file_path, found.kind, State.RETAINED, fate, info, **told)
 
     def _unread(self, found: ByName) -> WhyResult:
         """A file of the table's that no snapshot reads any more."""
@@ -199,14 +208,14 @@ class _Look:
             return self._result(location, named[0].kind, State.GONE, in_plan(told[0]), None, plans=told)
         if info is None:
             state = State.UNDECIDED if self._unreadable else State.UNKNOWN
-            return self._result(location, _UNNAMED, state, no_trace(is_there=False), None)
+            return self._result(location, _UNNAMED, state, no_trace(None), None)
         if not self._unreadable and self._is_in_older_statistics(info, manifests):
             fate = "metadata in the metadata log names it as statistics; it goes when that metadata has left the log"
             return self._result(info.location, "statistics file", State.RETAINED, fate, info)
         if self._unreadable:
-            return self._result(info.location, _UNNAMED, State.UNDECIDED, no_trace(is_there=True), info)
+            return self._result(info.location, _UNNAMED, State.UNDECIDED, no_trace(info), info)
         verdict = judged(info, self._table)
-        fate = f"{no_trace(is_there=True)}; {verdict.fate}"
+        fate = f"{no_trace(info)}; {verdict.fate}"
         after_ms = verdict.removable_after_ms
         return self._result(info.location, _UNNAMED, verdict.state, fate, info, removable_after_ms=after_ms)
 
@@ -224,7 +233,7 @@ class _Look:
         first = counting[0]
         told = told_of([first], self._table.storage)[0]
         state = State.TRASH if first.place == TRASH else State.PLANNED
-        return state, in_plan(told), first.found
+        return state, as_far_as_read(in_plan(told), self._unreadable), first.found
 
     def _is_in_older_statistics(self, info: FileInfo, manifests: Manifests) -> bool:
         """Whether metadata in the log names a file, by which orphan removal goes too."""

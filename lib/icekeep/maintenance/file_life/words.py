@@ -6,6 +6,7 @@ from icekeep.maintenance.file_life.plans import GONE, TRASH
 from icekeep.maintenance.file_life.result import PlanOfFile
 from icekeep.maintenance.file_life.retention import Kept
 from icekeep.spec.times import format_time
+from icekeep.storage.base import FileInfo
 
 _SHOWN = 10
 
@@ -49,10 +50,10 @@ def in_plan(plan: PlanOfFile) -> str:
     return f"no snapshot reads it, and a plan of {plan.job} takes it from {until} on{back}"
 
 
-def no_trace(*, is_there: bool) -> str:
+def no_trace(info: FileInfo | None) -> str:
     """What is said of a file that nothing names."""
-    if is_there:
-        return "nothing that is known of the table leads to it"
+    if info is not None:
+        return f"nothing that is known of the table leads to it; it lies there since {format_time(info.modified_ms)}"
     return "there is no such file, and nothing of the table has one of this name"
 
 
@@ -61,4 +62,10 @@ def unlooked(unreadable: Mapping[str, str], unsure: Collection[int]) -> list[str
     shown = [f"could not look into {name}: {why}" for name, why in [*unreadable.items()][:_SHOWN]]
     more = [f"... and {len(unreadable) - _SHOWN:,} more"] if len(unreadable) > _SHOWN else []
     ids = ", ".join(map(str, sorted(unsure)[:_SHOWN])) + (" and others" if len(unsure) > _SHOWN else "")
-    return [*shown, *more, f"so it may also be read by {f'snapshots {ids}' if unsure else 'other snapshots'}"]
+    readers = f"snapshot{'s' if len(unsure) > 1 else ''} {ids}" if unsure else "other snapshots"
+    return [*shown, *more, f"so it may also be read by {readers}"]
+
+
+def as_far_as_read(said: str, unreadable: Mapping[str, str]) -> str:
+    """What is said of a file where not all could be read that may say something else."""
+    return f"as far as can be read, {said}" if unreadable else said

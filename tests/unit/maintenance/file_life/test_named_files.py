@@ -129,7 +129,9 @@ def test_a_snapshot_of_version_1_may_name_its_manifests_itself():
     assert (result.history, result.refs) == (with_lists.history, with_lists.refs)
     broken = listed[unlisted[0].snapshot_id][0]
     world.memory.files[broken] = (b"broken", 0)
-    assert why(bare, path, no_spark).unreadable_files == (broken,)
+    result = why(bare, path, no_spark)
+    assert result.unreadable_files == (broken,)
+    assert all(str(snapshot_id) in result.notes[-1] for snapshot_id in listed)
 
 
 def manifests_at(table, snapshot):

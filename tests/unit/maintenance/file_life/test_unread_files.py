@@ -77,6 +77,7 @@ def test_an_orphan_is_told_with_the_moment_at_which_it_goes(world):
     world.memory.create(lost, b"stray")
     young = told(world, lost)
     assert (young.state, young.is_in_storage) == (State.ORPHAN, True)
+    assert "it lies there since 2023-11-24" in young.answer
     assert young.removable_after_ms == young.created_ms + 3 * DAY_MS
     assert told(world, "data/lost") == young
     world.pass_days(3)
@@ -139,7 +140,7 @@ def test_what_cannot_be_looked_into_is_told_and_nothing_is_said_to_be_an_orphan(
     for result in (orphan, live):
         assert result.unreadable_files == (broken,)
         assert result.notes[0].startswith(f"could not look into {broken}: ")
-        assert result.notes[-1].startswith("so it may also be read by snapshots ")
+        assert result.notes[-1].startswith("so it may also be read by snapshot ")
     if what == "list":
         assert orphan.notes[-1].endswith(str(table.metadata.snapshots[0].snapshot_id))
         # Its snapshot may have the file for all that is known: it has not been added by the next, nor removed.
@@ -174,7 +175,9 @@ def add_one(world):
 def test_what_a_list_that_cannot_be_read_may_have_is_not_said_to_be_removed_by_it(world):
     assert [event.event for event in told(world, A).history] == ["added", "removed"]
     world.memory.files[world.table.current_snapshot.manifest_list] = (b"broken", world.runtime.now_ms())
-    assert [event.event for event in told(world, A).history] == ["added"]
+    result = told(world, A)
+    assert [event.event for event in result.history] == ["added"]
+    assert result.answer.startswith("as far as can be read, the current version does not have it")
 
 
 def test_a_plan_whose_snapshots_are_in_the_table_takes_no_file(world):
