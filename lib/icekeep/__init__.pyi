@@ -53,6 +53,8 @@ from icekeep.maintenance.expiration.job import expire_snapshots as expire_snapsh
 from icekeep.maintenance.expiration.job import plan_expire_snapshots as plan_expire_snapshots
 from icekeep.maintenance.expiration.plan import ExpireSnapshotsPlan as ExpireSnapshotsPlan
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult as ExpireSnapshotsResult
+from icekeep.maintenance.file_life.job import why as why
+from icekeep.maintenance.file_life.result import WhyResult as WhyResult
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests as plan_rewrite_manifests
 from icekeep.maintenance.manifests.job import rewrite_manifests as rewrite_manifests
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions as RewriteManifestsOptions

@@ -1,7 +1,8 @@
 """Who made a snapshot, by what the summary says: each engine leaves its name there in keys of its own.
 
-Iceberg Java writes `engine-name`, `engine-version`, `app-id` and `iceberg-version` for whatever engine it works in (spec, Appendix F
-"Optional Snapshot Summary Fields"); Spark, Flink, Trino, Presto and Kafka Connect have keys of their own, and so has icekeep.
+Iceberg Java writes `engine-name`, `engine-version`, `app-id` and `iceberg-version` for whatever engine it works in (spec,
+Appendix F "Optional Snapshot Summary Fields"); Spark, Flink, Trino, Presto and Kafka Connect have keys of their own, and so has
+icekeep.
 """
 
 from collections.abc import Mapping
@@ -33,8 +34,8 @@ _RUNS = (
 def made_by(summary: Mapping[str, str] | None) -> str | None:
     """The engine that made a snapshot, with its version and its run as far as it says so; `None` where nothing tells.
 
-    >>> made_by({"engine-name": "spark", "engine-version": "3.5.5", "app-id": "local-1", "iceberg-version": "Apache Iceberg 1.9.0"})
-    'Spark 3.5.5, application local-1, Iceberg 1.9.0'
+    >>> made_by({"engine-name": "spark", "engine-version": "3.5.5", "app-id": "a-1", "iceberg-version": "Apache Iceberg 1.9.0"})
+    'Spark 3.5.5, application a-1, Iceberg 1.9.0'
     >>> made_by({"trino_query_id": "20260131_120000_00042_abcde"})
     'Trino, query 20260131_120000_00042_abcde'
     """

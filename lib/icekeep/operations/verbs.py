@@ -1,8 +1,8 @@
 """The commands beside the jobs: what each can be told, and the function that does it.
 
-Only `doctor` and a large `restore` may start Spark. To add a command is to add an entry here and a function that takes what the
-command is about (`About`), and the settings as keywords; it returns the table after its commit, or a value to show where it
-changes nothing.
+Only `doctor`, and a large `restore` or `why`, may start Spark. To add a command is to add an entry here and a function that
+takes what the command is about (`About`), and the settings as keywords; it returns the table after its commit, or a value to
+show where it changes nothing.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from enum import Enum
 
 import msgspec
 
+from icekeep.maintenance.deletion.settings import TRUST_MANIFEST_LIST
 from icekeep.settings import Kind, Setting
 
 
@@ -181,6 +182,23 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
+        takes_spark=True,
+    ),
+    "why": Verb(
+        summary="tell the life of one file: who added it, what reads it, which deletes reach it, when it goes",
+        run="icekeep.maintenance.file_life.job:why",
+        settings=(
+            Setting(
+                "path",
+                Kind.TEXT,
+                "any file, by its location or the end of it: data, deletes, manifests, metadata, statistics, orphans",
+                shown="PATH",
+                is_positional=True,
+            ),
+            Setting("where", Kind.FILTER, "tell which step of a scan with this filter leaves the file out"),
+            TRUST_MANIFEST_LIST,
+        ),
+        changes=False,
         takes_spark=True,
     ),
     "register": Verb(

@@ -69,7 +69,7 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
     """
     _check_numbers(policy)
     cutoff_ms = _default_cutoff_ms(metadata, policy, now_ms)
-    minimum = policy.retain_last or _property(metadata, MIN_SNAPSHOTS_TO_KEEP)
+    minimum = policy.retain_last or default_limit(metadata, MIN_SNAPSHOTS_TO_KEEP)
     refs = _retained_refs(metadata, now_ms)
     branches = {name: ref for name, ref in refs.items() if ref.is_branch}
     keep_ms = policy.keep_writer_progress_ms
@@ -107,8 +107,13 @@ def unused_spec_ids(metadata: TableMetadata, spec_ids_of_retained_manifests: Ite
     return tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in used)
 
 
+def default_limit(metadata: TableMetadata, name: str) -> int:
+    """One of the properties `history.expire.*`, or what holds where the table does not have it; raises `PropertyError`."""
+    return whole_number(metadata.properties, name, _DEFAULTS[name], least=None)
+
+
 def _retained_refs(metadata: TableMetadata, now_ms: int) -> Mapping[str, SnapshotRef]:
-    default_age_ms = _property(metadata, MAX_REF_AGE_MS)
+    default_age_ms = default_limit(metadata, MAX_REF_AGE_MS)
 
     def stays(name: str, ref: SnapshotRef) -> bool:
         if name == MAIN:
@@ -196,8 +201,4 @@ def _check_explicit(
 def _default_cutoff_ms(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int) -> int:
     if policy.older_than_ms is not None:
         return policy.older_than_ms
-    return now_ms - _property(metadata, MAX_SNAPSHOT_AGE_MS)
-
-
-def _property(metadata: TableMetadata, name: str) -> int:
-    return whole_number(metadata.properties, name, _DEFAULTS[name], least=None)
+    return now_ms - default_limit(metadata, MAX_SNAPSHOT_AGE_MS)

@@ -153,7 +153,7 @@ def find_candidates(
         refuse_mismatches(compared.mismatched_count, compared.mismatches)
     unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
     free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark, keeper)
-    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living, search), keeper)
+    files, counts = _sorted(free, sorter_of(latest, before_ms, now_ms, living, search.options.ignored_uuids), keeper)
     _refuse_strangers(latest, root, files, counts)
     going_count = sum(counts[Sort(kind)] for kind in _GOING)
     going = _going(files, going_count, limits_of(spark).listed_files_count)
@@ -247,7 +247,10 @@ def _narrowed(compared: Compared, limit: int) -> Rows:
     return arrow_rows(unnamed, LISTED)
 
 
-def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str], search: Search) -> MetadataFileSorter:
+def sorter_of(
+    table: Table, before_ms: int, now_ms: int, living: frozenset[str], ignored_uuids: tuple[str, ...] = ()
+) -> MetadataFileSorter:
+    """What sorts the files that a table does not lead to; the arguments are attributes of the sorter."""
     metadata = table.metadata
     head = table.storage.head(table.metadata_location)
     return MetadataFileSorter(
@@ -260,7 +263,7 @@ def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str], s
         now_ms=now_ms,
         storage=table.storage,
         living=living,
-        ignored_uuids=search.options.ignored_uuids,
+        ignored_uuids=ignored_uuids,
     )
 
 

@@ -81,6 +81,16 @@ def explain_file(
     scan = open_scan(table, where=where, **version)
     with spark_run("plan_scan", table.name, SILENT):
         entry, manifest = _found(scan, spark, file)
+    return explain_entry(scan, entry, manifest)
+
+
+def explain_entry(scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile) -> Explanation:
+    """Say the same of an entry that was read.
+
+    Args:
+        entry: all of a row of `entry_schema.ENTRIES`, its maps as `dict`.
+        manifest: of the scan, which has the entry.
+    """
     spec = scan.data.specs[manifest.partition_spec_id]
     partition = PartitionCodec(spec.partition).decode(entry["partition"])
     evidence, pruned_by = [], None
@@ -91,7 +101,7 @@ def explain_file(
     return Explanation(
         is_read=pruned_by is None,
         pruned_by=pruned_by,
-        partition=table.metadata.partition_path(entry["spec_id"], partition),
+        partition=scan.table.metadata.partition_path(entry["spec_id"], partition),
         evidence=tuple(evidence),
         **{name: entry[name] for name in _SHOWN},
     )
@@ -189,7 +199,7 @@ def _steps(
             "metrics",
             file_may_match(scan.rows, file),
             _asked(
-                "metrics", scan.rows, lambda leaf: file_may_match(leaf, file), lambda field: _metrics_text(field, file)
+                "metrics", scan.rows, lambda leaf: file_may_match(leaf, file), lambda field: metrics_text(field, file)
             ),
         )
 
@@ -222,7 +232,8 @@ def _summary_text(field: NestedField, summary: FieldSummary | None) -> str:
     return f"{_range(field.type, summary.lower_bound, summary.upper_bound)}, {nulls}"
 
 
-def _metrics_text(field: NestedField, file: DataFile) -> str:
+def metrics_text(field: NestedField, file: DataFile) -> str:
+    """What the metrics of a file say of a column, for people."""
     lower, upper = (file.lower_bounds or {}).get(field.field_id), (file.upper_bounds or {}).get(field.field_id)
     nulls = (file.null_value_counts or {}).get(field.field_id)
     counted = "nulls not counted" if nulls is None else f"{nulls:,} nulls of {file.record_count:,} rows"
