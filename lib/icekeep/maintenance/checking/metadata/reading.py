@@ -261,14 +261,14 @@ class _Reader:
         try:
             return read(value)
         except (InvalidTableError, UnsupportedError) as error:
-            self._mark(key, error.message, where)
+            self._mark(key, error.message.removeprefix("it: "), where)
         except RecursionError:
             self._mark(key, "it is nested too deeply", where)
         return None
 
     def _mark(self, key: str, problem: str, where: str = "") -> None:
         self._broken.add(key)
-        self._findings.unreadable(f"{where}: {problem}" if where else problem, where)
+        self._findings.unreadable(problem, where)
 
 
 def _schema(value: Any) -> Schema:
