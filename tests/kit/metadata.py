@@ -158,6 +158,26 @@ def full_document() -> dict[str, Any]:
     return document
 
 
+def sound_document(format_version: int = 2) -> dict[str, Any]:
+    """`full_document` as a table of some version, with nothing that only later versions have; a new object at each call."""
+    document = full_document()
+    document["format-version"] = format_version
+    if format_version >= 3:
+        document["next-row-id"] = 7
+        document["snapshots"][1] |= {"first-row-id": 0, "added-rows": 7}
+        return document
+    del document["encryption-keys"], document["snapshots"][1]["key-id"]
+    field = document["schemas"][1]["fields"][2]
+    del field["initial-default"], field["write-default"]
+    if format_version == 1:
+        document |= {"schema": document["schemas"][1], "partition-spec": document["partition-specs"][1]["fields"]}
+        for key in ("last-sequence-number", "table-uuid"):
+            del document[key]
+        for snapshot in document["snapshots"]:
+            del snapshot["sequence-number"]
+    return document
+
+
 def document_bytes(document: Mapping[str, Any]) -> bytes:
     """A document as the bytes of a metadata file, by another encoder than the library's."""
     return json.dumps(document).encode()

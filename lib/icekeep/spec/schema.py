@@ -170,6 +170,15 @@ def _identifiable(struct: StructType) -> Iterable[int]:
 
 def schema_from_json(value: Any) -> Schema:
     """Build a schema from its JSON object; raises `InvalidTableError` where it is not one."""
+    return validate_schema(unvalidated_schema(value))
+
+
+def unvalidated_schema(value: Any) -> Schema:
+    """Build a schema of which no more is known than that its JSON object has the keys and types that it must have.
+
+    Raises:
+        InvalidTableError: a key is missing or wrong. What `validate_schema` looks at may be wrong all the same.
+    """
     if (
         not isinstance(value, dict)
         or value.get("type", "struct") != "struct"
@@ -185,9 +194,7 @@ def schema_from_json(value: Any) -> Schema:
     identifiers = known.pop("identifier-field-ids", None) or []
     if type(schema_id) is not int or not isinstance(identifiers, list) or any(type(i) is not int for i in identifiers):
         raise InvalidTableError("schema-id and identifier-field-ids must be whole numbers", section="Appendix C")
-    return validate_schema(
-        Schema(fields=fields, schema_id=schema_id, identifier_field_ids=tuple(identifiers), extra=known)
-    )
+    return Schema(fields=fields, schema_id=schema_id, identifier_field_ids=tuple(identifiers), extra=known)
 
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:

@@ -52,7 +52,10 @@ METADATA_CLASSES = (
     FaultClass(
         number=107,
         name="partition-source-missing",
-        rule="the source column of each partition field is in a schema of the table, for the default spec in the current one",
+        rule=(
+            "the source column of each field of the default spec is in the current schema, and one that the transform takes;"
+            " that of an older spec is in a schema of the table, where the type of the partition value depends on it"
+        ),
         readers="engines refuse to plan scans, or prune nothing by that field",
         mend="by hand: set another default spec, or bring the column back under its id",
     ),
@@ -73,7 +76,10 @@ METADATA_CLASSES = (
     FaultClass(
         number=110,
         name="partition-field-doubled",
-        rule="a partition field id stands for one source and transform in all specs, and once in each; names are not doubled",
+        rule=(
+            "each spec has a partition field id once, and each name once; from version 2 on an id stands for one source and"
+            " transform in all specs"
+        ),
         readers="tables of partitions mix values of two fields",
         mend="by hand: no engine renumbers partition fields; write the data into a new table",
     ),
@@ -87,8 +93,8 @@ METADATA_CLASSES = (
     FaultClass(
         number=112,
         name="sort-source-missing",
-        rule="the source column of each field of the default sort order is in the current schema",
-        readers="writers refuse, or write unsorted",
+        rule="the source column of each field of the default sort order is in the current schema, and one that the transform takes",
+        readers=f"{_LOAD}, or write unsorted",
         mend="by hand: set another sort order",
     ),
     FaultClass(
@@ -122,7 +128,7 @@ METADATA_CLASSES = (
     FaultClass(
         number=117,
         name="reference-limit-wrong",
-        rule="the ages and counts of a branch or tag are whole numbers above zero",
+        rule="the ages and counts of a branch or tag are above zero, and a tag has none that are for branches",
         readers=f"{_LOAD}, or expire the reference at once",
         mend=_BACK,
     ),
@@ -143,21 +149,24 @@ METADATA_CLASSES = (
     FaultClass(
         number=120,
         name="snapshot-without-manifests",
-        rule="a snapshot names a manifest list (or, in version 1, its manifests)",
+        rule="a snapshot names a manifest list, or its manifests if version 1 made it",
         readers="the snapshot cannot be read",
         mend=_BACK,
     ),
     FaultClass(
         number=121,
         name="snapshot-log-wrong",
-        rule="the snapshot log is in order of time, and its last entry is the current snapshot",
-        readers="time travel by time reads another snapshot",
+        rule=(
+            "the snapshot log is in order of time, but for a minute, none of it later than last-updated-ms; its last entry is"
+            " the current snapshot"
+        ),
+        readers="time travel by time reads another snapshot; Iceberg Java refuses to load a log out of order",
         mend="by hand: read by snapshot id in place of time; expiration takes the entries out",
     ),
     FaultClass(
         number=122,
         name="metadata-log-wrong",
-        rule="the metadata log is in order of time, without the current file and without doubled ones",
+        rule="the metadata log has no file twice, and not the current one",
         readers="none reads it; tools that go back to older metadata take a wrong one",
         mend="by hand: nothing needs to be done; later commits push the entries out",
         is_notice=True,
@@ -178,9 +187,16 @@ METADATA_CLASSES = (
         mend="repair: the entry is taken out; the file stays",
     ),
     FaultClass(
+        number=125,
+        name="metadata-log-unsorted",
+        rule="the metadata log is in order of time, but for a minute, none of it later than last-updated-ms",
+        readers="Iceberg Java refuses to load the table; others do not look",
+        mend="by hand: set write.metadata.previous-versions-max to 1, and commit once more, with an engine that loads the table",
+    ),
+    FaultClass(
         number=126,
         name="table-uuid-wrong",
-        rule="table-uuid is a UUID (from version 2 on), and the same in all metadata files of the log",
+        rule="table-uuid is a UUID, and the same as in the metadata file before",
         readers="engines that compare it take the table for another one and refuse to commit",
         mend=_BACK,
     ),
@@ -208,7 +224,7 @@ METADATA_CLASSES = (
     FaultClass(
         number=130,
         name="first-row-id-missing",
-        rule="a snapshot of a version 3 table has first-row-id and added-rows, unless it was made before the upgrade",
+        rule="a snapshot of a version 3 table has first-row-id and added-rows, unless it is older than all that have",
         readers="engines refuse to load the table, or rows have no id",
         mend=_BACK,
     ),
@@ -222,7 +238,7 @@ METADATA_CLASSES = (
     FaultClass(
         number=132,
         name="time-runs-backwards",
-        rule="a snapshot is at most a minute older than its parent, and than last-updated-ms",
+        rule="a snapshot is not made before its parent, nor after last-updated-ms, by more than a minute",
         readers="time travel by time reads another snapshot; expiration by age takes another one",
         mend="by hand: set the clocks right; the snapshot goes with its expiration",
         is_notice=True,

@@ -1,0 +1,312 @@
+"""The JSON of a metadata file, taken apart so that one wrong value hides nothing but itself.
+
+What is not as it must be is a fault 101 that names the key, and is left out of the `Document`; all other rules look at what is
+in it. Null and absent are the same.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.maintenance.checking.metadata.findings import Findings
+from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION
+from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, spec_from_json
+from icekeep.spec.schema import Schema, unvalidated_schema
+from icekeep.spec.snapshots import (
+    MetadataLogEntry,
+    PartitionStatisticsFile,
+    Snapshot,
+    SnapshotLogEntry,
+    SnapshotRef,
+    StatisticsFile,
+)
+from icekeep.spec.sorting import UNSORTED, SortOrder, sort_order_from_json
+from icekeep.spec.views import View, view_from_json
+
+T = TypeVar("T")
+V = TypeVar("V", bound=View)
+
+_INT_BITS = 31
+_LONG_BITS = 63
+_FROM_ZERO = frozenset(
+    ("sequence-number", "first-row-id", "added-rows", "file-size-in-bytes", "file-footer-size-in-bytes")
+)
+
+
+class Blob(View, frozen=True):
+    """What a statistics file's entry says of a blob in it (spec, "Table Statistics")."""
+
+    type: str
+    snapshot_id: int
+    sequence_number: int
+    fields: tuple[int, ...]
+    properties: Mapping[str, str] = {}
+
+
+class EncryptionKey(View, frozen=True):
+    """A key of the table (spec, "Encryption Keys")."""
+
+    key_id: str
+    encrypted_key_metadata: str
+    encrypted_by_id: str | None = None
+    properties: Mapping[str, str] = {}
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What could be read of a metadata file; `None` is what is missing or wrong.
+
+    Attributes:
+        broken: keys of the lists that have items which could not be read: what is missing in them may be one of those.
+    """
+
+    version: int
+    table_uuid: str | None
+    location: str | None
+    last_sequence_number: int | None
+    last_updated_ms: int | None
+    last_column_id: int | None
+    schemas: tuple[Schema, ...]
+    current_schema_id: int | None
+    partition_specs: tuple[PartitionSpec, ...]
+    default_spec_id: int | None
+    last_partition_id: int | None
+    sort_orders: tuple[SortOrder, ...]
+    default_sort_order_id: int | None
+    properties: Mapping[str, str]
+    current_snapshot_id: int | None
+    snapshots: tuple[Snapshot, ...]
+    snapshot_log: tuple[SnapshotLogEntry, ...]
+    metadata_log: tuple[MetadataLogEntry, ...]
+    refs: Mapping[str, SnapshotRef]
+    statistics: tuple[StatisticsFile, ...]
+    partition_statistics: tuple[PartitionStatisticsFile, ...]
+    next_row_id: int | None
+    encryption_keys: tuple[EncryptionKey, ...]
+    broken: frozenset[str]
+
+    @property
+    def schema(self) -> Schema | None:
+        """The current schema, if it could be read."""
+        return next((schema for schema in self.schemas if schema.schema_id == self.current_schema_id), None)
+
+    @property
+    def snapshots_by_id(self) -> dict[int, Snapshot]:
+        """Snapshots by id; of two that have one id the last."""
+        return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
+
+
+def read_document(raw: object, findings: Findings) -> Document | None:
+    """Take apart the decoded JSON of a metadata file; `None`, with a fault or a gap, if nothing more can be said of it."""
+    if not isinstance(raw, dict):
+        findings.unreadable("the metadata is no JSON object")
+        return None
+    reader = _Reader(raw, findings)
+    version = reader.whole("format-version", _INT_BITS)
+    if version is None:
+        return None
+    if version > SUPPORTED_FORMAT_VERSION:
+        findings.gap(f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known")
+        return None
+    if version < 1:
+        findings.unreadable(f"format-version is {version}; the spec knows 1 and above")
+        return None
+    return reader.document(version)
+
+
+class _Reader:
+    """Reads key by key the JSON object of a metadata file."""
+
+    def __init__(self, raw: dict[str, Any], findings: Findings) -> None:
+        self._raw = raw
+        self._findings = findings
+        self._broken: set[str] = set()
+
+    def document(self, version: int) -> Document:
+        schemas, current_schema_id = self._schemas(version)
+        specs, default_spec_id = self._specs(version)
+        orders, default_sort_order_id = self._sort_orders(version)
+        is_later = version > 1
+        return Document(
+            version=version,
+            table_uuid=self._text("table-uuid", required=is_later),
+            location=self._text("location"),
+            last_sequence_number=self.whole("last-sequence-number", least=0) if is_later else None,
+            last_updated_ms=self.whole("last-updated-ms"),
+            last_column_id=self.whole("last-column-id", _INT_BITS),
+            schemas=schemas,
+            current_schema_id=current_schema_id,
+            partition_specs=specs,
+            default_spec_id=default_spec_id,
+            last_partition_id=self.whole("last-partition-id", _INT_BITS, required=is_later),
+            sort_orders=orders,
+            default_sort_order_id=default_sort_order_id,
+            properties=self._properties(),
+            current_snapshot_id=self._current_snapshot_id(),
+            snapshots=self._views("snapshots", Snapshot),
+            snapshot_log=self._views("snapshot-log", SnapshotLogEntry),
+            metadata_log=self._views("metadata-log", MetadataLogEntry),
+            refs=self._refs(),
+            statistics=self._statistics(),
+            partition_statistics=self._views("partition-statistics", PartitionStatisticsFile),
+            next_row_id=self.whole("next-row-id", required=version >= 3, least=0),
+            encryption_keys=self._views("encryption-keys", EncryptionKey),
+            broken=frozenset(self._broken),
+        )
+
+    def whole(self, key: str, bits: int = _LONG_BITS, *, required: bool = True, least: int | None = None) -> int | None:
+        """A whole number at the top of the metadata."""
+        value = self._raw.get(key)
+        if value is None:
+            if required:
+                self._findings.unreadable(f"the required key {key!r} is missing")
+            return None
+        problem = _number_problem(value, bits, least)
+        if problem is not None:
+            self._findings.unreadable(f"{key} is {_shown(value)}; {problem}")
+            return None
+        number: int = value
+        return number
+
+    def _text(self, key: str, *, required: bool = True) -> str | None:
+        value = self._raw.get(key)
+        if isinstance(value, str):
+            return value
+        if value is not None:
+            self._findings.unreadable(f"{key} is {_shown(value)}; it must be text")
+        elif required:
+            self._findings.unreadable(f"the required key {key!r} is missing")
+        return None
+
+    def _schemas(self, version: int) -> tuple[tuple[Schema, ...], int | None]:
+        if version == 1 and self._raw.get("schemas") is None:
+            found = self._one("schema", _schema)
+            return ((), None) if found is None else ((found,), found.schema_id)
+        return self._list("schemas", _schema, required=True), self.whole("current-schema-id", _INT_BITS)
+
+    def _specs(self, version: int) -> tuple[tuple[PartitionSpec, ...], int | None]:
+        if version == 1 and self._raw.get("partition-specs") is None:
+            fields = self._one("partition-spec", partition_fields_from_json)
+            return ((), None) if fields is None else ((PartitionSpec(spec_id=0, fields=fields),), 0)
+        return self._list("partition-specs", spec_from_json, required=True), self.whole("default-spec-id", _INT_BITS)
+
+    def _sort_orders(self, version: int) -> tuple[tuple[SortOrder, ...], int | None]:
+        if version == 1 and self._raw.get("sort-orders") is None:
+            return (UNSORTED,), UNSORTED.order_id
+        orders = self._list("sort-orders", sort_order_from_json, required=True)
+        return orders, self.whole("default-sort-order-id", _INT_BITS)
+
+    def _current_snapshot_id(self) -> int | None:
+        found = self.whole("current-snapshot-id", required=False)
+        # Java writes -1 for none.
+        return None if found == -1 else found
+
+    def _properties(self) -> Mapping[str, str]:
+        value = self._raw.get("properties")
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._findings.unreadable(f"properties is {_shown(value)}; it must be an object of texts")
+            return {}
+        for name, item in value.items():
+            if not isinstance(item, str):
+                self._findings.unreadable(f"{name!r} in properties is {_shown(item)}; it must be text")
+        return {name: item for name, item in value.items() if isinstance(item, str)}
+
+    def _refs(self) -> Mapping[str, SnapshotRef]:
+        value = self._raw.get("refs")
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._mark("refs", f"refs is {_shown(value)}; it must be an object")
+            return {}
+        read = {name: self._item("refs", f"ref {name!r}", ref, _viewed(SnapshotRef)) for name, ref in value.items()}
+        return {name: ref for name, ref in read.items() if ref is not None}
+
+    def _statistics(self) -> tuple[StatisticsFile, ...]:
+        files = self._views("statistics", StatisticsFile)
+        for file in files:
+            for blob in file.blob_metadata:
+                self._item("statistics", f"blob-metadata of statistics {file.statistics_path!r}", blob, _viewed(Blob))
+        return files
+
+    def _views(self, key: str, cls: type[V]) -> tuple[V, ...]:
+        return self._list(key, _viewed(cls))
+
+    def _list(self, key: str, read: Callable[[Any], T], *, required: bool = False) -> tuple[T, ...]:
+        value = self._raw.get(key)
+        if value is None and not required:
+            return ()
+        if not isinstance(value, list):
+            missing = f"the required key {key!r} is missing"
+            self._mark(key, missing if value is None else f"{key} is {_shown(value)}; it must be a list")
+            return ()
+        items = (self._item(key, f"{key}[{position}]", item, read) for position, item in enumerate(value))
+        return tuple(item for item in items if item is not None)
+
+    def _one(self, key: str, read: Callable[[Any], T]) -> T | None:
+        value = self._raw.get(key)
+        if value is None:
+            self._mark(f"{key}s", f"the required key {key!r} is missing")
+            return None
+        return self._item(f"{key}s", key, value, read)
+
+    def _item(self, key: str, where: str, value: Any, read: Callable[[Any], T]) -> T | None:
+        """An item of the list `key`; `where` names it, as its errors may not."""
+        wrong_number = next(_number_problems(value), None)
+        if wrong_number is not None:
+            self._mark(key, wrong_number, where)
+            return None
+        try:
+            return read(value)
+        except (InvalidTableError, UnsupportedError) as error:
+            self._mark(key, error.message.removeprefix("it: "), where)
+        except RecursionError:
+            self._mark(key, "it is nested too deeply", where)
+        return None
+
+    def _mark(self, key: str, problem: str, where: str = "") -> None:
+        self._broken.add(key)
+        self._findings.unreadable(problem, where)
+
+
+def _schema(value: Any) -> Schema:
+    # We take a schema without its type; Java does not.
+    if isinstance(value, dict) and "type" not in value:
+        raise InvalidTableError("the required key 'type' is missing")
+    return unvalidated_schema(value)
+
+
+def _viewed(cls: type[V]) -> Callable[[Any], V]:
+    return lambda value: view_from_json(cls, value, "it")
+
+
+def _number_problems(value: Any) -> Iterator[str]:
+    """The whole numbers right in an object that no engine can take, and why."""
+    if not isinstance(value, dict):
+        return
+    for name, item in value.items():
+        if type(item) is int:
+            problem = _number_problem(item, _LONG_BITS, 0 if name in _FROM_ZERO else None)
+            if problem is not None:
+                yield f"{name} is {item}; {problem}"
+
+
+def _number_problem(value: Any, bits: int, least: int | None) -> str | None:
+    if type(value) is not int:
+        return "it must be a whole number"
+    if not -(1 << bits) <= value < 1 << bits:
+        return f"it must fit in {bits + 1} bits"
+    if least is not None and value < least:
+        return f"it must be {least} or more"
+    return None
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: as much of it as a line has room for."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} of many levels"
+    return text if len(text) <= 80 else f"{text[:77]}..."
