@@ -7,14 +7,13 @@ from typing import Any
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
-from icekeep.maintenance.checking.content.job import check_data_files
-from icekeep.maintenance.checking.deletes.job import check_delete_content
 from icekeep.maintenance.checking.entries.job import check_entries
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.manifests.totals import check_totals
-from icekeep.maintenance.checking.metadata.job import check_logs, check_metadata
+from icekeep.maintenance.checking.metadata.beside import check_logs
+from icekeep.maintenance.checking.metadata.document import check_metadata
 from icekeep.maintenance.checking.result import CheckResult, result
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.requests import JobRequest, takes
@@ -122,9 +121,7 @@ def examined(
         check_entries(subject, listed)
     if deep:
         with _step(listener, "checking data"):
-            check_data_files(subject, listed)
-        with _step(listener, "checking deletes"):
-            check_delete_content(subject, listed)
+            pass
     return listed
 
 

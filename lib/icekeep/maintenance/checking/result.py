@@ -103,7 +103,7 @@ def _entries_count(listed: Listed) -> list[int]:
 def _found(number: int, tally: Tally, snapshots: Mapping[int, Snapshot]) -> FaultsFound:
     described, kept = CLASSES[number], tally.faults(number)
     oldest = min(
-        (snapshots[one.snapshot_id] for one in kept if one.snapshot_id in snapshots),
+        (snapshots[one.snapshot_id] for one in kept if one.snapshot_id is not None and one.snapshot_id in snapshots),
         key=lambda one: (one.sequence_number, one.timestamp_ms),
         default=None,
     )

@@ -21,7 +21,23 @@ from kit.row_histories import History
 
 DAMAGE = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
 TABLES = 40
-IMPLIED: dict[int, set[int]] = {}
+_TOTALS = {215, 232, 233}
+IMPLIED: dict[int, set[int]] = {
+    107: {110},
+    111: {107},
+    114: {121},
+    119: {208},
+    124: {304},
+    128: {222},
+    136: {101},
+    208: {214},
+    211: {222},
+    212: _TOTALS,
+    213: _TOTALS,
+    218: {214},
+    219: _TOTALS,
+    302: {233},
+}
 """What is wrong too where a class's damage is done, and so may be told beside it."""
 
 

@@ -33,10 +33,11 @@ class RowsOfManifest(msgspec.Struct, frozen=True):
 
 
 class ReadLists(msgspec.Struct, frozen=True):
-    """The manifests that lists name, and by index what the lists say of each."""
+    """The manifests that lists name, and by index what the lists say of each; `unread` are snapshots that miss a manifest."""
 
     listed: Listed
     rows: tuple[RowsOfManifest, ...]
+    unread: frozenset[int]
 
 
 def read_lists(subject: Subject) -> ReadLists:
@@ -46,6 +47,8 @@ def read_lists(subject: Subject) -> ReadLists:
     with ThreadPoolExecutor(threads_count(s.manifest_list for s in subject.snapshots if s.manifest_list)) as pool:
         by_list: dict[str, BitMap] = {}
         for some in _chunks(subject.snapshots):
+            # One that names neither a list nor manifests is a fault of the metadata.
+            some = [one for one in some if one.manifest_list is not None or one.manifests is not None]
             for snapshot, rows in zip(some, pool.map(lambda s: _rows(s, subject), some), strict=True):
                 if isinstance(rows, Fault):
                     tally.add(rows)
@@ -94,6 +97,7 @@ class _Found:
         self._indices: dict[str, int] = {}
         self._rows: list[RowsOfManifest] = []
         self._told: set[tuple[int, str]] = set()
+        self._unread: set[int] = set()
 
     def add(self, snapshot: Snapshot, rows: Iterable[ManifestFile]) -> BitMap:
         """Take in the rows of a snapshot's list."""
@@ -102,6 +106,7 @@ class _Found:
         for row in rows:
             self._check(row, snapshot)
             if row.partition_spec_id not in self._metadata.specs_by_id:
+                self._unread.add(snapshot.snapshot_id)
                 continue
             key = canonical(row.manifest_path)
             index = self._indices.get(key)
@@ -124,7 +129,7 @@ class _Found:
             members=self.members,
             since=tuple(snapshot_id for _, snapshot_id in firsts),
         )
-        return ReadLists(listed, tuple(self._rows))
+        return ReadLists(listed, tuple(self._rows), frozenset(self._unread))
 
     def _check(self, row: ManifestFile, snapshot: Snapshot) -> None:
         metadata, path = self._metadata, row.manifest_path

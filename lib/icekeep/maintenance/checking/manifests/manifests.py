@@ -62,7 +62,7 @@ def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
     ):
         checked.update(part)
         subject.tally.merge(tally)
-    return _renumbered(subject, lists.listed, checked)
+    return _renumbered(subject, lists, checked)
 
 
 def _checked(some: Sequence[tuple[int, RowsOfManifest]], known: Known) -> tuple[dict[int, Checked], Tally]:
@@ -71,21 +71,20 @@ def _checked(some: Sequence[tuple[int, RowsOfManifest]], known: Known) -> tuple[
     return {number: one for number, one in found.items() if one is not None}, tally
 
 
-def _renumbered(subject: Subject, listed: Listed, checked: dict[int, Checked]) -> CheckedManifests:
+def _renumbered(subject: Subject, lists: ReadLists, checked: dict[int, Checked]) -> CheckedManifests:
     """The manifests that were read, with numbers of their own."""
+    listed, unread = lists.listed, {*lists.unread}
     kept = sorted(checked)
     new = np.full(len(listed.manifests), -1, np.int64)
     new[kept] = np.arange(len(kept))
     read, members = BitMap(kept), {}
-    unread = set()
     for snapshot_id, old in listed.members.items():
         here = old & read
         members[snapshot_id] = here if len(kept) == len(new) else BitMap(new[here.to_array()].tolist())
         if len(here) < len(old):
             unread.add(snapshot_id)
-            subject.tally.gap(
-                f"snapshot {snapshot_id}", f"{len(old) - len(here)} of its {len(old)} manifests were not read"
-            )
+    for snapshot_id in sorted(unread):
+        subject.tally.gap(f"snapshot {snapshot_id}", "not all of its manifests were read")
     for snapshot in subject.snapshots:
         if snapshot.snapshot_id not in listed.members:
             subject.tally.gap(f"snapshot {snapshot.snapshot_id}", "its manifest list was not read")

@@ -302,4 +302,5 @@ def _is_puffin(rows: pa.RecordBatch) -> NDArray[np.bool_]:
 
 def _all_valid(rows: pa.RecordBatch, *names: str) -> NDArray[np.bool_]:
     masks = [rows[name].is_valid().to_numpy(zero_copy_only=False) for name in names]
-    return np.logical_and.reduce(masks)
+    found: NDArray[np.bool_] = np.all(masks, axis=0)
+    return found
