@@ -1,6 +1,6 @@
 """One manifest: its file against its rows in manifest lists, and its entries against what the spec says of entries."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -223,7 +223,7 @@ class _Look:
         ids = rows["equality_ids"]
         no_ids = pc.fill_null(pc.equal(pc.list_value_length(ids), 0), True).to_numpy(zero_copy_only=False)
         lacks = ~_all_valid(rows, "referenced_data_file", "content_offset", "content_size_in_bytes")
-        problems = (
+        problems: tuple[tuple[int, Any, Callable[[int], str]], ...] = (
             (219, pc.less(records, 0), lambda at: f"record_count is {records[at].as_py()}"),
             (219, pc.less_equal(sizes, 0), lambda at: f"file_size_in_bytes is {sizes[at].as_py()}"),
             (

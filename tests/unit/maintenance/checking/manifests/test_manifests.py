@@ -1,0 +1,149 @@
+"""Lists and manifests that are wrong in ways that `test_damage` does not try, and how what cannot be read is told."""
+
+import pytest
+from msgspec.structs import replace
+from pyroaring import BitMap
+
+from icekeep.events import SILENT
+from icekeep.maintenance.checking.faults import Tally
+from icekeep.maintenance.checking.manifests.lists import read_lists
+from icekeep.maintenance.checking.manifests.manifests import check_manifests
+from icekeep.maintenance.checking.manifests.totals import check_totals
+from icekeep.maintenance.checking.subject import Subject
+from icekeep.spec.manifests.structs import ManifestContent
+from kit.choices import Choices
+from kit.damager import Damager
+from kit.manifests import with_schema
+from kit.no_spark import no_spark
+from kit.tables import BY_KIND, EVENTS, add, data_file, memory_table
+from kit.tables import swap as swapped
+
+
+def checked(table):
+    """The tally, and what could be read."""
+    tally = Tally()
+    snapshots = tuple(sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms))
+    subject = Subject(table=table, raw={}, snapshots=snapshots, spark=no_spark, listener=SILENT, tally=tally)
+    found = check_manifests(subject, read_lists(subject))
+    check_totals(subject, found)
+    return tally, found
+
+
+def numbers(tally):
+    return {number: count for number, count in tally.counts.items()}
+
+
+def damager(table):
+    return Damager(table.catalog, EVENTS, Choices(1))
+
+
+@pytest.fixture
+def table():
+    table = memory_table(spec=BY_KIND)
+    table = add(table, data_file("a", partition=("x",)), data_file("b", partition=("y",)))
+    return add(table, data_file("c", partition=("z",)))
+
+
+def test_each_manifest_is_kept_once_with_the_oldest_snapshot_that_has_it(table):
+    tally, found = checked(table)
+    first, second = table.metadata.snapshots
+    assert numbers(tally) == {}
+    assert found.listed.since == (first.snapshot_id, second.snapshot_id)
+    assert found.listed.members == {first.snapshot_id: BitMap([0]), second.snapshot_id: BitMap([0, 1])}
+    assert [one.data_files for one in found.counted] == [2, 1]
+
+
+def test_a_row_that_only_the_newest_list_has_wrong_is_told_with_that_snapshot(table):
+    old = next(row for row in damager(table).rows() if row["added_files_count"] == 2)
+    damager(table).edit_rows(
+        lambda rows: [row.update(added_files_count=7) for row in rows if row["manifest_path"] == old["manifest_path"]]
+    )
+    tally, found = checked(table)
+    [fault] = tally.faults(204)
+    assert fault.snapshot_id == table.metadata.snapshots[-1].snapshot_id
+    assert fault.where == old["manifest_path"]
+    assert found.listed.manifests[0].added_files_count == 2
+
+
+def test_a_list_that_is_cut_between_its_rows_is_seen_by_the_totals(table):
+    damager(table).edit_rows(lambda rows: rows.pop())
+    tally, _ = checked(table)
+    assert numbers(tally) == {
+        215: 1,
+        **({233: 1} if 233 in tally.counts else {}),
+        **({232: 1} if 232 in tally.counts else {}),
+    }
+    assert "may be cut short" in tally.faults(215)[0].detail
+
+
+def test_a_manifest_that_cannot_be_read_makes_a_gap_of_its_snapshots(table):
+    row = damager(table).rows()[0]
+    table.storage.delete_many([row["manifest_path"]])
+    tally, found = checked(table)
+    assert numbers(tally) == {202: 1}
+    assert len(found.listed.manifests) == 1
+    assert {gap.why for gap in tally.gaps()} == {"not all of its manifests were read"}
+    assert found.unread <= {one.snapshot_id for one in table.metadata.snapshots}
+
+
+def test_a_manifest_list_that_is_gone_makes_a_gap_of_its_snapshot(table):
+    head = table.metadata.current_snapshot
+    table.storage.delete_many([head.manifest_list])
+    tally, found = checked(table)
+    assert numbers(tally) == {201: 1}
+    assert tally.faults(201)[0].where == head.manifest_list
+    assert [gap.what for gap in tally.gaps()] == [f"snapshot {head.snapshot_id}"]
+    assert head.snapshot_id not in found.listed.members
+
+
+def test_a_manifest_whose_header_says_another_spec_is_told(table):
+    damager(table).edit_row(damager(table).rows()[0]["manifest_path"], partition_spec_id=0)
+    assert 210 in checked(swapped(table))[0].counts or 0 in table.metadata.specs_by_id
+
+
+def test_partitions_that_lack_a_field_of_the_spec_are_told(table):
+    path = damager(table).rows()[0]["manifest_path"]
+
+    def renumbered(schema):
+        file = next(field for field in schema["fields"] if field["name"] == "data_file")["type"]
+        partition = next(field for field in file["fields"] if field["name"] == "partition")["type"]
+        partition["fields"][0]["field-id"] = 4711
+        return schema
+
+    data = with_schema(table.storage.read(path), renumbered)
+    damager(table).write(path, data)
+    damager(table).edit_row(path, manifest_length=len(data))
+    tally, _ = checked(table)
+    assert numbers(tally) == {216: 1}
+    assert tally.faults(216)[0].detail == "its partitions lack 'kind' of spec 0"
+
+
+def test_a_vector_in_version_2_and_deletes_in_version_1_are_told():
+    table = add(memory_table(), data_file("a"))
+    place = damager(table).entry()
+    damager(table).edit_file(place, file_format="puffin", content=1)
+    rows = damager(table).records(table.metadata.current_snapshot.manifest_list)
+    assert rows[0]["content"] == ManifestContent.DATA
+    tally, _ = checked(table)
+    assert 211 in tally.counts
+
+
+def test_a_total_that_is_carried_on_is_told_for_the_snapshot_that_made_it_wrong(table):
+    wrong = {"total-data-files": 5}
+    snapshots = [
+        replace(one, summary={**one.summary, "total-data-files": str(int(one.summary["total-data-files"]) + 5)})
+        for one in table.metadata.snapshots
+    ]
+    table = replace(table, metadata=replace(table.metadata, snapshots=tuple(snapshots)))
+    tally, _ = checked(table)
+    [fault] = tally.faults(215)
+    assert fault.snapshot_id == snapshots[0].snapshot_id
+    assert fault.facts["totals"] == {name: {"recorded": "7", "difference": by} for name, by in wrong.items()}
+
+
+def test_a_total_that_is_no_number_is_told(table):
+    last = table.metadata.snapshots[-1]
+    last = replace(last, summary={**last.summary, "total-records": "many"})
+    table = replace(table, metadata=replace(table.metadata, snapshots=(table.metadata.snapshots[0], last)))
+    tally, _ = checked(table)
+    assert "total-records 'many' is wrong" in tally.faults(215)[0].detail
