@@ -93,7 +93,7 @@ METADATA_CLASSES = (
     FaultClass(
         number=112,
         name="sort-source-missing",
-        rule="the source column of each field of the default sort order is in the current schema, and one that the transform takes",
+        rule="the source column of each field of the default sort order is in the current schema, and fits its transform",
         readers=f"{_LOAD}, or write unsorted",
         mend="by hand: set another sort order",
     ),
