@@ -6,6 +6,10 @@ from typing import Any
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.metadata.document import check_metadata
+from kit.metadata import sound_document
+
+WHERE = "s3://b/wh/data.db/table/metadata/v2.json"
+"""Of the documents in `metadata.py`."""
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -36,7 +40,7 @@ def facts(tally: Tally, number: int) -> dict[str, Any]:
     return dict(the_fault(tally, number).facts)
 
 
-def checked(document: object, location: str = "memory://lake/m.metadata.json") -> Tally:
+def checked(document: object, location: str = WHERE) -> Tally:
     """What `check_metadata` finds."""
     tally = Tally()
     check_metadata(document, location, tally)
@@ -70,3 +74,23 @@ def drop(*path: Any) -> Edit:
 def add(key: str, *items: dict[str, Any]) -> Edit:
     """An edit that appends items to a list at the top, which is made if it is not there."""
     return lambda document: document.setdefault(key, []).extend(items)
+
+
+def edited(*edits: Edit, version: int = 2) -> Tally:
+    """What is found in a sound document that was edited."""
+    document = sound_document(version)
+    for edit in edits:
+        edit(document)
+    return checked(document)
+
+
+def snapshot(snapshot_id: int, sequence_number: int, **keys: Any) -> dict[str, Any]:
+    """A sound snapshot without a parent; keys are spelled with underscores."""
+    return {
+        "snapshot-id": snapshot_id,
+        "sequence-number": sequence_number,
+        "timestamp-ms": 1602638573590,
+        "manifest-list": f"s3://a/b/{snapshot_id}.avro",
+        "summary": {"operation": "append"},
+        **{key.replace("_", "-"): value for key, value in keys.items()},
+    }

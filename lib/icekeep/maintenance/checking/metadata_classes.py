@@ -53,7 +53,7 @@ METADATA_CLASSES = (
         number=107,
         name="partition-source-missing",
         rule=(
-            "the source column of each field of the default spec is in the current schema, of a type for the transform;"
+            "the source column of each field of the default spec is in the current schema, and one that the transform takes;"
             " that of an older spec is in a schema of the table, where the type of the partition value depends on it"
         ),
         readers="engines refuse to plan scans, or prune nothing by that field",
@@ -93,7 +93,7 @@ METADATA_CLASSES = (
     FaultClass(
         number=112,
         name="sort-source-missing",
-        rule="the source column of each field of the default sort order is in the current schema, of a type for its transform",
+        rule="the source column of each field of the default sort order is in the current schema, and fits its transform",
         readers=f"{_LOAD}, or write unsorted",
         mend="by hand: set another sort order",
     ),

@@ -43,7 +43,7 @@ def check_metadata(raw: object, location: str, tally: Tally) -> None:
     check_statistics(document, findings)
     check_lineage(document, findings)
     if not findings.has_faults:
-        _check_loads(raw, findings)
+        check_loads(raw, findings)
 
 
 def _check_top(document: Document, findings: Findings) -> None:
@@ -59,8 +59,8 @@ def _check_top(document: Document, findings: Findings) -> None:
         findings.add(_NAME_MAPPING_WRONG, "the name mapping is nested too deeply")
 
 
-def _check_loads(raw: object, findings: Findings) -> None:
-    """No table is called sound that does not load."""
+def check_loads(raw: object, findings: Findings) -> None:
+    """Try to load the metadata: what is refused there is a fault, whatever the rules know of it."""
     try:
         metadata_from_json(raw)
     except InvalidTableError as error:

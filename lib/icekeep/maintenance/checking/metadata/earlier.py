@@ -105,7 +105,7 @@ def _sound(storage: Storage, location: str) -> TableMetadata | None:
         raw = read_json(storage, location)
         tally = Tally()
         check_metadata(raw, location, tally)
-        if tally.gaps_count or any(not CLASSES[number].is_notice for number in tally.counts):
+        if any(not CLASSES[number].is_notice for number in tally.counts):
             return None
         return metadata_from_json(raw)
     except (InvalidTableError, UnsupportedError):

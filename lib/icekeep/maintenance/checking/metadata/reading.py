@@ -5,6 +5,7 @@ in it. Null and absent are the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -86,12 +87,17 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     encryption_keys: tuple[EncryptionKey, ...]
     broken: frozenset[str]
 
+    @cached_property
+    def schema_ids(self) -> frozenset[int]:
+        """The ids of all schemas that could be read."""
+        return frozenset(schema.schema_id for schema in self.schemas)
+
     @property
     def schema(self) -> Schema | None:
         """The current schema, if it could be read."""
         return next((schema for schema in self.schemas if schema.schema_id == self.current_schema_id), None)
 
-    @property
+    @cached_property
     def snapshots_by_id(self) -> dict[int, Snapshot]:
         """Snapshots by id; of two that have one id the last."""
         return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}

@@ -90,7 +90,7 @@ def _check_schema(snapshot: Snapshot, document: Document, findings: Findings) ->
     schema_id = snapshot.schema_id
     if schema_id is None or "schemas" in document.broken:
         return
-    if all(schema.schema_id != schema_id for schema in document.schemas):
+    if schema_id not in document.schema_ids:
         _add(_SCHEMA_MISSING, f"its schema-id {schema_id} is not among the schemas", snapshot, findings)
 
 

@@ -1,129 +1,15 @@
-"""The metadata file against the spec: what is sound, and each fault."""
-
-from typing import Any
+"""The metadata file against the spec: each fault, with its place and no other."""
 
 import pytest
-from msgspec.structs import replace
 
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.spec.metadata_codec import metadata_to_json
-from kit.faults import Edit, add, checked, drop, facts, put, the_fault, told
-from kit.metadata import MetadataBuilder, full_document, sound_document
+from icekeep.maintenance.checking.metadata.document import check_loads
+from icekeep.maintenance.checking.metadata.findings import Findings
+from kit.faults import WHERE, Edit, add, checked, drop, edited, facts, put, snapshot, the_fault, told
+from kit.metadata import full_document
 
-WHERE = "s3://b/wh/data.db/table/metadata/v2.json"
 OLD, NEW = 3051729675574597004, 3055729675574597004
 
-
-def edited(*edits: Edit, version: int = 2) -> Tally:
-    document = sound_document(version)
-    for edit in edits:
-        edit(document)
-    return checked(document, WHERE)
-
-
-def snapshot(snapshot_id: int, sequence_number: int, **keys: Any) -> dict[str, Any]:
-    return {
-        "snapshot-id": snapshot_id,
-        "sequence-number": sequence_number,
-        "timestamp-ms": 1602638573590,
-        "manifest-list": f"s3://a/b/{snapshot_id}.avro",
-        "summary": {"operation": "append"},
-        **{key.replace("_", "-"): value for key, value in keys.items()},
-    }
-
-
-# --- what is sound
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_sound_table_has_no_fault(version):
-    tally = checked(sound_document(version), WHERE)
-    assert (told(tally), tally.gaps()) == ([], ())
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_history_with_branches_tags_staged_snapshots_and_a_roll_back_is_sound(version):
-    history = MetadataBuilder(version).commits(3).branch("audit", at=2).commits(2, branch="audit").tag("v1", at=1)
-    metadata = history.stage().roll_back(to=2).commits(1).build()
-    if version == 3:
-        rows = {
-            s.snapshot_id: replace(s, first_row_id=s.sequence_number * 10, added_rows=10) for s in metadata.snapshots
-        }
-        metadata = replace(metadata, snapshots=tuple(rows.values()), next_row_id=100)
-    assert told(checked(metadata_to_json(metadata), WHERE)) == []
-
-
-SOUND: dict[str, tuple[int, list[Edit]]] = {
-    "v1 with a schema and a partition spec alone": (
-        1,
-        [
-            drop(key)
-            for key in (
-                *("schemas", "current-schema-id", "partition-specs", "default-spec-id", "last-partition-id"),
-                *("sort-orders", "default-sort-order-id", "refs"),
-            )
-        ]
-        + [drop("snapshots", 1, "schema-id")],
-    ),
-    "v1 that names manifests, and no operation": (
-        1,
-        [
-            drop("snapshots", 0, "manifest-list"),
-            put("snapshots", 0, "manifests", ["s3://a/m.avro"]),
-            drop("snapshots", 0, "summary"),
-        ],
-    ),
-    "v1 whose specs number their fields from 1000 each": (1, [put("partition-specs", 1, "fields", 0, "field-id", 1000)]),
-    "upgraded, with what version 1 made": (
-        2,
-        [
-            drop("snapshots", 0, "manifest-list"),
-            put("snapshots", 0, "manifests", ["s3://a/m.avro"]),
-            drop("snapshots", 0, "summary"),
-            drop("snapshots", 0, "sequence-number"),
-        ],
-    ),
-    "no current snapshot, as Java writes it": (
-        2,
-        [put("current-snapshot-id", -1), drop("refs", "main")],
-    ),
-    "no refs, though a snapshot is current": (2, [put("refs", None)]),
-    "an empty log": (2, [put("snapshot-log", [])]),
-    "a log that is a minute off": (2, [put("snapshot-log", 0, "timestamp-ms", 1555100955770 + 60_000)]),
-    "a parent that has expired": (2, [put("snapshots", 0, "parent-snapshot-id", 77)]),
-    "a field that was dropped": (
-        2,
-        [
-            put("partition-specs", 1, "fields", 0, {"name": "gone", "transform": "void", "source-id": 99, "field-id": 1001}),
-        ],
-    ),
-    "a dropped field that is void under its id": (
-        2,
-        [add("partition-specs", {"spec-id": 2, "fields": [
-            {"name": "x", "transform": "void", "source-id": 1, "field-id": 1000}]})],
-    ),
-    "an older spec whose column no schema has, and whose values are numbers whatever it was": (
-        2,
-        [
-            put("partition-specs", 0, "fields", 0, "transform", "bucket[4]"),
-            put("partition-specs", 0, "fields", 0, "source-id", 99),
-        ],
-    ),
-    "a transform that is not known": (2, [put("partition-specs", 1, "fields", 0, "transform", "zorder[3]")]),
-    "v3 with a snapshot from before its upgrade": (3, [add("snapshots", snapshot(5, 36, first_row_id=7, added_rows=0)),
-                                                     put("last-sequence-number", 36)]),
-    "v3 without any snapshot that has row ids": (3, [drop("snapshots", 1, "first-row-id")]),
-    "a name mapping": (2, [put("properties", "schema.name-mapping.default", '[{"field-id": 1, "names": ["x"]}]')]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("version", "edits"), SOUND.values(), ids=SOUND)
-def test_what_engines_leave_behind_is_sound(version, edits):
-    tally = edited(*edits, version=version)
-    assert (told(tally), tally.gaps()) == ([], ())
-
-
-# --- each fault
 
 CIRCLE = [put("snapshots", 0, "parent-snapshot-id", NEW), put("snapshots", 0, "sequence-number", 34)]
 
@@ -142,6 +28,8 @@ FAULTS: dict[str, tuple[int, list[Edit], list[tuple[int, str]]]] = {
     ),
     "a default that is none for its type": (3, [put("schemas", 1, "fields", 2, "write-default", "x")], [(101, "schema 1")]),
     "schemas of version 1 without the current one's id": (1, [drop("current-schema-id")], [(101, WHERE)]),
+    "a number below zero": (2, [put("last-sequence-number", -1)], [(101, WHERE)]),
+    "a snapshot's number below zero": (3, [put("snapshots", 1, "added-rows", -1)], [(101, "snapshots[1]")]),
     "102": (2, [put("last-sequence-number", 33)], [(102, WHERE)]),
     "103 of schemas": (2, [add("schemas", full_document()["schemas"][0])], [(103, "schema 0")]),
     "103 of snapshots": (
@@ -165,6 +53,16 @@ FAULTS: dict[str, tuple[int, list[Edit], list[tuple[int, str]]]] = {
         2,
         [put("partition-specs", 1, "fields", 0, "field-id", 1000)],
         [(110, "partition spec 1")],
+    ),
+    "110 of an id that was void": (
+        2,
+        [
+            put("partition-specs", 0, "fields", 0, "transform", "void"),
+            add("partition-specs", *({"spec-id": n, "fields": [
+                {"name": "x", "transform": transform, "source-id": 1, "field-id": 1000}]}
+                for n, transform in ((2, "identity"), (3, "bucket[4]")))),
+        ],
+        [(110, "partition spec 3")],
     ),
     "110 of a name in one spec": (
         1,
@@ -214,6 +112,14 @@ FAULTS: dict[str, tuple[int, list[Edit], list[tuple[int, str]]]] = {
         [add("snapshots", snapshot(5, 36, first_row_id=6, added_rows=1)), put("last-sequence-number", 36)],
         [(129, "snapshot 5")],
     ),
+    "129 by two within one": (
+        3,
+        [
+            add("snapshots", *(snapshot(n, 30 + n, first_row_id=n - 4, added_rows=1) for n in (5, 7))),
+            put("last-sequence-number", 37),
+        ],
+        [(129, "snapshot 5"), (129, "snapshot 7")],
+    ),
     "130 of a later snapshot": (
         3,
         [add("snapshots", snapshot(5, 36)), put("last-sequence-number", 36)],
@@ -247,6 +153,23 @@ def test_each_fault_is_told_with_its_place_and_no_other(version, edits, expected
     assert told(edited(*edits, version=version)) == expected
 
 
+def test_what_does_not_load_is_a_fault_whatever_the_rules_know_of_it():
+    tally = Tally()
+    check_loads({"format-version": 2}, Findings(WHERE, tally))
+    assert the_fault(tally, 101).detail == "the required key 'table-uuid' is missing"
+    tally = Tally()
+    check_loads({"format-version": 4}, Findings(WHERE, tally))
+    assert (tally.counts, tally.gaps_count) == ({}, 1)
+
+
+def test_a_notice_explains_no_refusal():
+    findings = Findings(WHERE, Tally())
+    findings.add(122, "it is there twice")
+    assert not findings.has_faults
+    findings.add(102, "it is too low")
+    assert findings.has_faults
+
+
 def test_what_repair_sets_right_is_told_with_the_least_that_is_right():
     assert facts(edited(put("last-sequence-number", 33)), 102) == {"recorded": 33, "least": 34}
     assert facts(edited(put("last-column-id", 11)), 108) == {"recorded": 11, "least": 12}
@@ -276,11 +199,11 @@ def test_a_list_with_an_item_that_cannot_be_read_is_not_said_to_lack_what_that_m
 
 
 def test_a_later_format_version_is_a_gap_and_no_fault():
-    tally = checked({"format-version": 4}, WHERE)
+    tally = checked({"format-version": 4})
     assert tally.counts == {}
     assert "format version 4" in tally.gaps()[0].why
 
 
 @pytest.mark.parametrize("document", [None, 7, [], {}, {"format-version": "2"}, {"format-version": 0}])
 def test_what_is_no_metadata_at_all_is_a_fault(document):
-    assert told(checked(document, WHERE)) == [(101, WHERE)]
+    assert told(checked(document)) == [(101, WHERE)]

@@ -115,13 +115,21 @@ def test_versions_of_a_directory_catalog_are_found_by_name():
     assert found(storage, f"{HOME}/v11.metadata.json", None) == [f"{HOME}/v10.metadata.json"]
 
 
+def test_of_a_directory_full_of_manifests_only_names_like_the_damaged_one_are_listed():
+    listed: list[str] = []
+    inner = lake({name(n): document(n) for n in (98, 101)})
+    storage = HookedStorage(inner, before=lambda operation, where: listed.append(operation))
+    assert found(storage, name(102), None) == [name(101)]
+    assert "list" not in listed
+
+
 def test_a_damaged_file_without_a_version_in_its_name_is_put_back_to_the_newest_beside_it():
     storage = lake({name(12345): document(5), name(77): document(4)})
     assert found(storage, f"{HOME}/current.json", None) == [name(12345)]
 
 
 def test_versions_far_behind_are_found_too():
-    storage = lake({name(7): document(7)})
+    storage = lake({name(7): document(7), f"{HOME}/deeper/00008-aa.metadata.json": document(8)})
     assert found(storage, name(12345), None) == [name(7)]
 
 
