@@ -82,7 +82,7 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
         (("c.da.z", "c.db.b"), "policies[0].tables[2]", "table 'c.db.b' is listed twice"),
         (("[c.db.b, c.db.a, c.da.z]", "[]"), "policies[0].tables", "is empty"),
         (("[c.db.b, c.db.a, c.da.z]", "c.db.a"), "policies[0].tables", "should be a list, but is a text"),
-        (("compact: {}", "compcat: {}"), "policies[0].jobs.compcat", "there is no such key; there is compact, expire"),
+        (("compact: {}", "compcat: {}"), "policies[0].jobs.compcat", "there is no such key; there is check, compact"),
         (("compact: {}", "plan_scan: {}"), "policies[0].jobs.plan_scan", "there is no such key"),
         (("{compact: {}}", "{}"), "policies[0].jobs", "is empty"),
         (
