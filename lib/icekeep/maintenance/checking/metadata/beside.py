@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError
+from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.metadata.decoding import read_json
 from icekeep.maintenance.checking.subject import Subject
@@ -27,7 +27,8 @@ def check_logs(subject: Subject) -> None:
         UnavailableError: storage is out of reach for now.
     """
     table, tally = subject.table, subject.tally
-    newest = [entry.metadata_file for entry in reversed(table.metadata.metadata_log[-_ENTRIES_MAX:])]
+    logged = reversed(table.metadata.metadata_log[-_ENTRIES_MAX:])
+    newest = [*dict.fromkeys(entry.metadata_file for entry in logged)]
     found: list[str] = []
     for location, answer in zip(newest, _heads(newest, table.storage), strict=True):
         if isinstance(answer, FileInfo):
@@ -46,7 +47,7 @@ def _check_uuid(locations: Sequence[str], table_uuid: str, subject: Subject) -> 
             raw = read_json(subject.table.storage, location)
         except TryAgainError:
             raise
-        except (InvalidTableError, UnsupportedError) as error:
+        except IcekeepError as error:
             subject.tally.gap(f"metadata {location!r}", error.message)
             continue
         before = raw.get("table-uuid") if isinstance(raw, dict) else None

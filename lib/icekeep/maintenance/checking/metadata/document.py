@@ -47,7 +47,7 @@ def check_metadata(raw: object, location: str, tally: Tally) -> None:
 
 
 def _check_top(document: Document, findings: Findings) -> None:
-    if document.table_uuid is not None and not _is_uuid(document.table_uuid):
+    if document.table_uuid is not None and not is_uuid(document.table_uuid):
         findings.add(_UUID_WRONG, f"table-uuid is {document.table_uuid!r}, which is no UUID")
     if document.location is not None and not is_location(document.location):
         findings.add(_LOCATION_WRONG, f"location is {document.location!r}; it must be SCHEME://PATH or /PATH")
@@ -71,7 +71,8 @@ def check_loads(raw: object, findings: Findings) -> None:
         findings.gap(error.message)
 
 
-def _is_uuid(text: str) -> bool:
+def is_uuid(text: str) -> bool:
+    """Whether a text is a UUID, in any of the spellings that Python reads."""
     try:
         uuid.UUID(text)
     except ValueError:

@@ -15,7 +15,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.metadata.decoding import read_json
-from icekeep.maintenance.checking.metadata.document import check_metadata
+from icekeep.maintenance.checking.metadata.document import check_metadata, is_uuid
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import metadata_from_json
 from icekeep.storage.base import FileInfo, ListingShare, Storage
@@ -49,13 +49,15 @@ def last_sound(storage: Storage, location: str, raw: object) -> list[Earlier]:
 
     Args:
         location: of the damaged metadata file, which may be missing.
-        raw: its decoded JSON, as far as there is any; `None` if there is none.
+        raw: its decoded JSON, as far as there is any; `None` if there is none. Its log and `table-uuid` are looked at, so leave
+            the latter out where it is known to be wrong.
 
     Returns:
         At most 5, the newest first. Where `raw` says no `table-uuid`, the first that is found says what it is for the others.
 
     Raises:
         UnavailableError: storage is out of reach for now.
+        UsageError: it denies access, so that nobody knows what is there.
     """
     search = _Search(storage, location, _uuid(raw))
     found = [one for one, _ in islice(search.sound(_logged(raw)), _FOUND_MAX)] or search.beside()
@@ -123,8 +125,9 @@ def _earlier(location: str, metadata: TableMetadata) -> Earlier:
 
 
 def _uuid(raw: object) -> str | None:
+    """What a damaged file says that the table is, unless that is what is damaged."""
     value = raw.get("table-uuid") if isinstance(raw, Mapping) else None
-    return value.lower() if isinstance(value, str) else None
+    return value.lower() if isinstance(value, str) and is_uuid(value) else None
 
 
 def _logged(raw: object) -> list[str]:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UnavailableError, UnsupportedError
+from icekeep.errors import UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.metadata.beside import check_logs
@@ -97,6 +97,23 @@ def test_of_a_long_log_the_newest_hundred_are_looked_for(table):
 
 def test_a_name_that_is_no_location_is_a_file_that_is_missing(table):
     assert told(looked_at(with_log(table, *logged(table), "v1.json"))) == [(123, "v1.json")]
+
+
+def test_a_file_that_is_in_the_log_twice_is_missing_once(table):
+    assert told(looked_at(with_log(table, "memory://lake/gone.json", "memory://lake/gone.json"))) == [
+        (123, "memory://lake/gone.json")
+    ]
+
+
+@pytest.mark.parametrize("denied", ["head", "read"])
+def test_a_file_that_is_denied_is_a_gap(table, denied):
+    def deny(operation: str, location: str) -> None:
+        if operation == denied and location == logged(table)[-1]:
+            raise UsageError("denied")
+
+    tally = looked_at(with_storage(table, deny))
+    assert told(tally) == []
+    assert [(logged(table)[-1] in gap.what, gap.why) for gap in tally.gaps()] == [(True, "denied")]
 
 
 def test_a_file_in_a_store_that_is_not_served_is_a_gap_and_hides_no_other(table, storage):

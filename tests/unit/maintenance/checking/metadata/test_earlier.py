@@ -139,6 +139,7 @@ def test_the_uuid_of_what_is_found_first_holds_for_the_others():
     )
     assert found(storage, name(3), None) == [name(2), name(0)]
     assert found(storage, name(3), {"table-uuid": OTHER_UUID}) == [name(1)]
+    assert found(storage, name(3), {"table-uuid": "damaged"}) == [name(2), name(0)]
 
 
 def test_nothing_is_found_where_there_is_nothing():
