@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.maintenance.checking.faults import Fault
-from icekeep.maintenance.checking.metadata.decoding import read_json
 from icekeep.maintenance.checking.subject import Subject
+from icekeep.spec.metadata_codec import metadata_document
 from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.locations import is_location
 from icekeep.storage.many import head_many
@@ -44,7 +44,7 @@ def check_logs(subject: Subject) -> None:
 def _check_uuid(locations: Sequence[str], table_uuid: str, subject: Subject) -> None:
     for location in locations:
         try:
-            raw = read_json(subject.table.storage, location)
+            raw = metadata_document(subject.table.storage.read(location), location)
         except TryAgainError:
             raise
         except IcekeepError as error:

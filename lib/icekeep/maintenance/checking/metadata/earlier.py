@@ -14,10 +14,9 @@ from icekeep.catalog.metadata_files import file_version
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.maintenance.checking.metadata.decoding import read_json
 from icekeep.maintenance.checking.metadata.document import check_metadata, is_uuid
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import metadata_from_json
+from icekeep.spec.metadata_codec import metadata_document, metadata_from_json
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.locations import canonical, is_location
 
@@ -104,7 +103,7 @@ class _Search:
 def _sound(storage: Storage, location: str) -> TableMetadata | None:
     """The metadata of a file; `None` if it is not sound."""
     try:
-        raw = read_json(storage, location)
+        raw = metadata_document(storage.read(location), location)
         tally = Tally()
         check_metadata(raw, location, tally)
         if any(not CLASSES[number].is_notice for number in tally.counts):
