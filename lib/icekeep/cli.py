@@ -119,20 +119,21 @@ def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Inte
         require_directory(command.result_file)
     if command.name == CONFIG_SHOW:
         return _config(command, seams)
-    for_people = None
     with nullcontext(LoggedEvents()) if command.verbose else telling_progress(sys.stderr, runtime) as listener:
         surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime)
         if command.name in VERBS:
             verb = VERBS[command.name]
             outcome = run_verb(command, verb, surroundings)
             changes = verb.changes or (verb.about is About.TABLE and hasattr(outcome.result, "status"))
-            for_people = None if verb.for_people is None else resolve(verb.for_people)(outcome.result)
+            shows = verb.for_people
         else:
-            outcome = run_job(command, jobs[command.name], surroundings)
-            changes = jobs[command.name].plan is not None
+            job = jobs[command.name]
+            outcome = run_job(command, job, surroundings)
+            changes, shows = job.plan is not None, job.for_people
     status = _STATUSES.get(outcome.status, _DONE)
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    for_people = None if shows is None else resolve(shows)(outcome.result)
     may_have_changed = changes and not command.dry_run
     return Answer(status, plain_values(outcome), title=words, may_have_changed=may_have_changed, for_people=for_people)
 

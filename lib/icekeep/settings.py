@@ -76,6 +76,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.
         unreadable: called in place of `run` where the table's metadata cannot be loaded, with the catalog, the table's identifier
             and the error; `None` for a job that fails then.
+        for_people: makes of the result what is printed for people; `None`: the result itself.
         takes_listener: whether all functions take a `listener`.
     """
 
@@ -89,6 +90,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     options: str | None = None
     check: str | None = None
     unreadable: str | None = None
+    for_people: str | None = None
     takes_listener: bool = True
 
 

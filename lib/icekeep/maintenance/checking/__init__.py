@@ -20,4 +20,5 @@ JOB = Job(
     examples=("--table db.events", "--table db.events --deep --output json"),
     run="icekeep.maintenance.checking.job:check",
     unreadable="icekeep.maintenance.checking.job:check_unreadable",
+    for_people="icekeep.operations.check_shown:check_shown",
 )

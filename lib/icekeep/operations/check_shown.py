@@ -1,0 +1,60 @@
+"""What `icekeep check` prints for people: what was found, where, and what to do, each in lines that fit a terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from icekeep.maintenance.checking.faults import Gap
+from icekeep.maintenance.checking.result import CheckResult, FaultsFound
+from icekeep.spec.times import format_time
+
+_EXAMPLES = 5
+"""Of each class; `--output json` has more."""
+
+
+def check_shown(result: CheckResult) -> Mapping[str, Any]:
+    """The values and rows that are printed of a check."""
+    shown: dict[str, Any] = {
+        "is_deep": result.is_deep,
+        "snapshots_count": result.snapshots_count,
+        "manifests_count": result.manifests_count,
+        "entries_count": result.entries_count,
+        "faults_count": result.faults_count,
+        "not_checked_count": result.not_checked_count,
+        "elapsed_ms": result.elapsed_ms,
+    }
+    for name, found in (("faults", result.faults), ("notices", result.notices)):
+        if found:
+            shown[name] = [_row(one) for one in found]
+            shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
+            shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
+    if result.not_checked:
+        shown["not_checked"] = _gaps(result.not_checked)
+    return shown
+
+
+def _row(one: FaultsFound) -> dict[str, Any]:
+    since = "" if one.since_timestamp_ms is None else format_time(one.since_timestamp_ms)[:19].replace("T", " ")
+    return {
+        "fault_id": one.fault_id,
+        "name": one.name,
+        "faults_count": one.faults_count,
+        "since_snapshot_id": one.since_snapshot_id,
+        "since": since,
+        "made_by": None if one.made_by is None else one.made_by.partition(",")[0],
+    }
+
+
+def _places(one: FaultsFound) -> Iterable[str]:
+    for example in one.examples[:_EXAMPLES]:
+        yield f"{one.fault_id} {example.where}: {example.detail}"
+    more = one.faults_count - min(_EXAMPLES, len(one.examples))
+    if more:
+        yield f"{one.fault_id} ... and {more:,} more"
+
+
+def _meaning(one: FaultsFound) -> Sequence[str]:
+    return f"{one.fault_id} readers: {one.readers}", f"{one.fault_id} {one.mend}"
+
+
+def _gaps(gaps: Sequence[Gap]) -> Sequence[str]:
+    return [f"{gap.what}: {gap.why}" for gap in gaps]
