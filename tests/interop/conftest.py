@@ -10,7 +10,7 @@ import pytest
 from kit.java import IcebergJava
 from kit.judges import java, postgres
 from kit.lake import Lake
-from kit.soundness import unsound_below
+from kit.soundness import checks_below
 
 __all__ = ["java", "postgres"]
 
@@ -31,14 +31,14 @@ def sound_tables(request: pytest.FixtureRequest) -> Iterator[None]:
 
     The mark `unsound(number)` names a class of faults that an engine is known to make there.
     """
+    directory = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
-    if "tmp_path" not in request.fixturenames:
+    if directory is None:
         return
     known = {number for mark in request.node.iter_markers("unsound") for number in mark.args}
-    found = {
-        path: [one for one in faults if one.fault_id not in known]
-        for path, (faults, _) in unsound_below(request.getfixturevalue("tmp_path")).items()
-    }
+    results = dict(checks_below(directory))
+    _TRIED["tables checked down to their rows"] += len(results)
+    found = {path: [one for one in result.faults if one.fault_id not in known] for path, result in results.items()}
     assert not any(found.values()), found
 
 

@@ -1,14 +1,13 @@
 """Whether all tables below a directory are sound, whoever wrote them: each is checked down to its rows by its newest metadata."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import IcekeepError
-from icekeep.maintenance.checking.faults import Gap
 from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.checking.result import CheckResult, FaultsFound
+from icekeep.maintenance.checking.result import CheckResult
 from kit.no_spark import no_spark
 
 _VERSION = re.compile(r"^(?:v(\d+)|(\d+)-.*)(?:\.gz|\.zstd)?\.metadata\.json$|^v(\d+)\.gz\.metadata\.json$")
@@ -39,12 +38,3 @@ def checks_below(directory: Path) -> Iterator[tuple[Path, CheckResult]]:
         except IcekeepError:
             continue
         yield path, check(table, no_spark, deep=True)
-
-
-def unsound_below(directory: Path) -> dict[str, tuple[Sequence[FaultsFound], Sequence[Gap]]]:
-    """What was found in tables that should be sound, by metadata file; notices are none."""
-    return {
-        str(path): (result.faults, result.not_checked)
-        for path, result in checks_below(directory)
-        if result.status != "sound"
-    }
