@@ -110,6 +110,7 @@ _SAID = {
     "expire_snapshots": {"expired_snapshots_count": "expired", "missing_files_count": "garbage"},
     "plan_orphans": {"orphan_files_count": "orphans"},
     "rewrite_manifests": {"entries_count": "entries"},
+    "check": {"faults_count": "faults"},
 }
 """What is done; and what each answer must have, by the fact of the table (`scale_tables.make`) that it must be equal to."""
 

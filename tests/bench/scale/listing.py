@@ -3,15 +3,16 @@
 import time
 from collections.abc import Iterator
 
+import numpy as np
+
 from bench.tables.scale_shapes import Paths, Scale
+from bench.tables.scale_tables import data_bytes, delete_bytes
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.local.storage import LocalStorage
 
 _AGE_DAYS = 10
 """Older than what a writer may have in flight."""
-
-_FILE_BYTES = 1 << 20
 
 
 class AbsentFilesStorage(LocalStorage):
@@ -39,7 +40,8 @@ class AbsentFilesStorage(LocalStorage):
             yield from super().list_share(share)
             return
         step = self._shape.partitions
-        for number in range(partition, self._shape.orphans.stop, step):
-            yield FileInfo(self._paths.data(number), _FILE_BYTES, self._modified_ms)
+        numbers = np.arange(partition, self._shape.orphans.stop, step)
+        for number, size_bytes in zip(numbers.tolist(), data_bytes(numbers).tolist(), strict=True):
+            yield FileInfo(self._paths.data(number), size_bytes, self._modified_ms)
         for number in range(partition, self._shape.deletes, step):
-            yield FileInfo(self._paths.delete(number), _FILE_BYTES, self._modified_ms)
+            yield FileInfo(self._paths.delete(number), delete_bytes(number), self._modified_ms)

@@ -51,13 +51,25 @@ def plan_orphans(engine: Icekeep, target: Target) -> _Work:
     return _counted(engine, target, partial(_plan_orphans, engine.request["shapes"][target["catalog"]]))
 
 
+def check(engine: Icekeep, target: Target) -> _Work:
+    return _counted(engine, target, partial(_check, engine.request["shapes"][target["catalog"]]))
+
+
 def rewrite_manifests(engine: Icekeep, target: Target) -> _Work:
     return _counted(engine, target, icekeep.rewrite_manifests)
 
 
 def _plan_orphans(shape: Any, table: Any, spark: Any) -> Any:
+    return icekeep.plan_remove_orphan_files(_with_files(table, shape), spark)
+
+
+def _check(shape: Any, table: Any, spark: Any) -> Any:
+    return icekeep.check(_with_files(table, shape), spark)
+
+
+def _with_files(table: Any, shape: Any) -> Any:
     storage = AbsentFilesStorage(msgspec.convert(shape, Scale), table.metadata.location)
-    return icekeep.plan_remove_orphan_files(msgspec.structs.replace(table, storage=storage), spark)
+    return msgspec.structs.replace(table, storage=storage)
 
 
 def _counted(engine: Icekeep, target: Target, job: Callable[..., Any], **arguments: Any) -> _Work:

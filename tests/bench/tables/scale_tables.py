@@ -96,6 +96,7 @@ def make(table: Kept) -> dict[str, int]:
         "small": int(np.count_nonzero(_are_small(hashes(np.arange(shape.files))))),
         "position_deletes": kinds[DeleteKind.OF_FILE] + kinds[DeleteKind.OF_STRETCH],
         "garbage": len(shape.garbage),
+        "faults": 0,
         "orphans": len(shape.orphans),
         "expired": len(steps) - 1,
     }
@@ -209,7 +210,6 @@ def _columns(numbers: Numbers, partitions: int) -> tuple[dict[str, Bytes], Numbe
     partition, unique = numbers % partitions, hashes(numbers)
     others = hashes(unique)
     records = 20_000 + unique % 60_000
-    size = np.where(_are_small(unique), _SMALL + others % _SMALL_SPREAD, _LARGE + others % _LARGE_SPREAD)
     days = np.array([[*day_text(number).replace("-", "").encode()] for number in range(partitions)], np.uint8)
     first_id, first_at = others << 8, (FIRST_DAY + partition) * _DAY_US + unique
     account = others % ACCOUNTS
@@ -219,7 +219,7 @@ def _columns(numbers: Numbers, partitions: int) -> tuple[dict[str, Bytes], Numbe
         "number": digits(numbers, 10),
         "hash": digits(unique, 8, 16),
         "records": varints(records, 3),
-        "size": varints(size, 4),
+        "size": varints(data_bytes(numbers), 4),
         "column": varints(10_000 + others % 500_000, 3),
         "nulls": varints(unique % 60, 1),
         "lower_id": little_endian(first_id),
@@ -233,6 +233,19 @@ def _columns(numbers: Numbers, partitions: int) -> tuple[dict[str, Bytes], Numbe
         "upper_others": _low_bytes(others >> 8),
     }
     return columns, records
+
+
+def data_bytes(numbers: Numbers) -> Numbers:
+    """The sizes of data files."""
+    unique = hashes(numbers)
+    others = hashes(unique)
+    found: Numbers = np.where(_are_small(unique), _SMALL + others % _SMALL_SPREAD, _LARGE + others % _LARGE_SPREAD)
+    return found
+
+
+def delete_bytes(number: int) -> int:
+    """The size of a delete file."""
+    return 1_500 + number % 1_000
 
 
 def _are_small(unique: Numbers) -> NDArray[np.bool_]:
@@ -260,7 +273,7 @@ def _delete_file(number: int, delete: Delete, paths: Paths) -> DataFile:
         spec_id=0,
         partition=(FIRST_DAY + delete.partition,),
         record_count=10 + number % 90,
-        file_size_in_bytes=1_500 + number % 1_000,
+        file_size_in_bytes=delete_bytes(number),
         split_offsets=(4,),
     )
     first, last = paths.data(delete.first), paths.data(delete.last)
