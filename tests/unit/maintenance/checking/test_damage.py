@@ -37,6 +37,7 @@ IMPLIED: dict[int, set[int]] = {
     218: {214},
     219: _TOTALS,
     302: {233},
+    415: _TOTALS,
 }
 """What is wrong too where a class's damage is done, and so may be told beside it."""
 
