@@ -6,30 +6,28 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from icekeep.errors import InvalidTableError
 from icekeep.maintenance.checking.deletes.claims import Telling
+from icekeep.maintenance.checking.deletes.data_entries import keyed_batches, over_manifests
 from icekeep.maintenance.checking.deletes.examining import Examining, examine
 from icekeep.maintenance.checking.deletes.reaches import Lengths, Reaches
-from icekeep.maintenance.checking.entries.keys import keys_of
+from icekeep.maintenance.checking.deletes.row_ids import check_row_ids
 from icekeep.maintenance.checking.entries.meeting import Meeting
-from icekeep.maintenance.checking.entries.reading import Numbered, batches, chunks, decode_task
-from icekeep.maintenance.checking.faults import Tally
+from icekeep.maintenance.checking.entries.reading import Numbered, decode_task
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.entries.read import entries_count, threads_count
-from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
-from icekeep.planning.spark.source import limits_of, started
-from icekeep.planning.spark.tasks import all_results, run_tasks
-from icekeep.spec.bins import balanced
+from icekeep.planning.spark.source import limits_of
 from icekeep.spec.manifests.structs import ManifestContent
-from icekeep.spec.name_mapping import name_mapping_of
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.storage.location_keys import Keys
 
 _LENGTH_COLUMNS = ("file_path", "record_count")
 
 
 def check_delete_content(subject: Subject, listed: Listed) -> None:
-    """Read the delete files of all snapshots that are looked at, each once, and tell what is wrong in them.
+    """Read the delete files of all snapshots that are looked at, each once, and tell what is wrong in them; then row ids.
 
     Raises:
         TryAgainError: the store or Spark is out of reach.
@@ -42,7 +40,9 @@ def check_delete_content(subject: Subject, listed: Listed) -> None:
     ]
     deletes = [one for one in manifests if one[1].content is ManifestContent.DELETES]
     if deletes:
-        _check_files(subject, listed, deletes, [one for one in manifests if one not in deletes], meeting)
+        data = [one for one in manifests if one[1].content is ManifestContent.DATA]
+        _check_files(subject, listed, deletes, data, meeting)
+    check_row_ids(subject, listed)
 
 
 def _check_files(
@@ -54,7 +54,7 @@ def _check_files(
     examining = Examining(
         storage=table.storage,
         telling=Telling(meeting, paths, tally.whole),
-        name_mapping=name_mapping_of(table.metadata.properties),
+        name_mapping=_name_mapping(table.metadata),
         limit=limit,
     )
     found = examine(table, deletes, examining, spark)
@@ -68,6 +68,14 @@ def _check_files(
             tally.merge(examine(table, deletes, again, spark).tally)
 
 
+def _name_mapping(metadata: TableMetadata) -> NameMapping | None:
+    try:
+        return name_mapping_of(metadata.properties)
+    except InvalidTableError:
+        # A fault of the metadata, which has been told.
+        return None
+
+
 class _Beyond(msgspec.Struct, frozen=True):
     """Delete files, as ascending keys, that name rows beyond the ends of some data files."""
 
@@ -78,16 +86,8 @@ class _Beyond(msgspec.Struct, frozen=True):
 def _beyond(subject: Subject, data: Sequence[Numbered], reaches: Reaches) -> _Beyond:
     targets = np.unique(reaches["target"])
     decode = decode_task(subject.table, (manifest for _, manifest in data), _LENGTH_COLUMNS)
-    session = None
-    some = chunks(data)
-    if entries_count(manifest for _, manifest in data) > limits_of(subject.spark).folded_entries_count:
-        session = started(subject.spark)
-        length = sum(manifest.manifest_length for _, manifest in data)
-        some = balanced(data, lambda one: one[1].manifest_length, tasks_count(session, length, MANIFEST_BYTES))
-    threads = threads_count(manifest.manifest_path for _, manifest in data)
-    ran = run_tasks(session, some, _lengths, (decode, targets), step="counting rows of data files", threads=threads)
-    # What cannot be read of data manifests has been noted where entries were held against the store.
-    lengths = Lengths.of((one.targets, one.counts) for one in all_results(ran))
+    found = over_manifests(subject.spark, data, _lengths, (decode, targets), "counting rows of data files")
+    lengths = Lengths.of((one.targets, one.counts) for one in found)
     wrong = lengths.beyond(reaches["target"], reaches["last"])
     return _Beyond(np.unique(reaches["file"][wrong]), lengths.some(np.unique(reaches["target"][wrong])))
 
@@ -95,9 +95,7 @@ def _beyond(subject: Subject, data: Sequence[Numbered], reaches: Reaches) -> _Be
 def _lengths(manifests: Sequence[Numbered], shared: tuple[DecodeTask, NDArray[np.int64]]) -> Lengths:
     decode, targets = shared
     found = []
-    for some in chunks(manifests):
-        for batch, _ in batches(some, decode, Tally()):
-            keys, there = keys_of(batch["file_path"])
-            chosen = there & among(keys, targets)
-            found.append((keys[chosen], batch["record_count"].to_numpy()[chosen]))
+    for batch, _, keys, there in keyed_batches(manifests, decode):
+        chosen = there & among(keys, targets)
+        found.append((keys[chosen], batch["record_count"].to_numpy()[chosen]))
     return Lengths.of(found)

@@ -1,0 +1,249 @@
+"""Row ids of version 3 at the heads of branches (417; spec, "Row Lineage").
+
+A data file's rows have the ids from its `first_row_id` on, or those that the file stores. Where rows are few, the ids of all
+live rows are read and held against each other. Where they are many, only the ranges of files are: of two that overlap, both
+must be of files that store no ids.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError, first_line
+from icekeep.formats.arrow.field_ids import field_ids
+from icekeep.formats.read import open_reader
+from icekeep.maintenance.checking.deletes.data_entries import keyed_batches, over_manifests
+from icekeep.maintenance.checking.entries.keys import keys_of
+from icekeep.maintenance.checking.entries.reading import Numbered, decode_task
+from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.checking.subject import Listed, Subject
+from icekeep.maintenance.deletion.path_set import among
+from icekeep.planning.entries.decode import DecodeTask
+from icekeep.planning.entries.read import entries_count
+from icekeep.planning.spark.source import limits_of
+from icekeep.spec.manifests.structs import ManifestContent
+from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
+from icekeep.spec.snapshots import MAIN
+from icekeep.storage.location_keys import Keys
+from icekeep.tables.scan import rows_worked_on
+
+R = TypeVar("R")
+
+ROW_ID_DOUBLED = 417
+
+MAX_IDS = 10_000_000
+"""Of so many rows ids are held, 8 bytes each."""
+
+_MAX_TOLD = 1_000
+
+_COLUMNS = ("file_path", "file_format", "record_count", "first_row_id")
+_RANGE = np.dtype([("key", np.int64), ("first", np.int64), ("end", np.int64)])
+Ranges = NDArray[Any]
+
+
+def check_row_ids(subject: Subject, listed: Listed) -> None:
+    """Tell row ids that two live rows of a branch's head have, or that are not below `next-row-id`.
+
+    Raises:
+        TryAgainError: the store or Spark is out of reach.
+    """
+    metadata = subject.table.metadata
+    if metadata.next_row_id is None:
+        return
+    looked_at = {snapshot.snapshot_id for snapshot in subject.snapshots}
+    for snapshot_id, branch in _heads(subject).items():
+        members = listed.members.get(snapshot_id)
+        if snapshot_id not in looked_at or members is None:
+            continue
+        data = [(number, listed.manifests[number]) for number in members]
+        data = [one for one in data if one[1].content is ManifestContent.DATA and one[1].may_have_live_files]
+        if data:
+            _Head(subject, snapshot_id, branch, data, metadata.next_row_id).check()
+
+
+def _heads(subject: Subject) -> dict[int, str]:
+    metadata = subject.table.metadata
+    heads = {ref.snapshot_id: name for name, ref in sorted(metadata.refs.items()) if ref.is_branch}
+    if metadata.current_snapshot_id is not None:
+        heads[metadata.current_snapshot_id] = MAIN
+    return heads
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A data file as its entry has it."""
+
+    path: str
+    file_format: str
+    manifest: str
+    spec_id: int
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """The data manifests of a branch's head."""
+
+    subject: Subject
+    snapshot_id: int
+    branch: str
+    data: Sequence[Numbered]
+    next_row_id: int
+
+    def check(self) -> None:
+        """Tell what is wrong."""
+        limit = limits_of(self.subject.spark).reachable_entries_count
+        if entries_count(manifest for _, manifest in self.data) > limit:
+            self._gap(f"there are more than {limit:,} files")
+            return
+        decode = self._decode()
+        found = over_manifests(self.subject.spark, self.data, _ranges, decode, "reading row ids of files")
+        # A file that is there twice is a fault of its own.
+        ranges = np.unique(np.concatenate([np.empty(0, _RANGE), *found]))
+        ranges = ranges[np.append(ranges["key"][1:] != ranges["key"][:-1], True)[: len(ranges)]]
+        self._check_ends(ranges)
+        if int((ranges["end"] - ranges["first"]).sum()) <= MAX_IDS:
+            self._check_rows()
+        else:
+            self._gap(
+                f"there are more than {MAX_IDS:,} rows, of which only the ranges of files without stored ids were looked at"
+            )
+            self._check_overlaps(ranges)
+
+    def _check_ends(self, ranges: Ranges) -> None:
+        wrong = ranges[ranges["end"] > self.next_row_id]
+        for key, file in self._files(wrong["key"][:_MAX_TOLD]).items():
+            end = int(wrong["end"][wrong["key"] == key][0])
+            self._tell(file, f"its row ids end before {end}, where next-row-id is {self.next_row_id}", end)
+
+    def _check_rows(self) -> str | None:
+        """Hold the ids of all live rows against each other; says why that cannot be done."""
+        names = [ROW_ID.name, FILE.name, POS.name]
+        try:
+            found = self._worked_on(_ids, names[:1])
+            if found is None:
+                return "there are so many files that Spark would plan them"
+            ids = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+            again = np.unique(ids[1:][ids[1:] == ids[:-1]])[:_MAX_TOLD]
+            high = np.unique(ids[np.searchsorted(ids, self.next_row_id) :])[:_MAX_TOLD]
+            if len(again) or len(high):
+                places = self._worked_on(partial(_places, wanted=np.union1d(again, high)), names) or []
+                self._tell_rows([one for some in places for one in some])
+        except TryAgainError:
+            raise
+        except IcekeepError as error:
+            return first_line(error)
+        return None
+
+    def _worked_on(self, work: Callable[[Iterator[pa.RecordBatch]], R], names: Sequence[str]) -> list[R] | None:
+        return rows_worked_on(self.subject.table, work, select=names, snapshot_id=self.snapshot_id)
+
+    def _tell_rows(self, places: list[tuple[int, str, int]]) -> None:
+        """Tell of each two files once that rows have an id together; `places` are ids, files and positions."""
+        keys = keys_of(pa.array([path for _, path, _ in places], pa.string()))[0]
+        files = self._files(np.unique(keys))
+        key_of = {path: key for (_, path, _), key in zip(places, keys.tolist(), strict=True)}
+        told: set[tuple[str, ...]] = set()
+        in_order = sorted(set(places))
+        for row_id, path, position in in_order:
+            if row_id >= self.next_row_id and (path,) not in told:
+                told.add((path,))
+                detail = f"its row {position} has row id {row_id}, where next-row-id is {self.next_row_id}"
+                self._tell(files[key_of[path]], detail, row_id)
+        for (first_id, first, first_at), (second_id, second, second_at) in pairwise(in_order):
+            if first_id == second_id and (first, second) not in told:
+                told.add((first, second))
+                detail = f"its row {second_at} has row id {second_id}, as row {first_at} of {first!r}"
+                self._tell(files[key_of[second]], detail, second_id, other=first)
+
+    def _check_overlaps(self, ranges: Ranges) -> None:
+        ranges = np.sort(ranges[ranges["end"] > ranges["first"]], order=["first", "end"])
+        ends = np.maximum.accumulate(ranges["end"])
+        at = 1 + np.flatnonzero(ranges["first"][1:] < ends[:-1])
+        # Each with the one before it that reaches farthest.
+        before = np.searchsorted(ends, ranges["first"][at], side="right")
+        limit = limits_of(self.subject.spark).footers_count
+        if len(at) > limit:
+            self._gap(f"the ranges of {len(at):,} files overlap with others; {limit:,} were looked at")
+            at, before = at[:limit], before[:limit]
+        files = self._files(np.union1d(ranges["key"][at], ranges["key"][before]))
+        for one, other in zip(ranges[at], ranges[before], strict=True):
+            file, overlapped = files[int(one["key"])], files[int(other["key"])]
+            if self._stores_none(file) and self._stores_none(overlapped):
+                detail = (
+                    f"its row ids begin at {one['first']}, and those of {overlapped.path!r} end before {other['end']}"
+                )
+                self._tell(file, detail, int(one["first"]), other=overlapped.path)
+
+    def _stores_none(self, file: _File) -> bool:
+        """Whether a file is known to store no row ids."""
+        try:
+            with open_reader(self.subject.table.storage, file.path, file.file_format) as reader:
+                return ROW_ID.field_id not in field_ids(reader.schema)
+        except (InvalidTableError, UnsupportedError):
+            return False
+
+    def _decode(self) -> DecodeTask:
+        return decode_task(self.subject.table, (manifest for _, manifest in self.data), (*_COLUMNS, "spec_id"))
+
+    def _files(self, keys: Keys) -> dict[int, _File]:
+        """Data files by their keys."""
+        if not len(keys):
+            return {}
+        shared = (self._decode(), np.unique(keys))
+        found = over_manifests(self.subject.spark, self.data, _chosen, shared, "reading entries")
+        return {key: file for some in found for key, file in some.items()}
+
+    def _gap(self, why: str) -> None:
+        self.subject.tally.gap(f"row ids of branch {self.branch!r}", why)
+
+    def _tell(self, file: _File, detail: str, found: int, **facts: Any) -> None:
+        facts = {
+            "manifest": file.manifest,
+            "file_path": file.path,
+            "content": 0,
+            "content_offset": None,
+            "spec_id": file.spec_id,
+            "recorded": self.next_row_id,
+            "found": found,
+            **facts,
+        }
+        self.subject.tally.add(
+            Fault(number=ROW_ID_DOUBLED, where=file.path, detail=detail, snapshot_id=self.snapshot_id, facts=facts)
+        )
+
+
+def _ranges(manifests: Sequence[Numbered], decode: DecodeTask) -> Ranges:
+    found = [np.empty(0, _RANGE)]
+    for batch, _, keys, there in keyed_batches(manifests, decode):
+        has_ids = there & batch["first_row_id"].is_valid().to_numpy(zero_copy_only=False)
+        rows = np.empty(batch.num_rows, _RANGE)
+        rows["key"], rows["first"] = keys, batch["first_row_id"].fill_null(0).to_numpy()
+        rows["end"] = rows["first"] + np.maximum(batch["record_count"].to_numpy(), 0)
+        found.append(rows[has_ids])
+    return np.concatenate(found)
+
+
+def _chosen(manifests: Sequence[Numbered], shared: tuple[DecodeTask, Keys]) -> dict[int, _File]:
+    decode, wanted = shared
+    found: dict[int, _File] = {}
+    for batch, _, keys, there in keyed_batches(manifests, decode):
+        at = np.flatnonzero(there & among(keys, wanted))
+        for key, row in zip(keys[at].tolist(), batch.take(pa.array(at)).to_pylist(), strict=True):
+            found[key] = _File(row["file_path"], row["file_format"], row["manifest_path"], row["spec_id"])
+    return found
+
+
+def _ids(batches: Iterator[pa.RecordBatch]) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *(batch.column(0).drop_null().to_numpy() for batch in batches)])
+
+
+def _places(batches: Iterator[pa.RecordBatch], wanted: NDArray[np.int64]) -> list[tuple[int, str, int]]:
+    found: list[tuple[int, str, int]] = []
+    for batch in batches:
+        chosen = batch.filter(pa.array(np.isin(batch.column(0).fill_null(-1).to_numpy(), wanted)))
+        found += zip(*(column.to_pylist() for column in chosen.columns), strict=True)
+    return found
