@@ -118,6 +118,8 @@ def _in_tasks(manifests: Sequence[Numbered], shared: _Shared, spark: SparkSource
         tasks_count(session, files, _FILES_OF_TASK, a_slot=2),
         tasks_count(session, bytes_count or 0, DATA_BYTES, a_slot=2),
     )
+    # What entries say of bytes may be wrong.
+    parts = max(1, min(parts, files))
     limit = max(1, shared.examining.limit // parts)
     examining = msgspec.structs.replace(shared.examining, limit=limit)
     shared = msgspec.structs.replace(shared, parts=parts, examining=examining)
@@ -172,10 +174,11 @@ def _files(sent: Iterable[_Sent]) -> Iterator[list[Row]]:
 
 
 def _size(rows: Sequence[Row]) -> int:
-    """What is read of a file: vectors need their blobs, other files all of them."""
+    """What is read of a file: of vectors their blobs, which are in it, of other files all."""
+    length = abs(int(rows[0]["file_size_in_bytes"]))
     if is_vector(rows[0]):
-        return sum(abs(row["content_size_in_bytes"] or 0) for row in rows)
-    return abs(int(rows[0]["file_size_in_bytes"]))
+        return min(length, sum(abs(row["content_size_in_bytes"] or 0) for row in rows))
+    return length
 
 
 def _one(rows: Sequence[Row]) -> int:

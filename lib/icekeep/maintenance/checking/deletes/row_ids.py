@@ -106,11 +106,11 @@ class _Head(msgspec.Struct, frozen=True):
         ranges = ranges[np.append(ranges["key"][1:] != ranges["key"][:-1], True)[: len(ranges)]]
         self._check_ends(ranges)
         if int((ranges["end"] - ranges["first"]).sum()) <= MAX_IDS:
-            self._check_rows()
+            why = self._check_rows()
         else:
-            self._gap(
-                f"there are more than {MAX_IDS:,} rows, of which only the ranges of files without stored ids were looked at"
-            )
+            why = f"there are more than {MAX_IDS:,} rows"
+        if why is not None:
+            self._gap(f"{why}; only the ranges of files that store no ids were looked at")
             self._check_overlaps(ranges)
 
     def _check_ends(self, ranges: Ranges) -> None:
