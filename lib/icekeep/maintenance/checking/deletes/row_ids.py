@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError, first_line
 from icekeep.formats.arrow.field_ids import field_ids
 from icekeep.formats.read import open_reader
@@ -29,7 +30,7 @@ from icekeep.planning.entries.read import entries_count
 from icekeep.planning.spark.source import limits_of
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
-from icekeep.spec.snapshots import MAIN
+from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.location_keys import Keys
 from icekeep.tables.scan import rows_worked_on
 
@@ -56,15 +57,25 @@ def check_row_ids(subject: Subject, listed: Listed) -> None:
     metadata = subject.table.metadata
     if metadata.next_row_id is None:
         return
-    looked_at = {snapshot.snapshot_id for snapshot in subject.snapshots}
+    looked_at = {snapshot.snapshot_id: snapshot for snapshot in subject.snapshots}
     for snapshot_id, branch in _heads(subject).items():
-        members = listed.members.get(snapshot_id)
-        if snapshot_id not in looked_at or members is None:
+        if snapshot_id not in looked_at or snapshot_id not in listed.members:
             continue
-        data = [(number, listed.manifests[number]) for number in members]
-        data = [one for one in data if one[1].content is ManifestContent.DATA and one[1].may_have_live_files]
+        try:
+            data = _data_manifests(subject, listed, looked_at[snapshot_id])
+        except (InvalidTableError, UnsupportedError) as error:
+            subject.tally.gap(f"row ids of branch {branch!r}", first_line(error))
+            continue
         if data:
             _Head(subject, snapshot_id, branch, data, metadata.next_row_id).check()
+
+
+def _data_manifests(subject: Subject, listed: Listed, head: Snapshot) -> list[Numbered]:
+    """The data manifests of a head that can be read, by its own list: an older one may say nothing of their row ids."""
+    numbers = {listed.manifests[number].manifest_path: number for number in listed.members[head.snapshot_id]}
+    rows = StorageManifestReader(subject.table.storage).manifests(head)
+    of_data = (row for row in rows if row.content is ManifestContent.DATA and row.may_have_live_files)
+    return [(numbers[row.manifest_path], row) for row in of_data if row.manifest_path in numbers]
 
 
 def _heads(subject: Subject) -> dict[int, str]:

@@ -9,6 +9,7 @@ from icekeep.spec.metadata_columns import ROW_ID
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.tables.append import append
+from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.checked_deletes import SCHEMA, checked, damager, made, one_fault, rows, with_files, written
 from kit.limits import limited
 from kit.no_spark import no_spark
@@ -120,6 +121,17 @@ def test_a_range_that_ends_beyond_next_row_id():
     faults, _ = checked(table)
     assert {fault.number for fault in faults} == {417}
     assert {(fault.facts["recorded"], fault.facts["found"]) for fault in faults} == {(4, 5), (4, 4)}
+
+
+def test_an_upgraded_table(by_ranges):
+    """Its first list says nothing of row ids, the next one does."""
+    table = upgrade_format_version(made(2, range(5)), 3)
+    table = append(table, rows(range(5, 7)))
+    assert [row["first_row_id"] for row in damager(table).rows()].count(None) == 0
+    assert numbers(table) == []
+    path = table.metadata.current_snapshot.manifest_list
+    damager(table).edit_avro(path, lambda some: [row.update(first_row_id=0) for row in some])
+    assert numbers(table) == [417]
 
 
 def test_each_branch_is_looked_at():
