@@ -64,19 +64,34 @@ class PositionCheck(msgspec.Struct, frozen=True):
         if rows.count != recorded:
             detail = f"it has {rows.count} rows where its entry says {recorded}"
             self.telling.fault(tally, DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=rows.count)
-        if not rows.paths:
-            return
-        named = claim.row["referenced_data_file"]
-        bound = _only_path(claim.row["first_path"], claim.row["last_path"])
-        for what, path in (("referenced_data_file", named), ("bounds of file_path", bound)):
-            other = None if path is None else next((one for one in rows.paths if one != path), None)
-            if other is not None:
-                detail = (
-                    f"its entry says by {what} that it deletes rows of {path!r} only, and it deletes some of {other!r}"
-                )
-                found = rows.paths[0] if len(rows.paths) == 1 else None
-                self.telling.fault(tally, REFERENCE_WRONG, claim, detail, recorded=path, found=found)
-                return
+        if (wrong := _wrong_reference(claim, rows)) is not None:
+            path, detail = wrong
+            found = rows.paths[0] if len(rows.paths) == 1 else None
+            self.telling.fault(tally, REFERENCE_WRONG, claim, detail, recorded=path, found=found)
+
+
+def _wrong_reference(claim: Claim, rows: "_Rows") -> tuple[str, str] | None:
+    """What an entry says wrongly of the data files that its deletes are for: the path that it names, and a sentence."""
+    if rows.lowest is None or rows.highest is None:
+        return None
+    first, last = _text(claim.row["first_path"]), _text(claim.row["last_path"])
+    # A bound that was cut short is never equal to the other.
+    for what, path in (
+        ("referenced_data_file", claim.row["referenced_data_file"]),
+        ("bounds of file_path", first if first == last else None),
+    ):
+        other = None if path is None else next((one for one in rows.paths if one != path), None)
+        if other is not None:
+            return (
+                path,
+                f"its entry says by {what} that it deletes rows of {path!r} only, and it deletes some of {other!r}",
+            )
+    if first is not None and _is_after(first, rows.lowest):
+        return first, f"its entry says that the paths begin with {first!r}, and it deletes rows of {rows.lowest!r}"
+    # Some writers cut an upper bound and forget to increment it.
+    if last is not None and _is_after(rows.highest[: len(last)], last):
+        return last, f"its entry says that the paths end with {last!r}, and it deletes rows of {rows.highest!r}"
+    return None
 
 
 class _Rows:
@@ -84,12 +99,15 @@ class _Rows:
 
     Attributes:
         paths: the first two data files of which there are rows.
+        lowest, highest: the least and the greatest path.
         unsorted: where the order is broken first.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.paths: list[str] = []
+        self.lowest: str | None = None
+        self.highest: str | None = None
         self.unsorted: str | None = None
         self._last: tuple[str, int] | None = None
 
@@ -108,6 +126,8 @@ class _Rows:
         starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
         paths = [texts[code] for code in codes[starts].tolist()]
         self.count += table.num_rows
+        self.lowest = min(paths if self.lowest is None else (self.lowest, *paths))
+        self.highest = max(paths if self.highest is None else (self.highest, *paths))
         for path in paths:
             if len(self.paths) == 2:
                 break
@@ -151,11 +171,9 @@ def _is_after(first: str, second: str) -> bool:
     return first > second and first.encode("utf-16-be", "surrogatepass") > second.encode("utf-16-be", "surrogatepass")
 
 
-def _only_path(lower: bytes | None, upper: bytes | None) -> str | None:
-    """The path that equal bounds name: a bound that was cut short is never equal to the other."""
-    if lower is None or lower != upper:
-        return None
+def _text(bound: bytes | None) -> str | None:
+    """A bound as text; `None` where it is none, as one that was cut within a character."""
     try:
-        return lower.decode()
+        return None if bound is None else bound.decode()
     except UnicodeDecodeError:
         return None

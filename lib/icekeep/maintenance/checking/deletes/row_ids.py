@@ -5,7 +5,7 @@ live rows are read and held against each other. Where they are many, only the ra
 must be of files that store no ids.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -26,11 +26,13 @@ from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.entries.read import entries_count
+from icekeep.planning.entries.read import entries_count, threads_count
 from icekeep.planning.spark.source import limits_of
+from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
 from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys
 from icekeep.tables.scan import rows_worked_on
 
@@ -42,6 +44,9 @@ MAX_IDS = 10_000_000
 """Of so many rows ids are held, 8 bytes each."""
 
 _MAX_TOLD = 1_000
+
+_PLACES_OF_ID = 2
+"""Of rows with one id so many are held for each file: two tell that it has the id twice."""
 
 _COLUMNS = ("file_path", "file_format", "record_count", "first_row_id")
 _RANGE = np.dtype([("key", np.int64), ("first", np.int64), ("end", np.int64)])
@@ -171,31 +176,31 @@ class _Head(msgspec.Struct, frozen=True):
                 self._tell(files[key_of[second]], detail, second_id, other=first)
 
     def _check_overlaps(self, ranges: Ranges) -> None:
+        """Hold against each other the ranges of files that store no ids; those that no other range meets are not opened."""
         ranges = np.sort(ranges[ranges["end"] > ranges["first"]], order=["first", "end"])
-        ends = np.maximum.accumulate(ranges["end"])
-        at = 1 + np.flatnonzero(ranges["first"][1:] < ends[:-1])
-        # Each with the one before it that reaches farthest.
-        before = np.searchsorted(ends, ranges["first"][at], side="right")
+        meets = _ends_so_far(ranges)[:-1] > ranges["first"][1:]
+        ranges = ranges[np.append(False, meets) | np.append(meets, False)[: len(ranges)]]
         limit = limits_of(self.subject.spark).footers_count
-        if len(at) > limit:
-            self._gap(f"the ranges of {len(at):,} files overlap with others; {limit:,} were looked at")
-            at, before = at[:limit], before[:limit]
-        files = self._files(np.union1d(ranges["key"][at], ranges["key"][before]))
+        if len(ranges) > limit:
+            self._gap(f"the ranges of {len(ranges):,} files overlap with others; {limit:,} were looked at")
+            ranges = ranges[:limit]
+        files = self._files(ranges["key"])
+        # A range that is not used must not hide that two others overlap within it.
+        ranges = ranges[np.isin(ranges["key"], self._without_ids(files))]
+        ends = _ends_so_far(ranges)
+        at = 1 + np.flatnonzero(ranges["first"][1:] < ends[:-1])
+        # Each with the first one that reaches into it.
+        before = np.searchsorted(ends, ranges["first"][at], side="right")
         for one, other in zip(ranges[at], ranges[before], strict=True):
-            file, overlapped = files[int(one["key"])], files[int(other["key"])]
-            if self._stores_none(file) and self._stores_none(overlapped):
-                detail = (
-                    f"its row ids begin at {one['first']}, and those of {overlapped.path!r} end before {other['end']}"
-                )
-                self._tell(file, detail, int(one["first"]), other=overlapped.path)
+            path = files[int(other["key"])].path
+            detail = f"its row ids begin at {one['first']}, and those of {path!r} end before {other['end']}"
+            self._tell(files[int(one["key"])], detail, int(one["first"]), other=path)
 
-    def _stores_none(self, file: _File) -> bool:
-        """Whether a file is known to store no row ids."""
-        try:
-            with open_reader(self.subject.table.storage, file.path, file.file_format) as reader:
-                return ROW_ID.field_id not in field_ids(reader.schema)
-        except (InvalidTableError, UnsupportedError):
-            return False
+    def _without_ids(self, files: Mapping[int, _File]) -> list[int]:
+        """The keys of files that are known to store no row ids."""
+        threads = threads_count(file.path for file in files.values())
+        ran = run_tasks(None, [*files.values()], _stores_none, self.subject.table.storage, threads=threads)
+        return [key for key, stores_none in zip(files, all_results(ran), strict=True) if stores_none]
 
     def _decode(self) -> DecodeTask:
         return decode_task(self.subject.table, (manifest for _, manifest in self.data), (*_COLUMNS, "spec_id"))
@@ -227,6 +232,20 @@ class _Head(msgspec.Struct, frozen=True):
         )
 
 
+def _ends_so_far(ranges: Ranges) -> NDArray[np.int64]:
+    """How far any range up to each one reaches."""
+    ends: NDArray[np.int64] = np.maximum.accumulate(ranges["end"])
+    return ends
+
+
+def _stores_none(file: _File, storage: Storage) -> bool:
+    try:
+        with open_reader(storage, file.path, file.file_format) as reader:
+            return ROW_ID.field_id not in field_ids(reader.schema)
+    except (InvalidTableError, UnsupportedError):
+        return False
+
+
 def _ranges(manifests: Sequence[Numbered], decode: DecodeTask) -> Ranges:
     found = [np.empty(0, _RANGE)]
     for batch, _, keys, there in keyed_batches(manifests, decode):
@@ -253,8 +272,21 @@ def _ids(batches: Iterator[pa.RecordBatch]) -> NDArray[np.int64]:
 
 
 def _places(batches: Iterator[pa.RecordBatch], wanted: NDArray[np.int64]) -> list[tuple[int, str, int]]:
+    """Where rows with some ids are; of many with one id only some, for a file may have the same id in all of its rows."""
     found: list[tuple[int, str, int]] = []
+    taken = np.zeros(len(wanted), np.int64)
+    file = None
     for batch in batches:
-        chosen = batch.filter(pa.array(np.isin(batch.column(0).fill_null(-1).to_numpy(), wanted)))
+        if len(batch) and (now := batch.column(1)[0].as_py()) != file:
+            file, taken = now, np.zeros(len(wanted), np.int64)
+        ids = batch.column(0).fill_null(-1).to_numpy()
+        at = np.flatnonzero(np.isin(ids, wanted) & batch.column(0).is_valid().to_numpy(zero_copy_only=False))
+        numbers = np.searchsorted(wanted, ids[at])
+        order = np.argsort(numbers, kind="stable")
+        starts = np.searchsorted(numbers[order], numbers[order], side="left")
+        # The rank of each among those of its id in this batch.
+        kept = order[np.arange(len(order)) - starts + taken[numbers[order]] < _PLACES_OF_ID]
+        np.add.at(taken, numbers[kept], 1)
+        chosen = batch.take(pa.array(at[np.sort(kept)]))
         found += zip(*(column.to_pylist() for column in chosen.columns), strict=True)
     return found
