@@ -3,7 +3,10 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from kit.checked_deletes import checked, made
+from icekeep.maintenance.checking.deletes import row_ids
+from icekeep.spec.metadata_columns import ROW_ID
+from icekeep.spec.schema import Schema
+from kit.checked_deletes import SCHEMA, checked, damager, made, with_files, written
 from kit.limits import limited
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
@@ -21,3 +24,23 @@ def test_tasks_find_what_the_driver_finds(version: int, spark_session: SparkSess
     assert [fault.number for fault in here[0]] == [411, 411]
     assert there[0] == here[0]
     assert there[1].gaps() == here[1].gaps()
+
+
+@pytest.mark.parametrize("kind", ["sound", "twice", "too-high", "unreadable"])
+def test_tasks_find_the_row_ids_that_the_driver_finds(
+    kind: str, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(3, range(5), range(5, 10))
+    first, second = sorted(data_files(table), key=lambda file: file.first_row_id or 0)
+    table = delete_by_vector(table, first.file_path, [1, 3])
+    ids = {"sound": [1, 3], "twice": [3, 1, 2, 7], "too-high": [1, 99], "unreadable": [1, 3]}[kind]
+    schema = Schema(fields=(*SCHEMA.fields, ROW_ID))
+    table = with_files(table, written(table, schema, [{"id": n, "kind": "a", "_row_id": n} for n in ids]))
+    if kind == "unreadable":
+        damager(table).write(second.file_path, b"\0" * 100)
+    here = checked(table)
+    monkeypatch.setattr(row_ids, "MAX_IDS", -1)
+    there = checked(table, spark_session)
+    assert [fault.number for fault in here[0]] == {"twice": [417] * 2, "too-high": [417]}.get(kind, [])
+    assert there[0] == here[0]
+    assert len(there[1].gaps()) == len(here[1].gaps()) == int(kind == "unreadable")

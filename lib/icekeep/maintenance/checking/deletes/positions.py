@@ -80,8 +80,8 @@ def _wrong_reference(claim: Claim, rows: "_Rows") -> tuple[str, str] | None:
         ("referenced_data_file", claim.row["referenced_data_file"]),
         ("bounds of file_path", first if first == last else None),
     ):
-        other = None if path is None else next((one for one in rows.paths if one != path), None)
-        if other is not None:
+        other = next((one for one in rows.paths if one != path), None)
+        if path is not None and other is not None:
             return (
                 path,
                 f"its entry says by {what} that it deletes rows of {path!r} only, and it deletes some of {other!r}",

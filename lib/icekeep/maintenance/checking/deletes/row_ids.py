@@ -1,8 +1,8 @@
 """Row ids of version 3 at the heads of branches (417; spec, "Row Lineage").
 
-A data file's rows have the ids from its `first_row_id` on, or those that the file stores. Where rows are few, the ids of all
-live rows are read and held against each other. Where they are many, only the ranges of files are: of two that overlap, both
-must be of files that store no ids.
+A data file's rows have the ids from its `first_row_id` on, or those that the file stores. The ids of all live rows are read and
+held against each other. Where that cannot be done, only the ranges of files are: of two that overlap, both must be of files
+that store no ids.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, Unsup
 from icekeep.formats.arrow.field_ids import field_ids
 from icekeep.formats.read import open_reader
 from icekeep.maintenance.checking.deletes.data_entries import keyed_batches, over_manifests
+from icekeep.maintenance.checking.deletes.row_runs import Place, wrong_places
 from icekeep.maintenance.checking.entries.keys import keys_of
 from icekeep.maintenance.checking.entries.reading import Numbered, decode_task
 from icekeep.maintenance.checking.faults import Fault
@@ -34,20 +35,21 @@ from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys
-from icekeep.tables.scan import rows_worked_on
+from icekeep.tables.scan import rows_worked_on, scan
 
 R = TypeVar("R")
 
 ROW_ID_DOUBLED = 417
 
 MAX_IDS = 10_000_000
-"""Of so many rows ids are held, 8 bytes each."""
+"""Of so many rows ids are held here, 8 bytes each; those of more are held against each other in Spark."""
 
 _MAX_TOLD = 1_000
 
 _PLACES_OF_ID = 2
 """Of rows with one id so many are held for each file: two tell that it has the id twice."""
 
+_NAMES = (ROW_ID.name, FILE.name, POS.name)
 _COLUMNS = ("file_path", "file_format", "record_count", "first_row_id")
 _RANGE = np.dtype([("key", np.int64), ("first", np.int64), ("end", np.int64)])
 Ranges = NDArray[Any]
@@ -121,10 +123,7 @@ class _Head(msgspec.Struct, frozen=True):
         ranges = np.unique(np.concatenate([np.empty(0, _RANGE), *found]))
         ranges = ranges[np.append(ranges["key"][1:] != ranges["key"][:-1], True)[: len(ranges)]]
         self._check_ends(ranges)
-        if int((ranges["end"] - ranges["first"]).sum()) <= MAX_IDS:
-            why = self._check_rows()
-        else:
-            why = f"there are more than {MAX_IDS:,} rows"
+        why = self._check_rows(int((ranges["end"] - ranges["first"]).sum()))
         if why is not None:
             self._gap(f"{why}; only the ranges of files that store no ids were looked at")
             self._check_overlaps(ranges)
@@ -135,29 +134,38 @@ class _Head(msgspec.Struct, frozen=True):
             end = int(wrong["end"][wrong["key"] == key][0])
             self._tell(file, f"its row ids end before {end}, where next-row-id is {self.next_row_id}", end)
 
-    def _check_rows(self) -> str | None:
+    def _check_rows(self, rows_count: int) -> str | None:
         """Hold the ids of all live rows against each other; says why that cannot be done."""
-        names = [ROW_ID.name, FILE.name, POS.name]
         try:
-            found = self._worked_on(_ids, names[:1])
-            if found is None:
-                return "there are so many files that Spark would plan them"
-            ids = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
-            again = np.unique(ids[1:][ids[1:] == ids[:-1]])[:_MAX_TOLD]
-            high = np.unique(ids[np.searchsorted(ids, self.next_row_id) :])[:_MAX_TOLD]
-            if len(again) or len(high):
-                places = self._worked_on(partial(_places, wanted=np.union1d(again, high)), names) or []
-                self._tell_rows([one for some in places for one in some])
+            places = self._wrong_places() if rows_count <= MAX_IDS else None
+            if places is None:
+                spark = self.subject.spark
+                rows = scan(self.subject.table, spark, select=_NAMES, snapshot_id=self.snapshot_id)
+                places = wrong_places(rows, self.next_row_id)
+            self._tell_rows(places)
         except TryAgainError:
             raise
         except IcekeepError as error:
             return first_line(error)
         return None
 
+    def _wrong_places(self) -> list[Place] | None:
+        """Rows with an id that another has, or that was never given; `None` where files are too many for this process."""
+        found = self._worked_on(_ids, _NAMES[:1])
+        if found is None:
+            return None
+        ids = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        again = np.unique(ids[1:][ids[1:] == ids[:-1]])[:_MAX_TOLD]
+        high = np.unique(ids[np.searchsorted(ids, self.next_row_id) :])[:_MAX_TOLD]
+        if not len(again) and not len(high):
+            return []
+        places = self._worked_on(partial(_places, wanted=np.union1d(again, high)), _NAMES) or []
+        return [one for some in places for one in some]
+
     def _worked_on(self, work: Callable[[Iterator[pa.RecordBatch]], R], names: Sequence[str]) -> list[R] | None:
         return rows_worked_on(self.subject.table, work, select=names, snapshot_id=self.snapshot_id)
 
-    def _tell_rows(self, places: list[tuple[int, str, int]]) -> None:
+    def _tell_rows(self, places: list[Place]) -> None:
         """Tell of each two files once that rows have an id together; `places` are ids, files and positions."""
         keys = keys_of(pa.array([path for _, path, _ in places], pa.string()))[0]
         files = self._files(np.unique(keys))
@@ -271,9 +279,9 @@ def _ids(batches: Iterator[pa.RecordBatch]) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *(batch.column(0).drop_null().to_numpy() for batch in batches)])
 
 
-def _places(batches: Iterator[pa.RecordBatch], wanted: NDArray[np.int64]) -> list[tuple[int, str, int]]:
+def _places(batches: Iterator[pa.RecordBatch], wanted: NDArray[np.int64]) -> list[Place]:
     """Where rows with some ids are; of many with one id only some, for a file may have the same id in all of its rows."""
-    found: list[tuple[int, str, int]] = []
+    found: list[Place] = []
     taken = np.zeros(len(wanted), np.int64)
     file = None
     for batch in batches:

@@ -1,8 +1,9 @@
 """Row ids of files of which only ranges are looked at, and ids that very many rows have (417)."""
 
+import numpy as np
 import pytest
 
-from icekeep.maintenance.checking.deletes import row_ids
+from icekeep.maintenance.checking.deletes import row_ids, row_runs
 from icekeep.spec.metadata_columns import ROW_ID
 from icekeep.spec.schema import Schema
 from icekeep.tables.append import append
@@ -27,7 +28,7 @@ def moved(table, *firsts):
 
 @pytest.fixture
 def by_ranges(monkeypatch):
-    monkeypatch.setattr(row_ids, "MAX_IDS", -1)
+    monkeypatch.setattr(row_ids._Head, "_check_rows", lambda *_: "they cannot be read")
 
 
 def test_a_range_that_is_not_used_hides_no_other(by_ranges):
@@ -72,3 +73,22 @@ def test_two_rows_with_each_of_many_ids():
     [fault], _ = checked(table)
     assert fault.number == 417
     assert fault.where != fault.facts["other"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_tell_what_ids_tell(seed):
+    """Some id of each overlap, and none that only one row has."""
+    random = np.random.default_rng(seed)
+    starts = random.integers(0, 60, random.integers(1, 8)) + row_runs.PART_IDS - 30
+    batches = [np.arange(start, start + random.integers(0, 12)) for start in starts]
+    pairs = sorted(pair for ids in batches for pair in zip(*map(np.ndarray.tolist, row_runs.runs_of(ids)), strict=True))
+    assert all(first // row_runs.PART_IDS == (end - 1) // row_runs.PART_IDS for first, end in pairs)
+    ids, counts = np.unique(np.concatenate(batches), return_counts=True)
+    some = [tuple(np.array(pairs[n : n + 3], np.int64).reshape(-1, 2).T) for n in range(0, len(pairs), 3)]
+    again = {one for found in row_runs.wrong_ids(some, 1 << 40) for one in found.tolist()}
+    assert again <= {*ids[counts > 1].tolist()}
+    assert bool(again) is bool((counts > 1).any())
+    high = int(ids.max(initial=0))
+    assert {one for found in row_runs.wrong_ids(some, high) for one in found.tolist()} == again | (
+        {high} if len(ids) else set()
+    )
