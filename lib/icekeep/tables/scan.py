@@ -1,8 +1,8 @@
 """Read a table's rows as a DataFrame: deletes applied, columns found by field id, files chosen by the filter."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 import pyarrow as pa
@@ -42,6 +42,8 @@ from icekeep.spec.partitioning import identity_values
 from icekeep.spec.position_sets import Part, PositionSet, unpacked_positions
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
+
+R = TypeVar("R")
 
 _BATCH_ROWS = 10_000
 
@@ -108,6 +110,33 @@ def read_table(
             return arrow_table(scan(table, where=where, select=select, **version), "reading rows")
     parts = all_results(run_tasks(None, packed.few, _read_here, reader, threads=workers.slots))
     return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
+
+
+def rows_worked_on(
+    table: Table,
+    work: Callable[[Iterator[pa.RecordBatch]], R],
+    *,
+    select: Sequence[str] | None = None,
+    **version: Unpack[VersionArguments],
+) -> list[R] | None:
+    """Do some work on the rows of each task that `scan` would make, in threads of this process, and hold no rows.
+
+    Args:
+        work: called with the rows of one task, which come as they are read.
+        select, version: as for `scan`, and so what is raised.
+
+    Returns:
+        What the work gives; `None`, and nothing is read, where files are so many that Spark would plan them.
+    """
+    opened = open_scan(table, **version)
+    workers = thread_workers()
+    reader = _reader(opened, select, workers)
+    packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
+    if packed.few is None:
+        return None
+    return all_results(
+        run_tasks(None, packed.few, lambda one, read: work(read(one)), reader.read, threads=workers.slots)
+    )
 
 
 def _reader(opened: Scan, select: Sequence[str] | None, workers: Workers) -> "_Reader":

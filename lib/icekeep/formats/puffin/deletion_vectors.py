@@ -50,7 +50,7 @@ def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
         )
     where = f"at byte {file.content_offset} of {file.file_path!r}"
     blob = read_range(storage, file.file_path, file.content_offset, file.content_size_in_bytes)
-    positions = _bitmap(unframe(blob, where), where)
+    positions = positions_of(blob, where)
     if len(positions) != file.record_count:
         raise InvalidTableError(
             f"the deletion vector {where} deletes {len(positions)} rows, but its manifest says {file.record_count}",
@@ -110,7 +110,13 @@ def _serialized(positions: BitMap64) -> bytes:
     return bytes(packed.serialize())
 
 
-def _bitmap(data: bytes, where: str) -> BitMap64:
+def positions_of(blob: bytes, where: str) -> BitMap64:
+    """The positions in the blob of a deletion vector; `where` names it in errors.
+
+    Raises:
+        InvalidTableError: the blob is damaged or is no deletion vector.
+    """
+    data = unframe(blob, where)
     try:
         positions = BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:

@@ -54,10 +54,15 @@ def read_puffin_footer(storage: Storage, location: str) -> PuffinFooter:
         InvalidTableError: it is no Puffin file, or was cut short.
     """
     with storage.open(location) as stream:
-        try:
-            return _footer(stream)
-        except (ValueError, msgspec.DecodeError, RecursionError, pa.ArrowException, InvalidTableError) as error:
-            raise InvalidTableError(f"cannot read Puffin file {location!r}: {error}", location=location) from error
+        return footer_of(stream, location)
+
+
+def footer_of(stream: BinaryIO, location: str) -> PuffinFooter:
+    """As `read_puffin_footer`, of a file that is open."""
+    try:
+        return _footer(stream)
+    except (ValueError, msgspec.DecodeError, RecursionError, pa.ArrowException, InvalidTableError) as error:
+        raise InvalidTableError(f"cannot read Puffin file {location!r}: {error}", location=location) from error
 
 
 def read_blob(storage: Storage, location: str, blob: BlobMetadata) -> bytes:

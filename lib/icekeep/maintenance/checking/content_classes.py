@@ -149,7 +149,8 @@ CONTENT_CLASSES = (
     FaultClass(
         number=421,
         name="reference-of-deletes-wrong",
-        rule="referenced_data_file, and equal bounds of file_path, name the one data file of all rows of a position delete file",
+        rule="referenced_data_file, and equal bounds of file_path, name the one data file of all rows of a position delete file; "
+        "no path is outside of the bounds",
         readers="deletes of other data files are not applied, and rows come back",
         mend=_METRIC,
     ),

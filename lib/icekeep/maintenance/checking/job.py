@@ -7,6 +7,7 @@ from typing import Any
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.maintenance.checking.deletes.job import check_delete_content
 from icekeep.maintenance.checking.entries.job import check_entries
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.manifests.lists import read_lists
@@ -122,6 +123,8 @@ def examined(
     if deep:
         with _step(listener, "checking data"):
             pass
+        with _step(listener, "checking deletes"):
+            check_delete_content(subject, listed)
     return listed
 
 

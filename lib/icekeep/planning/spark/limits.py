@@ -28,6 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         footers_count: data files whose footers are looked at.
         sort_sample_bytes: of data files whose sort keys are sampled.
         delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
+        checked_delete_bytes: of delete files that `check` reads.
         rewrite_bytes: of files that are rewritten, where there is no session yet.
         submitted_rewrite_bytes: the same under `spark-submit`, where the driver may be small.
     """
@@ -47,6 +48,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     sort_sample_bytes: int = 256 * MIB
     delete_group_files_count: int = 100
     delete_group_bytes: int = 8 * MIB
+    checked_delete_bytes: int = 256 * MIB
     rewrite_bytes: int = 2 * GIB
     submitted_rewrite_bytes: int = 128 * MIB
 

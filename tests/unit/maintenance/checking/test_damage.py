@@ -28,15 +28,19 @@ IMPLIED: dict[int, set[int]] = {
     114: {121},
     119: {208},
     124: {304},
-    128: {222},
+    128: {222, 417},
     136: {101},
     208: {214},
     211: {222},
     212: _TOTALS,
     213: _TOTALS,
+    214: {416},
     218: {214},
     219: _TOTALS,
+    228: {420},
     302: {233},
+    402: {*_TOTALS, 417},
+    415: _TOTALS,
 }
 """What is wrong too where a class's damage is done, and so may be told beside it."""
 

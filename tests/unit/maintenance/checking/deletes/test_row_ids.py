@@ -1,0 +1,164 @@
+"""Row ids that two rows have, or that were never given (417)."""
+
+import pytest
+
+from icekeep.commit.changes.manage_refs import CreateRef
+from icekeep.commit.retry import commit
+from icekeep.maintenance.checking.deletes import row_ids
+from icekeep.spec.metadata_columns import ROW_ID
+from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.tables.append import append
+from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.checked_deletes import SCHEMA, checked, damager, made, one_fault, rows, with_files, written
+from kit.limits import limited
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_by_vector
+
+WITH_IDS = Schema(fields=(*SCHEMA.fields, ROW_ID))
+
+
+def stored(table, *ids, file_format="PARQUET"):
+    """A data file that stores row ids."""
+    return written(table, WITH_IDS, [{"id": 100 + n, "kind": "a", "_row_id": n} for n in ids], file_format)
+
+
+def first_file(table):
+    return next(file for file in data_files(table) if file.record_count == 5)
+
+
+@pytest.fixture
+def by_ranges(monkeypatch):
+    """Rows cannot be read."""
+    monkeypatch.setattr(row_ids._Head, "_check_rows", lambda *_: "they cannot be read")
+
+
+def numbers(table, spark=no_spark):
+    return [fault.number for fault in checked(table, spark)[0]]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_sound_tables(version):
+    faults, tally = checked(made(version))
+    assert (faults, tally.gaps()) == ([], ())
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
+def test_a_row_that_moves_keeps_its_id(file_format):
+    table = made(3, range(5))
+    moved = stored(table, 1, 3, file_format=file_format)
+    table = delete_by_vector(table, first_file(table).file_path, [1, 3])
+    faults, tally = checked(with_files(table, moved))
+    assert (faults, tally.gaps()) == ([], ())
+
+
+def test_a_row_that_is_there_twice():
+    table = made(3, range(5))
+    old = first_file(table)
+    table = with_files(table, stored(table, 1, 3))
+    fault = one_fault(table)
+    assert fault.number == 417
+    assert fault.snapshot_id == table.metadata.current_snapshot_id
+    assert {fault.where, fault.facts["other"]} == {file.file_path for file in data_files(table)}
+    assert old.file_path in fault.detail or old.file_path == fault.where
+    assert (fault.facts["found"], fault.facts["spec_id"]) == (1, 0)
+
+
+def test_two_rows_of_one_file():
+    table = made(3, range(2))
+    fault = one_fault(with_files(table, stored(table, 2, 2, 3)))
+    assert fault.detail.startswith("its row 1 has row id 2, as row 0 of")
+
+
+def test_a_stored_id_that_was_never_given():
+    table = made(3, range(5))
+    fault = one_fault(with_files(table, stored(table, 77)))
+    assert (fault.number, fault.facts["found"], fault.facts["recorded"]) == (417, 77, 6)
+
+
+def _overlapping(table):
+    """The second manifest's ids begin within the first's."""
+    row = max(damager(table).rows(), key=lambda one: one["first_row_id"])
+    damager(table).edit_row(row["manifest_path"], first_row_id=row["first_row_id"] - 2)
+
+
+def test_ranges_that_overlap():
+    table = made(3, range(5), range(5, 10))
+    _overlapping(table)
+    assert one_fault(table).number == 417
+
+
+def test_ranges_that_overlap_where_rows_are_many(by_ranges):
+    table = made(3, range(5), range(5, 10), range(10, 12))
+    assert numbers(table) == []
+    _overlapping(table)
+    [fault], tally = checked(table)
+    assert fault.number == 417
+    assert "those of" in fault.detail
+    assert {fault.where, fault.facts["other"]} < {file.file_path for file in data_files(table)}
+    assert [gap.what for gap in tally.gaps()] == ["row ids of branch 'main'"]
+
+
+def test_a_file_that_stores_its_ids_may_overlap(by_ranges):
+    table = made(3, range(5))
+    table = with_files(table, stored(table, 3, 4))
+    _overlapping(table)
+    assert numbers(table) == []
+
+
+def test_a_wide_range_overlaps_with_all_in_it(by_ranges):
+    table = made(3, range(5), range(5, 6), range(6, 7))
+    for row in sorted(damager(table).rows(), key=lambda one: one["first_row_id"])[1:]:
+        damager(table).edit_row(row["manifest_path"], first_row_id=row["first_row_id"] - 4)
+    faults, _ = checked(table)
+    wide = first_file(table).file_path
+    assert [fault.facts["other"] for fault in faults] == [wide, wide]
+
+
+def test_a_range_that_ends_beyond_next_row_id():
+    table = made(3, range(5))
+    damager(table).edit_metadata(lambda document: document.update({"next-row-id": 4}))
+    faults, _ = checked(table)
+    assert {fault.number for fault in faults} == {417}
+    assert {(fault.facts["recorded"], fault.facts["found"]) for fault in faults} == {(4, 5), (4, 4)}
+
+
+def test_an_upgraded_table(by_ranges):
+    """Its first list says nothing of row ids, the next one does."""
+    table = upgrade_format_version(made(2, range(5)), 3)
+    table = append(table, rows(range(5, 7)))
+    assert [row["first_row_id"] for row in damager(table).rows()].count(None) == 0
+    assert numbers(table) == []
+    path = table.metadata.current_snapshot.manifest_list
+    damager(table).edit_avro(path, lambda some: [row.update(first_row_id=0) for row in some])
+    assert numbers(table) == [417]
+
+
+def test_each_branch_is_looked_at():
+    table = made(3, range(5))
+    side = SnapshotRef(snapshot_id=table.metadata.current_snapshot_id, type="branch")
+    table = commit(table, CreateRef("side", side), runtime=table.runtime).table
+    table = append(table, rows(range(5, 7)), branch="side")
+    _overlapping_head(table, "side")
+    assert numbers(table) == [417]
+
+
+def _overlapping_head(table, branch):
+    path = table.metadata.head(branch).manifest_list
+    damager(table).edit_avro(path, lambda some: [row.update(first_row_id=0) for row in some])
+
+
+def test_rows_that_cannot_be_read_leave_a_gap():
+    table = made(3, range(5), range(5, 10))
+    path = first_file(table).file_path
+    damager(table).write(path, b"\0" * 100)
+    faults, tally = checked(table)
+    assert faults == []
+    assert [gap.what for gap in tally.gaps()] == ["row ids of branch 'main'"]
+    assert "is damaged" in tally.gaps()[0].why
+
+
+def test_too_many_files_leave_a_gap():
+    faults, tally = checked(made(3), limited(no_spark, reachable_entries_count=1))
+    assert faults == []
+    assert [gap.why for gap in tally.gaps()] == ["there are more than 1 files"]
