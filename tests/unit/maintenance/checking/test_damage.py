@@ -36,7 +36,9 @@ IMPLIED: dict[int, set[int]] = {
     213: _TOTALS,
     218: {214},
     219: _TOTALS,
+    226: {405},
     302: {233},
+    402: {215, 232},
 }
 """What is wrong too where a class's damage is done, and so may be told beside it."""
 
