@@ -56,7 +56,7 @@ def columns_of(
             continue
         optional = _optional(field)
         try:
-            target = project(pa.schema([found]).empty_table(), Schema(fields=(optional,))).schema.field(0).type
+            target = project(no_rows(pa.schema([found])), Schema(fields=(optional,))).schema.field(0).type
         except InvalidTableError as error:
             wrong[field.field_id] = first_line(error)
             continue
@@ -75,6 +75,11 @@ def columns_of(
         absent=tuple(_absent(schema.as_struct(), by_id, constants)),
         promoted=frozenset(promoted),
     )
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows; Arrow's own way fails on UUIDs."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def required_fields(schema: Schema, there: Schema) -> Iterator[tuple[NestedField, ...]]:

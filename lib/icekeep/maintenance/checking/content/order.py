@@ -11,6 +11,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import Ordering
+from icekeep.maintenance.checking.content.columns import no_rows
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import DOUBLE, FLOAT, UUID
@@ -61,7 +62,7 @@ class OrderWatch:
             if source.type in (FLOAT, DOUBLE) and field.source_id not in top_level:
                 return False
         try:
-            sort_keys(arrow_schema(self._schema).empty_table(), self._ordering, self._schema)
+            sort_keys(no_rows(arrow_schema(self._schema)), self._ordering, self._schema)
         except (InvalidTableError, UnsupportedError):
             return False
         return bool(order.fields)
