@@ -126,13 +126,6 @@ CONTENT_CLASSES = (
         mend="by hand: write one of the two files anew",
     ),
     FaultClass(
-        number=418,
-        name="bloom-filter-dishonest",
-        rule="a Bloom filter says of no value of its column chunk that it is not there",
-        readers="filters by equality skip the row group, and lose its rows",
-        mend="by hand: write the file anew",
-    ),
-    FaultClass(
         number=419,
         name="row-group-statistics-wrong",
         rule="the statistics of a Parquet row group hold all its values",

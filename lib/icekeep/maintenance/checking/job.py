@@ -7,6 +7,7 @@ from typing import Any
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.maintenance.checking.deletes.job import check_delete_content
 from icekeep.maintenance.checking.entries.job import check_entries
 from icekeep.maintenance.checking.faults import Fault, Tally
@@ -122,7 +123,7 @@ def examined(
         check_entries(subject, listed)
     if deep:
         with _step(listener, "checking data"):
-            pass
+            check_data_files(subject, listed)
         with _step(listener, "checking deletes"):
             check_delete_content(subject, listed)
     return listed

@@ -1,0 +1,180 @@
+"""Data files against what metadata says of them: sound ones of each format, and each class of fault."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from icekeep.catalog.base import Table
+from icekeep.maintenance.checking.content.job import check_data_files
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import DOUBLE, LONG, STRING
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from icekeep.tables.update_sort_order import update_sort_order
+from kit.checked_entries import all_faults, listed, subject_of
+from kit.choices import Choices
+from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
+from kit.damager import Damager
+from kit.data_files import tables
+from kit.memory_catalog import MemoryCatalog
+
+NAME = ("db", "t")
+PLAIN = schema_of(column(1, "id", LONG, required=True), column(2, "kind", STRING), column(3, "score", DOUBLE))
+ROWS = [{"id": n, "kind": "a", "score": None if n == 2 else float(n)} for n in range(6)]
+
+
+def made(schema: Schema, data: pa.Table, file_format: str = "parquet", version: int = 2, **facts: Any) -> Damager:
+    catalog = MemoryCatalog()
+    catalog.create_namespace(("db",))
+    properties = {"write.format.default": file_format}
+    append(create_table(catalog, NAME, schema, format_version=version, properties=properties, **facts), data)
+    return damager(catalog)
+
+
+def damager(catalog: MemoryCatalog) -> Damager:
+    found = Damager(catalog, NAME, Choices(1))
+    found.table = lambda: catalog.load(NAME)  # type: ignore[attr-defined]
+    return found
+
+
+def faults(damaged: Any) -> list[Any]:
+    table: Table = damaged.table()
+    subject = subject_of(table)
+    check_data_files(subject, listed(table, subject.snapshots))
+    assert subject.tally.gaps() == ()
+    return all_faults(subject.tally)
+
+
+def numbers(damaged: Any) -> list[int]:
+    return [fault.number for fault in faults(damaged)]
+
+
+def replace_rows(damaged: Damager, data: pa.Table, **options: Any) -> None:
+    damaged.write(damaged.entry().file["file_path"], parquet_bytes(data, **options))
+
+
+def plain(data: list[dict[str, Any]] = ROWS) -> pa.Table:
+    return table_of(PLAIN, data)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(drawn=tables())
+def test_nothing_is_found_in_sound_files_of_any_schema(file_format, drawn):
+    schema, data = drawn
+    assert faults(made(schema, data, file_format, 3)) == []
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=rows(EVERY_TYPE))
+def test_nothing_is_found_in_sound_files_of_all_types(data):
+    assert faults(made(EVERY_TYPE, table_of(EVERY_TYPE, data))) == []
+
+
+def _item(damaged: Damager, name: str, key: int, value: Any) -> None:
+    place = damaged.entry()
+    items = [{"key": i["key"], "value": value if i["key"] == key else i["value"]} for i in place.file[name]]
+    damaged.edit_file(place, **{name: items})
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+@pytest.mark.parametrize(
+    ("number", "name", "key", "value"),
+    [
+        (405, "lower_bounds", 1, (1).to_bytes(8, "little")),
+        (405, "upper_bounds", 2, b"A"),
+        (406, "null_value_counts", 3, 0),
+        (407, "value_counts", 1, 7),
+        (408, "nan_value_counts", 3, 1),
+    ],
+)
+def test_a_wrong_metric_is_found(file_format, number, name, key, value):
+    damaged = made(PLAIN, plain(), file_format)
+    _item(damaged, name, key, value)
+    [fault] = faults(damaged)
+    assert fault.number == number
+    assert fault.facts["columns"] == [key]
+    assert fault.where == fault.facts["file_path"] == damaged.entry().file["file_path"]
+    assert fault.facts["manifest"] == damaged.entry().manifest
+
+
+def test_a_file_that_is_no_file_of_its_format_is_found_and_a_missing_one_is_left_to_others():
+    damaged = made(PLAIN, plain())
+    path = damaged.entry().file["file_path"]
+    damaged.edit_file(damaged.entry(), file_format="ORC")
+    assert numbers(damaged) == [401]
+    damaged.remove(path)
+    assert numbers(damaged) == []
+
+
+def test_a_wrong_number_of_rows_is_found():
+    damaged = made(PLAIN, plain())
+    damaged.edit_file(damaged.entry(), record_count=5)
+    [fault] = faults(damaged)
+    assert (fault.number, fault.facts["recorded"], fault.facts["found"]) == (402, 5, 6)
+
+
+def test_offsets_at_which_no_row_group_begins_are_found():
+    damaged = made(PLAIN, plain())
+    damaged.edit_file(damaged.entry(), split_offsets=[5])
+    assert numbers(damaged) == [422]
+
+
+def test_a_column_of_a_wrong_type_is_found():
+    damaged = made(PLAIN, plain())
+    data = plain()
+    replace_rows(damaged, data.set_column(0, data.schema.field(0).with_type(pa.string()), data["id"].cast(pa.string())))
+    [fault] = faults(damaged)
+    assert (fault.number, fault.facts["columns"]) == (403, [1])
+
+
+def test_a_required_column_that_is_absent_or_has_nulls_is_found():
+    damaged = made(PLAIN, plain())
+    replace_rows(damaged, plain().drop_columns(["id"]))
+    assert numbers(damaged) == [404]
+    field = PLAIN.fields[0]
+    optional = schema_of(column(1, "id", field.type), *PLAIN.fields[1:])
+    replace_rows(damaged, table_of(optional, [{**ROWS[0], "id": None}, *ROWS[1:]]))
+    assert 404 in numbers(damaged)
+
+
+def test_rows_out_of_the_order_that_is_claimed_are_found():
+    damaged: Any = made(PLAIN, plain())
+    update_sort_order(damaged.table(), ["id"])
+    damaged.location = damaged.table().metadata_location
+    damaged.edit_file(damaged.entry(), sort_order_id=1)
+    assert numbers(damaged) == []
+    replace_rows(damaged, plain([*ROWS[:3], ROWS[4], ROWS[3], ROWS[5]]))
+    [fault] = faults(damaged)
+    assert (fault.number, fault.facts["found"]) == (409, 4)
+
+
+@pytest.mark.parametrize("transform", ["identity", "bucket[4]", "truncate[1]"])
+def test_rows_of_another_partition_are_found(transform):
+    damaged = made(PLAIN, plain(), partition_by=[("kind", transform)])
+    assert numbers(damaged) == []
+    replace_rows(
+        damaged,
+        plain([*({**row, "kind": kind} for row, kind in zip(ROWS, ("a", "b", "c", "d", "e", "f"), strict=True))]),
+    )
+    assert 410 in numbers(damaged)
+
+
+def test_columns_without_ids_are_found():
+    damaged = made(PLAIN, plain())
+    bare = pa.schema([pa.field(field.name, field.type) for field in plain().schema])
+    replace_rows(damaged, plain().cast(bare))
+    assert numbers(damaged) == [423]
+
+
+def test_statistics_of_row_groups_that_do_not_hold_the_values_are_found():
+    damaged = made(PLAIN, plain())
+    path = damaged.entry().file["file_path"]
+    data = parquet_bytes(plain(), use_dictionary=False, compression="none")
+    damaged.write(path, data)
+    greatest = (5).to_bytes(8, "little")
+    at = data.rfind(greatest)
+    damaged.write(path, data[:at] + (4).to_bytes(8, "little") + data[at + 8 :])
+    assert 419 in numbers(damaged)
