@@ -33,6 +33,7 @@ from icekeep.maintenance.checking.job import check as check
 from icekeep.maintenance.checking.result import CheckResult as CheckResult
 from icekeep.maintenance.checking.result import FaultExample as FaultExample
 from icekeep.maintenance.checking.result import FaultsFound as FaultsFound
+from icekeep.maintenance.checking.result import SoundMetadata as SoundMetadata
 from icekeep.maintenance.commit_history.job import commit_history as commit_history
 from icekeep.maintenance.commit_history.result import CommitEntry as CommitEntry
 from icekeep.maintenance.commit_history.result import CommitHistoryResult as CommitHistoryResult

@@ -14,10 +14,10 @@ numbers. A number never changes its meaning. Faults make the job end with exit s
 beside them: no reader gets a wrong row by it. What could not be looked at is told as `not_checked`, and then the table is
 not called sound (`partial`, exit status 3 too).
 
-"by hand" says what an operator can do about it.
+The last column says what an operator can do about it.
 """
 
-_COLUMNS = "| | what must hold | while it does not | what mends it |\n|---|---|---|---|\n"
+_COLUMNS = "| | what must hold | while it does not | what to do |\n|---|---|---|---|\n"
 
 _LEVELS = {
     1: "Metadata files",

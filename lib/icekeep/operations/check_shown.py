@@ -27,6 +27,10 @@ def check_shown(result: CheckResult) -> Mapping[str, Any]:
             shown[name] = [_row(one) for one in found]
             shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
+    if result.sound_metadata:
+        shown["sound_metadata"] = [
+            f"{one.metadata_location} of {format_time(one.timestamp_ms)}" for one in result.sound_metadata
+        ]
     if result.not_checked:
         shown["not_checked"] = _gaps(result.not_checked)
     return shown
@@ -53,7 +57,7 @@ def _places(one: FaultsFound) -> Iterable[str]:
 
 
 def _meaning(one: FaultsFound) -> Sequence[str]:
-    return f"{one.fault_id} readers: {one.readers}", f"{one.fault_id} {one.mend}"
+    return f"{one.fault_id} readers: {one.readers}", f"{one.fault_id} what to do: {one.mend}"
 
 
 def _gaps(gaps: Sequence[Gap]) -> Sequence[str]:

@@ -23,7 +23,7 @@ def test_each_class_is_a_row_with_examples_and_what_to_do():
     assert text.count("there is no such file") == 5
     assert "301 ... and 2 more" in text
     assert "301 readers: scans that need it fail" in text
-    assert "301 repair: it is put back from the trash" in text
+    assert "301 what to do: bring the file back" in text
     assert "214 s3://b/d.parquet: it reaches nothing" in text
     assert "snapshot 7: its manifest list was not read" in text
 

@@ -15,9 +15,10 @@ JOB = Job(
     rank=70,
     settings=(
         DEEP,
+        Setting("all_of", Kind.IDS, "tell every fault of these kinds, by number, and not only the first 20"),
         Setting("ref", Kind.NAME, "only the snapshot of this branch or tag (default: all snapshots)"),
     ),
-    examples=("--table db.events", "--table db.events --deep --output json"),
+    examples=("--table db.events", "--table db.events --deep --all-of 301,303 --output json"),
     run="icekeep.maintenance.checking.job:check",
     unreadable="icekeep.maintenance.checking.job:check_unreadable",
     for_people="icekeep.operations.check_shown:check_shown",

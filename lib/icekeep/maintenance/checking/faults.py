@@ -19,7 +19,7 @@ class FaultClass(msgspec.Struct, frozen=True, kw_only=True):
         name: in lower case, with dashes.
         rule: what must hold, by the spec.
         readers: what a reader gets wrong while it does not hold.
-        mend: what mends it: "repair: ..." by the job `repair`, else "by hand: ...".
+        mend: what an operator can do about it.
         is_notice: no reader gets a wrong row by it; it is told, and the table counts as sound all the same.
     """
 
@@ -39,7 +39,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         where: the location of the file that has it, or the part of the metadata, such as "ref 'main'".
         detail: what is wrong there, in one sentence without a full stop.
         snapshot_id: the oldest snapshot of the table in which it is seen; `None` where it is of no snapshot.
-        facts: values for machines, from which `repair` works: numbers, texts and lists of these.
+        facts: the same for machines: numbers, texts and lists of these.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Tally:
     """Faults as they are found: each class is counted, and of each the first are kept by place; it is pickled and merged.
 
     Args:
-        whole: numbers of classes of which every fault is kept, as `repair` needs them.
+        whole: numbers of classes of which every fault is kept.
     """
 
     def __init__(self, whole: Iterable[int] = ()) -> None:

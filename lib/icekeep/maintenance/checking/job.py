@@ -1,12 +1,13 @@
 """The job `check`: each level in its turn, on what the one before could read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
-from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.maintenance.checking.deletes.job import check_delete_content
 from icekeep.maintenance.checking.entries.job import check_entries
@@ -16,6 +17,7 @@ from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.manifests.totals import check_totals
 from icekeep.maintenance.checking.metadata.beside import check_logs
 from icekeep.maintenance.checking.metadata.document import check_metadata
+from icekeep.maintenance.checking.metadata.earlier import last_sound
 from icekeep.maintenance.checking.result import CheckResult, result
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.requests import JobRequest, takes
@@ -24,7 +26,7 @@ from icekeep.spec.metadata_codec import metadata_document, metadata_to_json
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 
-__all__ = ["CheckResult", "check", "check_unreadable", "find_faults"]
+__all__ = ["CheckResult", "check", "check_unreadable"]
 
 _UNREADABLE = 101
 _BELOW = "manifest lists, manifests and files"
@@ -34,6 +36,7 @@ class CheckRequest(JobRequest, frozen=True, kw_only=True):
     """The arguments of `check`, which says what each means."""
 
     deep: bool = False
+    all_of: Sequence[int] = ()
     ref: str | None = None
 
 
@@ -43,24 +46,17 @@ def check(table: Table, request: CheckRequest) -> CheckResult:
 
     Args:
         deep: read data and delete files too, and hold counts, bounds, partitions, orders and deletes against their rows.
+        all_of: numbers of kinds of faults of which every one is told, and not only the first 20.
         ref: look only at the snapshot of this branch or tag; by default at all snapshots of the table.
 
     Raises:
         NotFoundError: there is no such branch or tag.
+        UsageError: there is no such kind of faults.
         TryAgainError: the catalog, the store or Spark is out of reach.
     """
-    tally = Tally()
+    tally = Tally(known_numbers(request.all_of))
     listed = examined(table, request.spark, tally, request.listener, deep=request.deep, ref=request.ref)
     return result(table, tally, listed, deep=request.deep)
-
-
-def find_faults(
-    table: Table, spark: SparkSource, *, deep: bool, whole: Iterable[int], listener: Listener = SILENT
-) -> Tally:
-    """As `check`, of all snapshots; of the classes in `whole` each fault is kept, and not only examples."""
-    tally = Tally(whole)
-    examined(table, spark, tally, listener, deep=deep)
-    return tally
 
 
 def check_unreadable(
@@ -69,6 +65,7 @@ def check_unreadable(
     error: InvalidTableError,
     *,
     deep: bool = False,
+    all_of: Sequence[int] = (),
     ref: str | None = None,
     listener: Listener = SILENT,
 ) -> CheckResult:
@@ -76,14 +73,15 @@ def check_unreadable(
 
     Args:
         error: what its catalog raised.
-        deep, ref: as for `check`; without effect here.
+        all_of: as for `check`.
+        deep, ref: as for `check`, but without effect.
 
     Raises:
         NotFoundError: the catalog has no such table.
         TryAgainError: the catalog or the store is out of reach.
     """
     del deep, ref, listener
-    tally = Tally()
+    tally = Tally(known_numbers(all_of))
     pointer = catalog.find(identifier)
     raw = raw_metadata(pointer.storage, pointer.metadata_location, tally)
     if raw is not None:
@@ -91,7 +89,8 @@ def check_unreadable(
     if not tally.counts:
         tally.add(Fault(number=_UNREADABLE, where=pointer.metadata_location, detail=first_line(error)))
     tally.gap(_BELOW, f"the metadata of table {format_identifier(identifier)!r} does not load")
-    return result(None, tally, None, deep=False)
+    earlier = last_sound(pointer.storage, pointer.metadata_location, raw)
+    return result(None, tally, None, deep=False, earlier=earlier)
 
 
 def examined(
@@ -127,6 +126,16 @@ def examined(
         with _step(listener, "checking deletes"):
             check_delete_content(subject, listed)
     return listed
+
+
+def known_numbers(numbers: Sequence[int]) -> Sequence[int]:
+    """The numbers of kinds of faults; raises `UsageError` for one that there is not."""
+    unknown = [number for number in numbers if number not in CLASSES]
+    if unknown:
+        raise UsageError(
+            f"there is no kind of faults {unknown[0]}; give numbers of docs/faults.md, such as 301", fault_id=unknown[0]
+        )
+    return numbers
 
 
 def raw_metadata(storage: Storage, location: str, tally: Tally) -> Any | None:

@@ -3,8 +3,8 @@
 from icekeep.maintenance.checking.faults import FaultClass
 
 _LOAD = "engines refuse to load the table"
-_FIX = "repair: the number is set right by a commit"
-_BACK = "repair: the table is attached to its last sound metadata file, if its name is given with accept-loss"
+_FIX = "set the number right in a copy of the metadata file, and register that: no engine commits it"
+_BACK = "register the last sound metadata file: `icekeep drop` without --purge, then `icekeep register`; later commits are lost"
 
 METADATA_CLASSES = (
     FaultClass(
@@ -57,7 +57,7 @@ METADATA_CLASSES = (
             " that of an older spec is in a schema of the table, where the type of the partition value depends on it"
         ),
         readers="engines refuse to plan scans, or prune nothing by that field",
-        mend="by hand: set another default spec, or bring the column back under its id",
+        mend="set another default spec, or bring the column back under its id",
     ),
     FaultClass(
         number=108,
@@ -81,7 +81,7 @@ METADATA_CLASSES = (
             " transform in all specs"
         ),
         readers="tables of partitions mix values of two fields",
-        mend="by hand: no engine renumbers partition fields; write the data into a new table",
+        mend="no engine renumbers partition fields; write the data into a new table",
     ),
     FaultClass(
         number=111,
@@ -95,14 +95,14 @@ METADATA_CLASSES = (
         name="sort-source-missing",
         rule="the source column of each field of the default sort order is in the current schema, and fits its transform",
         readers=f"{_LOAD}, or write unsorted",
-        mend="by hand: set another sort order",
+        mend="set another sort order",
     ),
     FaultClass(
         number=113,
         name="identifier-field-wrong",
         rule="identifier fields are required columns of a primitive type, no float, not within lists or maps",
         readers="engines that upsert refuse, or match rows that are not the same",
-        mend="by hand: set other identifier fields",
+        mend="set other identifier fields",
     ),
     FaultClass(
         number=114,
@@ -144,7 +144,7 @@ METADATA_CLASSES = (
         name="sequence-numbers-not-rising",
         rule="a snapshot's sequence number is above its parent's, and no two snapshots have one (from version 2 on)",
         readers="deletes reach rows that were added after them, or do not reach those before",
-        mend="by hand: compare the two snapshots' rows; write the wrong one's files anew and expire it",
+        mend="compare the two snapshots' rows; write the wrong one's files anew and expire it",
     ),
     FaultClass(
         number=120,
@@ -161,14 +161,14 @@ METADATA_CLASSES = (
             " the current snapshot"
         ),
         readers="time travel by time reads another snapshot; Iceberg Java refuses to load a log out of order",
-        mend="by hand: read by snapshot id in place of time; expiration takes the entries out",
+        mend="read by snapshot id in place of time; expiration takes the entries out",
     ),
     FaultClass(
         number=122,
         name="metadata-log-wrong",
         rule="the metadata log has no file twice, and not the current one",
         readers="none reads it; tools that go back to older metadata take a wrong one",
-        mend="by hand: nothing needs to be done; later commits push the entries out",
+        mend="nothing needs to be done; later commits push the entries out",
         is_notice=True,
     ),
     FaultClass(
@@ -176,7 +176,7 @@ METADATA_CLASSES = (
         name="logged-metadata-missing",
         rule="the metadata files of the metadata log are there",
         readers="none reads them; the table cannot be put back to that version",
-        mend="by hand: nothing needs to be done; later commits push the entries out",
+        mend="nothing needs to be done; later commits push the entries out",
         is_notice=True,
     ),
     FaultClass(
@@ -184,14 +184,14 @@ METADATA_CLASSES = (
         name="statistics-of-missing-snapshot",
         rule="statistics files belong to snapshots of the table, one of each kind for a snapshot",
         readers="planners take other statistics, or refuse",
-        mend="repair: the entry is taken out; the file stays",
+        mend="take the entry out with an engine that can; the file may stay",
     ),
     FaultClass(
         number=125,
         name="metadata-log-unsorted",
         rule="the metadata log is in order of time, but for a minute, none of it later than last-updated-ms",
         readers="Iceberg Java refuses to load the table; others do not look",
-        mend="by hand: set write.metadata.previous-versions-max to 1, and commit once more, with an engine that loads the table",
+        mend="set write.metadata.previous-versions-max to 1, and commit once more, with an engine that loads the table",
     ),
     FaultClass(
         number=126,
@@ -205,21 +205,21 @@ METADATA_CLASSES = (
         name="location-wrong",
         rule="the table's location is an absolute path or a URI",
         readers="engines write new files to somewhere else",
-        mend="by hand: set the location",
+        mend="set the location",
     ),
     FaultClass(
         number=128,
         name="next-row-id-too-low",
         rule="next-row-id is at least first-row-id and added-rows of each snapshot together (version 3)",
         readers="rows that are added next get the ids of rows that are there",
-        mend="repair: next-row-id is set to the least that the spec allows",
+        mend=_FIX,
     ),
     FaultClass(
         number=129,
         name="row-ids-of-snapshots-overlap",
         rule="the row ids that snapshots assign do not overlap (version 3)",
         readers="two rows have one id; what is changed by id changes both",
-        mend="by hand: write the later snapshot's files anew",
+        mend="write the later snapshot's files anew",
     ),
     FaultClass(
         number=130,
@@ -233,14 +233,14 @@ METADATA_CLASSES = (
         name="schema-of-snapshot-missing",
         rule="schema-id of a snapshot names one of the schemas",
         readers="time travel to the snapshot fails, or reads by the schema of today",
-        mend="by hand: read the snapshot's rows by the current schema; it goes with its expiration",
+        mend="read the snapshot's rows by the current schema; it goes with its expiration",
     ),
     FaultClass(
         number=132,
         name="time-runs-backwards",
         rule="a snapshot is not made before its parent, nor after last-updated-ms, by more than a minute",
         readers="time travel by time reads another snapshot; expiration by age takes another one",
-        mend="by hand: set the clocks right; the snapshot goes with its expiration",
+        mend="set the clocks right; the snapshot goes with its expiration",
         is_notice=True,
     ),
     FaultClass(
@@ -248,20 +248,20 @@ METADATA_CLASSES = (
         name="operation-missing",
         rule="the summary of a snapshot says its operation: append, replace, overwrite or delete (from version 2 on)",
         readers="incremental readers refuse, or read rewritten rows as new ones",
-        mend="by hand: do not read incrementally over this snapshot; it goes with its expiration",
+        mend="do not read incrementally over this snapshot; it goes with its expiration",
     ),
     FaultClass(
         number=136,
         name="feature-of-a-later-version",
         rule="the table uses only what its format version has",
         readers="engines that go by the version refuse, or read nulls in place of defaults",
-        mend="by hand: upgrade the table's format version",
+        mend="upgrade the table's format version",
     ),
     FaultClass(
         number=137,
         name="name-mapping-wrong",
         rule="the property schema.name-mapping.default is JSON as the spec describes it",
         readers="files without field ids cannot be read, or read nulls",
-        mend="by hand: set the property right, or remove it",
+        mend="set the property right, or remove it",
     ),
 )

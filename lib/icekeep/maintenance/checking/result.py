@@ -1,6 +1,6 @@
 """What `check` says: the classes of which faults were found, each with what it does to readers and what mends it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -8,6 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.made_by import made_by
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Fault, Gap, Tally
+from icekeep.maintenance.checking.metadata.earlier import Earlier
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.spec.snapshots import Snapshot
 
@@ -33,9 +34,9 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         fault_id, name: number and name of the class.
-        faults_count: of all, of which `examples` are the first.
+        faults_count: of all, of which `examples` are the first; all of them where all were asked for.
         readers: what a reader gets wrong.
-        mend: what mends it: by the job `repair`, or by hand.
+        mend: what an operator can do about it.
         since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
         made_by: who made that snapshot.
     """
@@ -51,6 +52,14 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[FaultExample, ...] = ()
 
 
+class SoundMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier metadata file that loads; commits after `timestamp_ms`, epoch milliseconds, are not in it."""
+
+    metadata_location: str
+    timestamp_ms: int
+    current_snapshot_id: int | None
+
+
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was found.
 
@@ -60,6 +69,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         snapshots_count, manifests_count, entries_count: that were looked at; `None` where that level was not come to.
         faults: by class; each makes the table faulty.
         notices: what is told beside that, since no reader gets a wrong row by it.
+        sound_metadata: where the metadata does not load: the newest metadata files that do, by which the table can be registered.
         not_checked: what could not be looked at, and why; of very many the first.
         not_checked_count: of all.
     """
@@ -74,10 +84,13 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[FaultsFound, ...] = ()
     notices: tuple[FaultsFound, ...] = ()
     not_checked: tuple[Gap, ...] = ()
+    sound_metadata: tuple[SoundMetadata, ...] = ()
     elapsed_ms: int = 0
 
 
-def result(table: Table | None, tally: Tally, listed: Listed | None, *, deep: bool) -> CheckResult:
+def result(
+    table: Table | None, tally: Tally, listed: Listed | None, *, deep: bool, earlier: Sequence[Earlier] = ()
+) -> CheckResult:
     """Put together what was found; `table` and `listed` are `None` where nothing could be read of them."""
     snapshots = {} if table is None else table.metadata.snapshots_by_id
     found = [_found(number, tally, snapshots) for number in sorted(tally.counts)]
@@ -93,6 +106,14 @@ def result(table: Table | None, tally: Tally, listed: Listed | None, *, deep: bo
         faults=faults,
         notices=tuple(one for one in found if CLASSES[one.fault_id].is_notice),
         not_checked=tally.gaps(),
+        sound_metadata=tuple(
+            SoundMetadata(
+                metadata_location=one.location,
+                timestamp_ms=one.timestamp_ms,
+                current_snapshot_id=one.current_snapshot_id,
+            )
+            for one in earlier
+        ),
     )
 
 
@@ -116,7 +137,7 @@ def _found(number: int, tally: Tally, snapshots: Mapping[int, Snapshot]) -> Faul
         since_snapshot_id=None if oldest is None else oldest.snapshot_id,
         since_timestamp_ms=None if oldest is None else oldest.timestamp_ms,
         made_by=_maker(oldest),
-        examples=tuple(_example(one, snapshots) for one in kept[:MAX_EXAMPLES]),
+        examples=tuple(_example(one, snapshots) for one in kept[: None if number in tally.whole else MAX_EXAMPLES]),
     )
 
 

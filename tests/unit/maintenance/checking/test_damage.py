@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from icekeep.catalog.base import Catalog
-from icekeep.errors import InvalidTableError
+from icekeep.errors import InvalidTableError, UsageError
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.job import check, check_unreadable
 from icekeep.maintenance.checking.result import CheckResult
@@ -89,6 +89,30 @@ def test_nothing_is_found_in_a_sound_table(seed):
     assert result.not_checked == ()
     assert found_in(result) <= {214}
     assert result.status == "sound"
+
+
+def test_of_a_table_that_does_not_load_earlier_metadata_is_named():
+    catalog, identifier = table_of(1)
+    before = catalog.load(identifier)
+    DAMAGE[101](Damager(catalog, identifier, Choices(1)))
+    found = checked(catalog, identifier).sound_metadata
+    logged = [entry.metadata_file for entry in before.metadata.metadata_log]
+    assert [one.metadata_location for one in found] == logged[: -len(found) - 1 : -1]
+    assert found
+
+
+def test_of_a_kind_that_is_asked_for_every_fault_is_told():
+    catalog, identifier = table_of(3)
+    table = catalog.load(identifier)
+    paths = {place.file["file_path"] for place in Damager(catalog, identifier, Choices(1)).entries(0)}
+    assert len(paths) > 1
+    table.storage.delete_many(paths)
+    [found] = check(table, no_spark, all_of=[301]).faults
+    assert {one.where for one in found.examples} >= paths
+    with pytest.raises(
+        UsageError, match=r"^there is no kind of faults 7; give numbers of docs/faults.md, such as 301$"
+    ):
+        check(table, no_spark, all_of=[301, 7])
 
 
 @pytest.mark.parametrize("number", sorted(DAMAGE), ids=lambda number: CLASSES[number].name)

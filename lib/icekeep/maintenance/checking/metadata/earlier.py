@@ -1,4 +1,4 @@
-"""Earlier metadata of a table whose metadata is damaged: what the job `repair` may put it back to.
+"""Earlier metadata of a table whose metadata is damaged: what the table can be registered by.
 
 The metadata log says which files were the table. Where it cannot be read, the names beside the damaged file are all there is;
 among those may be files that lost a race and never were the table, so that a log which is read on the way goes before them.
