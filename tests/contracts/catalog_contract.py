@@ -309,6 +309,7 @@ class CatalogContract:
         assert catalog.list_tables(("db",)) == []
         assert table.storage.head(location) is not None
 
+    @pytest.mark.unsound(201)
     def test_a_table_whose_snapshot_is_gone_is_not_registered(self, catalog, create):
         """As after a purge, of which a metadata file is left."""
         base = create()

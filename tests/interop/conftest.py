@@ -29,7 +29,7 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest, java: IcebergJava) -> L
 def sound_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     """The tables that a test leaves in its directory are sound, whichever engine wrote them.
 
-    The mark `unsound(number)` names a class of faults that an engine is known to make there.
+    The mark `unsound(number)` names a kind of faults that the test makes on purpose, or that an engine is known to make there.
     """
     directory = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
