@@ -43,6 +43,9 @@ class FileReader(Protocol):
     def row_count(self) -> int | None:
         """How many rows the file has; None where the format tells only by its last row."""
 
+    def part_count(self) -> int:
+        """How many parts the file has; a format without parts has one."""
+
     def part_offsets(self) -> Sequence[int]:
         """Where each part begins in the file, in bytes; a format without parts has one that begins at 0."""
 

@@ -56,6 +56,10 @@ class OrcReader:
         """As the footer says."""
         return int(self._file.nrows)
 
+    def part_count(self) -> int:
+        """The stripes."""
+        return len(stripes_of(self._file))
+
     def part_offsets(self) -> Sequence[int]:
         """The bytes at which stripes begin."""
         return [stripe.offset for stripe in stripes_of(self._file)]

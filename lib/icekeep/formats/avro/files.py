@@ -52,6 +52,10 @@ class AvroReader:
         """Not known before the last block."""
         return None
 
+    def part_count(self) -> int:
+        """The file is its only part."""
+        return 1
+
     def part_offsets(self) -> Sequence[int]:
         """One part, which is the file."""
         return [0]

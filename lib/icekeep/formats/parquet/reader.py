@@ -4,6 +4,7 @@ import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,6 +26,20 @@ _ENCODED_VALUE_BYTES = 4
 """A string takes less as an entry of a dictionary, while its length alone takes as much outside of one."""
 
 
+class BloomFilterPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the Bloom filter of a column chunk begins in the file, and how the values are stored that it is made of.
+
+    Attributes:
+        length: in bytes; `None` where the footer does not say.
+        width: of the values, where they are of a fixed length.
+    """
+
+    offset: int
+    length: int | None
+    physical_type: str
+    width: int
+
+
 class ParquetReader:
     """A Parquet file; its parts are row groups."""
 
@@ -37,6 +52,10 @@ class ParquetReader:
     def row_count(self) -> int | None:
         """As the footer says."""
         return int(self._file.metadata.num_rows)
+
+    def part_count(self) -> int:
+        """The row groups."""
+        return int(self._file.metadata.num_row_groups)
 
     def part_offsets(self) -> Sequence[int]:
         """The bytes at which row groups begin."""
@@ -83,6 +102,21 @@ class ParquetReader:
         group, leaves = self._file.metadata.row_group(part), self._leaves(columns)
         positions = range(group.num_columns) if leaves is None else leaves
         return sum(_held_bytes(group.column(position)) for position in positions)
+
+    def bloom_filters(self, part: int, leaves: Collection[int]) -> dict[int, BloomFilterPlace]:
+        """Where the filters of some columns of a row group are; a column is its position among all leaves."""
+        group, stored = self._file.metadata.row_group(part), self._file.schema
+        chunks = {position: group.column(position) for position in leaves}
+        return {
+            position: BloomFilterPlace(
+                offset=chunk.bloom_filter_offset,
+                length=chunk.bloom_filter_length,
+                physical_type=chunk.physical_type,
+                width=stored.column(position).length,
+            )
+            for position, chunk in chunks.items()
+            if chunk.bloom_filter_offset
+        }
 
     def _leaves(self, columns: Collection[str] | None) -> list[int] | None:
         """Which column chunks of a row group top-level columns have; None for all."""

@@ -127,6 +127,13 @@ CONTENT_CLASSES = (
         mend="write one of the two files anew",
     ),
     FaultClass(
+        number=418,
+        name="bloom-filter-dishonest",
+        rule="a Bloom filter is whole, and says of no value of its column chunk that it is not there",
+        readers="filters by equality skip the row group, and lose its rows",
+        mend=_ANEW,
+    ),
+    FaultClass(
         number=419,
         name="row-group-statistics-wrong",
         rule="the statistics of a Parquet row group hold all its values",

@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 """An entry as Python values, with `manifest`, the number of its manifest."""
 
 _UNREADABLE, _ROWS, _TYPES, _REQUIRED = 401, 402, 403, 404
-_UNSORTED, _PARTITION, _STATISTICS, _OFFSETS, _UNKNOWN_IDS = 409, 410, 419, 422, 423
+_UNSORTED, _PARTITION, _BLOOM, _STATISTICS, _OFFSETS, _UNKNOWN_IDS = 409, 410, 418, 419, 422, 423
 _MAX_NAMES = 5
 
 
@@ -111,6 +111,8 @@ class Judge:
     def _of_file(self, rows: Sequence[Row], content: Content, schema: Schema) -> None:
         for finding in _file_findings(content, schema):
             self._tell(rows, finding)
+        for why in content.bloom_gaps:
+            self._tally.gap(f"a Bloom filter of file {rows[0]['file_path']!r}", why)
         if content.columns is not None:
             for id_, why in sorted(content.columns.unreadable.items()):
                 self._tally.gap(f"column {schema.names_by_id[id_]!r} of file {rows[0]['file_path']!r}", why)
@@ -200,6 +202,9 @@ def _file_findings(content: Content, schema: Schema) -> Iterator[Finding]:
             said.append(f"required {_names(sorted(content.nulls), schema)} has {sum(content.nulls.values())} nulls")
         found = [content.nulls.get(id_) for id_ in empty]
         yield Finding(number=_REQUIRED, detail=", and ".join(said), columns=tuple(empty), found=found)
+    if content.bloom_problems:
+        more = f", and {len(content.bloom_problems) - 1} more" if len(content.bloom_problems) > 1 else ""
+        yield Finding(number=_BLOOM, detail=f"{content.bloom_problems[0]}{more}", found=[*content.bloom_problems])
     if content.statistics:
         ids = sorted(content.statistics)
         detail = f"row group {content.statistics[ids[0]]} has values of {_names(ids, schema)} that its statistics do not hold"
@@ -217,14 +222,21 @@ def _entry_findings(row: Row, content: Content, schema: Schema) -> Iterator[Find
     offsets = row["split_offsets"] or []
     # Those beyond the file are told as such.
     beyond = any(offset >= row["file_size_in_bytes"] or offset < 0 for offset in offsets)
-    if content.offsets is not None and not beyond and not {*offsets} <= {*content.offsets}:
-        first = next(offset for offset in offsets if offset not in content.offsets)
-        detail = f"no row group or stripe begins at byte {first}, which is one of its split offsets"
+    if content.offsets is not None and not beyond and not _cut_well(offsets, content.offsets):
+        strange = [offset for offset in offsets if offset not in content.offsets]
+        detail = f"no row group or stripe begins at byte {strange[0]}, which is one of its split offsets"
+        if not strange:
+            detail = f"its split offsets begin at byte {offsets[0]}, and its first row group or stripe at {content.offsets[0]}"
         yield Finding(number=_OFFSETS, detail=detail, recorded=offsets, found=[*content.offsets])
     position = content.orders.get(row["sort_order_id"])
     if position is not None:
         detail = f"row {position} comes before row {position - 1} in sort order {row['sort_order_id']}"
         yield Finding(number=_UNSORTED, detail=detail, recorded=row["sort_order_id"], found=position)
+
+
+def _cut_well(offsets: Sequence[int], parts: Sequence[int]) -> bool:
+    """Whether splits at some offsets begin where parts begin, and leave out none."""
+    return not offsets or ({*offsets} <= {*parts} and min(offsets) == min(parts))
 
 
 def _metric_findings(row: Row, content: Content, schema: Schema) -> Iterator[Finding]:

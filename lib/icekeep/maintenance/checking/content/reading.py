@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, first_line
 from icekeep.formats.arrow.field_ids import has_ids
-from icekeep.formats.base import FileMetrics, FileReader, SizesOfColumns
+from icekeep.formats.base import FileMetrics, FileReader
 from icekeep.formats.column_metrics import MetricsCollector
 from icekeep.formats.read import FileColumns as Columns
 from icekeep.formats.read import SourceFile, open_reader
+from icekeep.maintenance.checking.content.bloom_filters import BloomCheck
 from icekeep.maintenance.checking.content.columns import FileColumns, columns_of, required_fields
 from icekeep.maintenance.checking.content.metrics import BOUNDS, NULLS, wrong_metrics
 from icekeep.maintenance.checking.content.order import OrderWatch
@@ -22,11 +23,10 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import PrimitiveType, StructType
-from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
-_WHOLE_PART_BYTES = 64 * MIB
-_BATCH_BYTES = 16 * MIB
+_BATCH_ROWS = 32_768
+"""So many rows of a large part are held at once."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +52,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         partitions: what was found of each claim.
         orders: by id of a sort order the position of the first row that breaks it.
         statistics: ids of columns whose values the footer's statistics do not hold, each with the first part where so.
+        bloom_problems: what is wrong with Bloom filters, a sentence for each column chunk.
+        bloom_gaps: why some could not be asked.
     """
 
     row_count: int
@@ -62,6 +64,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionWatch] = ()
     orders: Mapping[int, int] = {}
     statistics: Mapping[int, int] = {}
+    bloom_problems: Sequence[str] = ()
+    bloom_gaps: Sequence[str] = ()
 
 
 def read_content(storage: Storage, source: SourceFile, schema: Schema, claims: Claims) -> Content:
@@ -103,7 +107,7 @@ class _Reading:
             return self._read(reader, columns, identified)
 
     def _unidentified(self, reader: FileReader) -> Content:
-        row_count = sum(data.num_rows for _, data in reader.tables(reader.schema.names, None, (), _batch_rows(reader)))
+        row_count = sum(data.num_rows for _, data in reader.tables(reader.schema.names, None, (), _BATCH_ROWS))
         nothing = MetricsCollector(Schema(fields=()), {}).metrics()
         return Content(row_count=row_count, columns=None, metrics=nothing, offsets=self._offsets(reader))
 
@@ -115,23 +119,24 @@ class _Reading:
         orders = {order.order_id: OrderWatch(order, columns.schema, columns.leaves) for order in self._claims.orders}
         types = leaf_types(columns)
         whole = MetricsCollector(columns.schema, dict.fromkeys(types, FULL))
-        told = reader.part_metrics(identified, types)
-        count = 0
-        parts: Sequence[int | None] = [None] if told is None else range(len(told))
-        for part in parts:
-            of_part = None if part is None else MetricsCollector(columns.schema, dict.fromkeys(types, FULL))
-            for rows in self._batches(reader, columns.schema, part):
+        names = Columns(columns.schema).find(reader.schema, self._source).names
+        bloom = BloomCheck(reader, self._storage, self._source.location, reader.schema, names)
+        count, of_parts = 0, []
+        for part in range(reader.part_count()):
+            of_part = MetricsCollector(columns.schema, dict.fromkeys(types, FULL))
+            for rows in self._batches(reader, columns.schema, part, bloom):
                 whole.add(rows)
-                if of_part is not None:
-                    of_part.add(rows)
+                of_part.add(rows)
                 self._count_nulls(rows, columns)
                 for watch in partitions:
                     watch.add(rows)
                 for order in orders.values():
                     order.add(rows, count)
                 count += rows.num_rows
-            if told is not None and part is not None and of_part is not None:
-                self._hold(told[part], of_part.metrics(), types, part)
+            of_parts.append(of_part.metrics())
+        # Only what was read well is asked about its statistics: pyarrow ends the process where those of a chunk are broken.
+        for part, told in enumerate(reader.part_metrics(identified, types) or ()):
+            self._hold(told, of_parts[part], types, part)
         return Content(
             row_count=count,
             columns=columns,
@@ -141,13 +146,15 @@ class _Reading:
             partitions=partitions,
             orders={number: one.broken_at for number, one in orders.items() if one.broken_at is not None},
             statistics=self._statistics,
+            bloom_problems=tuple(bloom.problems),
+            bloom_gaps=tuple(bloom.gaps),
         )
 
-    def _batches(self, reader: FileReader, schema: Schema, part: int | None) -> Iterator[pa.Table]:
+    def _batches(self, reader: FileReader, schema: Schema, part: int, bloom: BloomCheck) -> Iterator[pa.Table]:
         columns = Columns(schema)
         found = columns.find(reader.schema, self._source)
-        parts = None if part is None else [part]
-        for _, data in reader.tables(found.names, parts, (), _batch_rows(reader, found.names)):
+        for _, data in reader.tables(found.names, [part], (), _BATCH_ROWS):
+            bloom.add(part, data)
             yield columns.projected(data, found, {})
 
     def _count_nulls(self, rows: pa.Table, columns: FileColumns) -> None:
@@ -190,11 +197,3 @@ def _nulls_of(rows: pa.Table, schema: Schema, path: Sequence[int]) -> int:
         position = [child.field_id for child in field.type.fields].index(id_)
         column, field = pc.struct_field(column, [position]), field.type.fields[position]
     return int(column.null_count) - above
-
-
-def _batch_rows(reader: FileReader, names: Sequence[str] | None = None) -> int | None:
-    """How many rows of large parts to hold at once."""
-    part = SizesOfColumns(reader, reader.schema.names if names is None else names).largest_part()
-    if part is None or part.size_bytes <= _WHOLE_PART_BYTES:
-        return None
-    return max(1, _BATCH_BYTES * part.row_count // part.size_bytes)

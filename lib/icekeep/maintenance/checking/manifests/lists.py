@@ -1,5 +1,6 @@
 """Manifest lists: whether each is whole, and what its rows say of manifests; of each manifest the rows that differ are kept."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -178,11 +179,7 @@ class _Found:
         )
 
     def _tell_doubled(self, numbers: Sequence[int], snapshot: Snapshot) -> None:
-        for index in sorted({number for number in numbers if numbers.count(number) > 1}):
-            row = self._rows[index].rows[0][0]
-            self._tell(
-                220,
-                row,
-                snapshot,
-                f"the manifest list {snapshot.manifest_list!r} names it {numbers.count(index)} times",
-            )
+        for index, count in sorted(Counter(numbers).items()):
+            if count > 1:
+                row = self._rows[index].rows[0][0]
+                self._tell(220, row, snapshot, f"the manifest list {snapshot.manifest_list!r} names it {count} times")

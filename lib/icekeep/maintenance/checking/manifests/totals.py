@@ -10,7 +10,6 @@ from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.manifests.manifests import CheckedManifests
 from icekeep.maintenance.checking.manifests.sums import SUMS
 from icekeep.maintenance.checking.subject import Subject
-from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 
 _TOTALS: Mapping[str, tuple[str, ...]] = {
@@ -39,6 +38,9 @@ def check_totals(subject: Subject, checked: CheckedManifests) -> None:
     columns = np.array([[getattr(one, name) for name in SUMS] for one in checked.counted], np.int64)
     columns = columns.reshape(len(checked.counted), len(SUMS))
     members = checked.listed.members
+    written: dict[int | None, BitMap] = {}
+    for index, manifest in enumerate(checked.listed.manifests):
+        written.setdefault(manifest.added_snapshot_id, BitMap()).add(index)
     wrong: dict[int, dict[str, int]] = {}
     for snapshot in subject.snapshots:
         if snapshot.snapshot_id not in members or snapshot.snapshot_id in checked.unread:
@@ -46,7 +48,7 @@ def check_totals(subject: Subject, checked: CheckedManifests) -> None:
         indices = members[snapshot.snapshot_id]
         sums = _summed(columns, indices)
         _check(subject, snapshot, sums, wrong)
-        own = [i for i in indices if _is_of(checked.listed.manifests[i], snapshot)]
+        own = indices & written.get(snapshot.snapshot_id, BitMap())
         _tell(subject, snapshot, _differences(snapshot, _summed(columns, own), _ADDED), sums=None, number=232)
 
 
@@ -66,7 +68,7 @@ def _differences(snapshot: Snapshot, sums: _Sums, names: Mapping[str, tuple[str,
         said = summary.get(key)
         if said is None:
             continue
-        number = int(said) if said.lstrip("-").isdecimal() else None
+        number = int(said) if said.isdecimal() else None
         if number is None or number not in [sums[way] for way in ways]:
             found[key] = (0 if number is None else number) - sums[ways[0]]
     return found
@@ -92,8 +94,3 @@ def _tell(subject: Subject, snapshot: Snapshot, found: Mapping[str, int], *, sum
 def _summed(columns: NDArray[np.int64], indices: BitMap | Iterable[int]) -> _Sums:
     at = np.fromiter(indices, np.int64)
     return dict(zip(SUMS, columns[at].sum(axis=0).tolist(), strict=True))
-
-
-def _is_of(manifest: ManifestFile, snapshot: Snapshot) -> bool:
-    """Whether a snapshot wrote a manifest, and so the added entries in it are its own."""
-    return manifest.added_snapshot_id == snapshot.snapshot_id

@@ -1,0 +1,57 @@
+"""Bloom filters of Parquet files, and the hash that they are made of."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from icekeep.formats.parquet.bloom_filter import hashes_of, read_bloom_filter
+from icekeep.formats.parquet.reader import ParquetReader
+from icekeep.formats.parquet.thrift import Damaged
+from icekeep.formats.parquet.xxhash import hash_rows
+from kit.columns import parquet_bytes
+
+KNOWN = {
+    b"": 0xEF46DB3751D8E999,
+    b"a": 0xD24EC4F1A98C6E5B,
+    b"abc": 0x44BC2CF5AD770999,
+    b"Nobody inspects the spammish repetition": 0xFBCEA83C8A378BF1,
+}
+
+
+@pytest.mark.parametrize("data", KNOWN)
+def test_hashes_are_those_of_xxhash(data):
+    rows = np.frombuffer(data * 2, np.uint8).reshape(2, len(data))
+    assert hash_rows(rows).tolist() == [KNOWN[data]] * 2
+
+
+def _filter(values):
+    data = parquet_bytes(pa.table({"c": values}), bloom_filter_options={"c": {"ndv": 1000, "fpp": 0.001}})
+    (place,) = ParquetReader(io.BytesIO(data)).bloom_filters(0, [0]).values()
+    return data, place
+
+
+@pytest.mark.parametrize(
+    ("values", "others"),
+    [
+        (pa.array(range(1000)), pa.array(range(1000, 2000))),
+        (pa.array(range(1000), pa.int32()), pa.array(range(1000, 2000), pa.int32())),
+        (pa.array(map(float, range(1000))), pa.array(map(float, range(1000, 2000)))),
+        (pa.array(str(n) * (n % 30) for n in range(1000)), pa.array(f"x{n}" for n in range(1000))),
+    ],
+)
+def test_values_are_there_and_others_mostly_not(values, others):
+    data, place = _filter(values)
+    found = read_bloom_filter(io.BytesIO(data), place.offset, place.length)
+    assert found.may_hold(hashes_of(values, place.physical_type, place.width)).all()
+    assert np.mean(found.may_hold(hashes_of(others, place.physical_type, place.width))) < 0.05
+    assert (read_bloom_filter(io.BytesIO(data), place.offset, None).blocks == found.blocks).all()
+
+
+def test_a_damaged_filter_is_refused():
+    data, place = _filter(pa.array([1, 2, 3]))
+    with pytest.raises(Damaged):
+        read_bloom_filter(io.BytesIO(data), place.offset, place.length + 1)
+    with pytest.raises(Damaged):
+        read_bloom_filter(io.BytesIO(data[: place.offset + 40]), place.offset, None)
