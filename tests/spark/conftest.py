@@ -1,5 +1,6 @@
 """A lake for each test, on each kind of catalog where that matters."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from icekeep.planning.spark.source import Engine
 from kit.lake import Lake
 from kit.limits import NOTHING_HERE
 from kit.spark_jobs import NAMESAKES, checked_run
+
+TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +33,13 @@ def little_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_tasks(spark_session: SparkSession) -> Engine:
     """The session, which is given whatever it could do."""
     return Engine(spark=spark_session, limits=NOTHING_HERE)
+
+
+@pytest.fixture(scope="session")
+def kit_in_tasks(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tasks know what the kit has, such as its store in memory, which travels with its files."""
+    archive = shutil.make_archive(str(tmp_path_factory.mktemp("kit") / "kit"), "zip", TESTS, "kit")
+    spark_session.sparkContext.addPyFile(archive)
 
 
 @pytest.fixture

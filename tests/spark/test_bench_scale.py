@@ -23,8 +23,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return made
 
 
-# The listing of orphan removal is a class of the benchmark's, which workers of this session do not find.
-@pytest.mark.parametrize("name", sorted({case.work for case in SCALE.cases.values()} - {"plan_orphans"}))
+# The listing of orphan removal and of the check is a class of the benchmark's, which workers of this session do not find.
+@pytest.mark.parametrize("name", sorted({case.work for case in SCALE.cases.values()} - {"plan_orphans", "check"}))
 def test_what_icekeep_says_is_what_the_benchmark_checks(name: str, table: Kept, spark_session: SparkSession) -> None:
     copies.restore(table.path, table.pristine)
     (case,) = (case for key, case in SCALE.cases.items() if case.work == name and key.endswith("-1m"))

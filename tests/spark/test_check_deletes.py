@@ -10,6 +10,8 @@ from kit.checked_deletes import SCHEMA, checked, damager, made, with_files, writ
 from kit.limits import limited
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
+pytestmark = pytest.mark.usefixtures("kit_in_tasks")
+
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_tasks_find_what_the_driver_finds(version: int, spark_session: SparkSession) -> None:

@@ -7,6 +7,8 @@ from icekeep.planning.spark.source import Engine
 from kit.checked_entries import Damaged, all_faults, checked, expected, told
 from kit.limits import limited
 
+pytestmark = pytest.mark.usefixtures("kit_in_tasks")
+
 
 @pytest.mark.parametrize("seed", [5, 9, 26])
 def test_tasks_find_what_the_driver_finds(seed: int, in_tasks: Engine) -> None:

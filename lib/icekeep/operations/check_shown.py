@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from icekeep.maintenance.checking.faults import Gap
+from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Gap
 from icekeep.maintenance.checking.result import CheckResult, FaultsFound
 from icekeep.spec.times import format_time
 
@@ -32,7 +32,8 @@ def check_shown(result: CheckResult) -> Mapping[str, Any]:
             f"{one.metadata_location} of {format_time(one.timestamp_ms)}" for one in result.sound_metadata
         ]
     if result.not_checked:
-        shown["not_checked"] = _gaps(result.not_checked)
+        more = result.not_checked_count - len(result.not_checked)
+        shown["not_checked"] = [*_gaps(result.not_checked), *([f"... and {more:,} more"] if more > 0 else [])]
     return shown
 
 
@@ -49,9 +50,11 @@ def _row(one: FaultsFound) -> dict[str, Any]:
 
 
 def _places(one: FaultsFound) -> Iterable[str]:
-    for example in one.examples[:_EXAMPLES]:
+    # All that was asked for is printed.
+    shown = one.examples if len(one.examples) > MAX_EXAMPLES else one.examples[:_EXAMPLES]
+    for example in shown:
         yield f"{one.fault_id} {example.where}: {example.detail}"
-    more = one.faults_count - min(_EXAMPLES, len(one.examples))
+    more = one.faults_count - len(shown)
     if more:
         yield f"{one.fault_id} ... and {more:,} more"
 

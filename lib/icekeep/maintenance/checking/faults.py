@@ -78,6 +78,8 @@ class Tally:
     def gap(self, what: str, why: str) -> None:
         """Note what could not be checked."""
         self.gaps_count += 1
+        if len(self._gaps) == MAX_GAPS and (what, why) >= _gap_order(self._gaps[-1]):
+            return
         self._gaps = sorted({*self._gaps, Gap(what=what, why=why)}, key=_gap_order)[:MAX_GAPS]
 
     def merge(self, other: "Tally") -> None:

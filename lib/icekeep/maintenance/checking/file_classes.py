@@ -30,6 +30,7 @@ FILE_CLASSES = (
         rule="each statistics file is there, and has the size that the metadata says",
         readers="planners go without statistics, or fail",
         mend="bring the file back: `icekeep restore`, or a backup; else compute the statistics anew",
+        is_notice=True,
     ),
     FaultClass(
         number=306,

@@ -29,6 +29,10 @@ from icekeep.storage.base import Storage
 __all__ = ["CheckResult", "check", "check_unreadable"]
 
 _UNREADABLE = 101
+_OF_EXPIRED = {201, 202}
+"""What is found where lists and manifests go while a table is looked at."""
+
+_MOVES_MAX = 3
 _BELOW = "manifest lists, manifests and files"
 
 
@@ -54,8 +58,14 @@ def check(table: Table, request: CheckRequest) -> CheckResult:
         UsageError: there is no such kind of faults.
         TryAgainError: the catalog, the store or Spark is out of reach.
     """
-    tally = Tally(known_numbers(request.all_of))
-    listed = examined(table, request.spark, tally, request.listener, deep=request.deep, ref=request.ref)
+    whole = known_numbers(request.all_of)
+    for _ in range(_MOVES_MAX):
+        tally = Tally(whole)
+        listed = examined(table, request.spark, tally, request.listener, deep=request.deep, ref=request.ref)
+        if not tally.counts.keys() & _OF_EXPIRED or not _has_lost_snapshots(now := table.refresh(), table):
+            return result(table, tally, listed, deep=request.deep)
+        table = now
+    tally.gap(table.name, "its snapshots were expired while it was checked, again and again")
     return result(table, tally, listed, deep=request.deep)
 
 
@@ -91,6 +101,10 @@ def check_unreadable(
     tally.gap(_BELOW, f"the metadata of table {format_identifier(identifier)!r} does not load")
     earlier = last_sound(pointer.storage, pointer.metadata_location, raw)
     return result(None, tally, None, deep=False, earlier=earlier)
+
+
+def _has_lost_snapshots(now: Table, before: Table) -> bool:
+    return not before.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys()
 
 
 def examined(
@@ -144,7 +158,8 @@ def raw_metadata(storage: Storage, location: str, tally: Tally) -> Any | None:
         return metadata_document(storage.read(location), location)
     except InvalidTableError as error:
         tally.add(Fault(number=_UNREADABLE, where=location, detail=first_line(error)))
-    except UnsupportedError as error:
+    except (UnsupportedError, UsageError) as error:
+        # A store that denies access raises the latter.
         tally.gap(location, first_line(error))
     return None
 

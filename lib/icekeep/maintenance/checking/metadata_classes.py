@@ -185,6 +185,7 @@ METADATA_CLASSES = (
         rule="statistics files belong to snapshots of the table, one of each kind for a snapshot",
         readers="planners take other statistics, or refuse",
         mend="take the entry out with an engine that can; the file may stay",
+        is_notice=True,
     ),
     FaultClass(
         number=125,

@@ -41,6 +41,9 @@ _FILE_KINDS = ("position_delete_files_count", "equality_delete_files_count", "de
 _DELETE_KINDS = ("position_deletes_count", "equality_deletes_count")
 _IN_SUMMARY_ALONE = ("record_count", *_DELETE_KINDS, "bytes")
 
+_MAX_DIGITS = 19
+"""Longer numbers are none that a table could have."""
+
 
 def files_changed(status: Status, sums: ListSums | None, summary: Mapping[str, str]) -> FilesChanged:
     """What a commit added or deleted by its list, which may be unreadable, and its summary.
@@ -140,4 +143,4 @@ def _or_number(known: int | None, summary: Mapping[str, str], key: str) -> int |
 
 def _number(summary: Mapping[str, str], key: str) -> int | None:
     text = summary.get(key, "")
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None

@@ -152,6 +152,9 @@ def snapshots_of(
     least = min(numbers.get(name, 0) for name in names)
     asked = [snapshot for snapshot in table.metadata.snapshots if snapshot.sequence_number >= least]
     found = snapshots_naming(table.storage, spark, asked, names)
+    if len(found) < len(names) or not all(found.values()):
+        # A number that is wrong hides snapshots, and what no snapshot names would be taken for garbage.
+        found = snapshots_naming(table.storage, spark, table.metadata.snapshots, names)
     keys = location_keys(pa.array(names, pa.string())).tolist()
     return {name: found.get(key, frozenset()) for name, key in zip(names, keys, strict=True)}
 

@@ -18,7 +18,6 @@ from icekeep.maintenance.checking.entries.sketch import DELETE_COLUMNS, VECTOR, 
 from icekeep.maintenance.checking.entries.suspects import Suspects, suspects_of
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.deletion.path_set import among
-from icekeep.maintenance.orphans.listing import expected_files_count
 from icekeep.planning.entries.decode import DecodeTask
 from icekeep.planning.entries.read import entries_count, threads_count
 from icekeep.planning.spark.amounts import LISTED_FILES, MANIFEST_BYTES, SHUFFLED_KEYS, tasks_count
@@ -67,7 +66,7 @@ def is_for_tasks(table: Table, manifests: Sequence[Numbered], spark: SparkSource
     """Whether there are more entries, or files to be listed, than the driver takes."""
     limits = limits_of(spark)
     count = entries_count(manifest for _, manifest in manifests)
-    return count > limits.reachable_entries_count or expected_files_count(table.metadata) > limits.listed_files_count
+    return count > limits.reachable_entries_count or count > limits.listed_files_count
 
 
 def compare(
@@ -139,7 +138,7 @@ def _in_tasks(
     table: Table, manifests: Sequence[Numbered], shared: Comparing, spark: SparkSource, tally: Tally
 ) -> Suspects:
     session = started(spark)
-    files_count = max(expected_files_count(table.metadata), 2 * limits_of(spark).listed_files_count)
+    files_count = max(entries_count(manifest for _, manifest in manifests), 2 * limits_of(spark).listed_files_count)
     tasks = tasks_count(session, sum(manifest.manifest_length for _, manifest in manifests), MANIFEST_BYTES)
     bins = balanced(manifests, lambda one: one[1].manifest_length, tasks)
     lists = tasks_count(session, files_count, LISTED_FILES, a_slot=_SHARES_A_SLOT)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from pyroaring import BitMap
 
-from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.planning.entries.read import threads_count
@@ -16,7 +16,7 @@ from icekeep.spec.manifests.inspection import inspect_manifest
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage.locations import canonical
+from icekeep.storage.locations import canonical, is_location
 
 _AT_ONCE = 64
 
@@ -53,7 +53,7 @@ def read_lists(subject: Subject) -> ReadLists:
             for snapshot, rows in zip(some, pool.map(lambda s: _rows(s, subject), some), strict=True):
                 if isinstance(rows, Fault):
                     tally.add(rows)
-                elif isinstance(rows, UnsupportedError):
+                elif isinstance(rows, UnsupportedError | UsageError):
                     tally.gap(f"snapshot {snapshot.snapshot_id}", first_line(rows))
                 else:
                     location = None if snapshot.manifest_list is None else canonical(snapshot.manifest_list)
@@ -71,14 +71,15 @@ def _chunks(snapshots: Sequence[Snapshot]) -> Iterator[Sequence[Snapshot]]:
         yield snapshots[start : start + _AT_ONCE]
 
 
-def _rows(snapshot: Snapshot, subject: Subject) -> list[ManifestFile] | Fault | UnsupportedError:
+def _rows(snapshot: Snapshot, subject: Subject) -> list[ManifestFile] | Fault | UnsupportedError | UsageError:
     storage = subject.table.storage
     location = snapshot.manifest_list
     try:
         if location is not None:
             return read_manifest_list(storage.read(location), location)
         return [inspect_manifest(storage.read(path), path) for path in snapshot.manifests or ()]
-    except UnsupportedError as error:
+    except (UnsupportedError, UsageError) as error:
+        # A store that denies access raises the latter.
         return error
     except InvalidTableError as error:
         return Fault(
@@ -95,6 +96,7 @@ class _Found:
     def __init__(self, metadata: TableMetadata, tally: Tally) -> None:
         self.members: dict[int, BitMap] = {}
         self._metadata, self._tally = metadata, tally
+        self._snapshots = metadata.snapshots_by_id
         self._indices: dict[str, int] = {}
         self._rows: list[RowsOfManifest] = []
         self._told: set[tuple[int, str]] = set()
@@ -105,6 +107,10 @@ class _Found:
         members = BitMap()
         numbers: list[int] = []
         for row in rows:
+            if not is_location(row.manifest_path):
+                self._tell(202, row, snapshot, f"the list names a manifest {row.manifest_path!r}, which is no location")
+                self._unread.add(snapshot.snapshot_id)
+                continue
             self._check(row, snapshot)
             if row.partition_spec_id not in self._metadata.specs_by_id:
                 self._unread.add(snapshot.snapshot_id)
@@ -152,6 +158,14 @@ class _Found:
                 row,
                 snapshot,
                 f"its sequence number is {number}, that of the snapshot is {snapshot.sequence_number}",
+            )
+        adding = self._snapshots.get(-1 if row.added_snapshot_id is None else row.added_snapshot_id)
+        if adding is not None and adding.sequence_number not in (0, number):
+            self._tell(
+                208,
+                row,
+                snapshot,
+                f"its sequence number is {number}, that of snapshot {adding.snapshot_id}, its own, {adding.sequence_number}",
             )
         if snapshot.first_row_id is not None and row.content is ManifestContent.DATA:
             self._check_row_id(row, snapshot, path)

@@ -1,11 +1,13 @@
 """Each manifest once, on the driver in threads or in Spark tasks; what comes back are faults, true rows and sums."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 import numpy as np
 from pyroaring import BitMap
 
+from icekeep.errors import InvalidTableError
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.manifests.lists import ReadLists, RowsOfManifest
 from icekeep.maintenance.checking.manifests.metrics import column_types
@@ -17,6 +19,8 @@ from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.source import limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.bins import balanced, packed
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.types import StructType
 from icekeep.spec.units import MIB
 
 _CHUNK_BYTES = 5 * MIB
@@ -37,7 +41,7 @@ def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
     known = Known(
         storage=subject.table.storage,
         format_version=metadata.format_version,
-        partitions=metadata.partition_types,
+        partitions=_partition_types(metadata),
         columns=column_types(metadata),
         equality_ids=frozenset(field_id for schema in metadata.schemas for field_id in schema.fields_by_id),
         sort_order_ids=frozenset({0, *(order.order_id for order in metadata.sort_orders)}),
@@ -63,6 +67,15 @@ def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
         checked.update(part)
         subject.tally.merge(tally)
     return _renumbered(subject, lists, checked)
+
+
+def _partition_types(metadata: TableMetadata) -> dict[int, StructType]:
+    """Those of the specs whose source columns some schema has; what is wrong with the others is told with the metadata."""
+    found: dict[int, StructType] = {}
+    for spec_id in metadata.specs_by_id:
+        with suppress(InvalidTableError):
+            found[spec_id] = metadata.partition_type(spec_id)
+    return found
 
 
 def _checked(some: Sequence[tuple[int, RowsOfManifest]], known: Known) -> tuple[dict[int, Checked], Tally]:

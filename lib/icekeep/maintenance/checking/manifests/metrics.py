@@ -20,8 +20,20 @@ _COUNTS = ("value_counts", "null_value_counts", "nan_value_counts")
 METRIC_COLUMNS = (*_COUNTS, "lower_bounds", "upper_bounds")
 
 
+_PROMOTED = (
+    {"int", "long"},
+    {"float", "double"},
+    {"date", "timestamp"},
+    {"date", "timestamp_ns"},
+)
+"""Types that a column may have one after the other (spec, "Schema Evolution")."""
+
+
 class ColumnTypes(msgspec.Struct, frozen=True):
-    """Columns of all schemas of a table by id, each by its newest type; `plain` are those that lie in no list or map."""
+    """Columns of all schemas of a table by id, each by its newest type, but for those whose types contradict.
+
+    `plain` are those that lie in no list or map.
+    """
 
     types: Mapping[int, PrimitiveType]
     plain: frozenset[int]
@@ -30,13 +42,21 @@ class ColumnTypes(msgspec.Struct, frozen=True):
 def column_types(metadata: TableMetadata) -> ColumnTypes:
     """The columns that entries may tell of."""
     types: dict[int, PrimitiveType] = {}
+    names: dict[int, set[str]] = {}
     plain: set[int] = set()
     for schema in sorted(metadata.schemas, key=lambda s: (s.schema_id == metadata.current_schema_id, s.schema_id)):
         for field_id, type_, is_plain in _leaves(StructType(schema.fields), is_plain=True):
             types[field_id] = type_
+            names.setdefault(field_id, set()).add(type_.name)
             if is_plain:
                 plain.add(field_id)
-    return ColumnTypes(types, frozenset(plain))
+    # A table that was replaced has a column of another type under the id of an old one: nobody knows whose bounds are whose.
+    known = {
+        i: type_
+        for i, type_ in types.items()
+        if any(names[i] <= promoted for promoted in _PROMOTED) or len(names[i]) == 1
+    }
+    return ColumnTypes(known, frozenset(plain))
 
 
 def check_metrics(batch: pa.RecordBatch, known: ColumnTypes, tell: Tell) -> None:
@@ -84,21 +104,21 @@ class _Items:
     """The pairs of a column of maps, taken apart by their keys."""
 
     def __init__(self, column: pa.MapArray) -> None:
-        offsets = column.offsets.to_numpy()
-        lengths = np.diff(offsets) * column.is_valid().to_numpy(zero_copy_only=False)
-        self._rows = np.repeat(np.arange(len(column)), lengths)
-        self._keys = column.keys.to_numpy()[offsets[0] : offsets[-1]] if len(column) else np.empty(0, np.int32)
-        self._values = column.items.slice(offsets[0], offsets[-1] - offsets[0]) if len(column) else column.items
-        if len(self._keys) != len(self._rows):
-            # A null map may cover pairs, which are not there.
-            flat = column.filter(column.is_valid())
-            self._keys, self._values = flat.keys.to_numpy(), flat.items
-        self.ids = frozenset(np.unique(self._keys).tolist())
+        # A null map may cover pairs, which are not there.
+        there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        flat = column.take(pa.array(there))
+        offsets = flat.offsets.to_numpy()
+        rows = np.repeat(there, np.diff(offsets))
+        keys = flat.keys.slice(offsets[0], offsets[-1] - offsets[0]).to_numpy()
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._rows = keys[order], rows[order]
+        self._values = flat.items.slice(offsets[0], offsets[-1] - offsets[0]).take(pa.array(order))
+        self.ids = frozenset(np.unique(keys).tolist())
 
     def of(self, key: int) -> tuple[NDArray[np.int64], pa.Array]:
-        """The rows that have the key, and its value in each."""
-        at = np.flatnonzero(self._keys == key)
-        return self._rows[at], self._values.take(pa.array(at))
+        """The rows that have the key, in order, and its value in each."""
+        start, stop = np.searchsorted(self._keys, [key, key + 1])
+        return self._rows[start:stop], self._values.slice(start, stop - start)
 
 
 def _crossed(rows: NDArray[np.int64], lower: pa.Array, upper_rows: NDArray[np.int64], upper: pa.Array) -> list[int]:

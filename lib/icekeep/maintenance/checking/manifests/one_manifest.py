@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.manifests.lists import RowsOfManifest
 from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, ColumnTypes, check_metrics
@@ -30,6 +30,10 @@ _COLUMNS = frozenset(
         "referenced_data_file", "content_offset", "content_size_in_bytes",
     }
 )  # fmt: skip
+
+
+_MAX_SUMMED = 1 << 62
+_FORMATS = pa.array(["parquet", "orc", "avro", "puffin"])
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +73,16 @@ def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked 
         data = known.storage.read(location)
         header = read_manifest_header(data, location)
         read_header(data, location)
-    except UnsupportedError as error:
+    except (UnsupportedError, UsageError) as error:
         tally.gap(location, first_line(error))
         return None
     except InvalidTableError as error:
         tally.add(_fault(202, first, since, first_line(error)))
         return None
     row = _as_the_file_says(first, header, len(data), known)
+    if row.partition_spec_id not in known.partitions:
+        tally.gap(location, f"no schema has the source columns of its partition spec {row.partition_spec_id}")
+        return None
     look = _Look(rows, row, known, tally)
     look.rows_against(header, len(data))
     try:
@@ -115,7 +122,7 @@ class _Look:
     def __init__(self, rows: RowsOfManifest, row: ManifestFile, known: Known, tally: Tally) -> None:
         self._rows, self._row, self._known, self._tally = rows, row, known, tally
         self._since = rows.rows[0][1]
-        self._counts = np.zeros((len(Status), 2), np.int64)
+        self._counts = [[0, 0] for _ in Status]
         self._sums: dict[str, int] = dict.fromkeys(SUMS, 0)
         self._partitions = Partitions(known.partitions[row.partition_spec_id])
         self._least_number: int | None = None
@@ -143,7 +150,8 @@ class _Look:
         status, records = batch["status"].to_numpy(), batch["record_count"].to_numpy()
         for one in Status:
             mine = status == one
-            self._counts[one] += (int(np.count_nonzero(mine)), int(records[mine].sum()))
+            self._counts[one][0] += int(np.count_nonzero(mine))
+            self._counts[one][1] += _sum(records[mine])
         live = status != Status.DELETED
         self._count_sums(batch, live, status == Status.ADDED)
         rows = batch.filter(pa.array(live))
@@ -159,7 +167,7 @@ class _Look:
 
     def result(self) -> Checked:
         """After the last entry: counts and summaries against what lists say."""
-        files, records = self._counts[:, 0].tolist(), self._counts[:, 1].tolist()
+        files, records = ([counts[i] for counts in self._counts] for i in (0, 1))
         kinds = (Status.ADDED, Status.EXISTING, Status.DELETED)
         counted = (*(files[kind] for kind in kinds), *(records[kind] for kind in kinds))
         found = dict(zip(COUNT_NAMES, counted, strict=True))
@@ -194,12 +202,12 @@ class _Look:
         is_position = content == FileContent.POSITION_DELETES
         for name, mask in (("", live), ("added_", added)):
             self._sums[f"{name}data_files"] += int(np.count_nonzero(mask & is_data))
-            self._sums[f"{name}records"] += int(records[mask & is_data].sum())
+            self._sums[f"{name}records"] += _sum(records[mask & is_data])
             self._sums[f"{name}delete_files"] += int(np.count_nonzero(mask & ~is_data))
-            self._sums[f"{name}position_deletes"] += int(records[mask & is_position].sum())
-            self._sums[f"{name}equality_deletes"] += int(records[mask & is_equality].sum())
-            self._sums[f"{name}bytes"] += int(sizes[mask].sum())
-            self._sums[f"{name}own_bytes"] += int(own[mask].sum())
+            self._sums[f"{name}position_deletes"] += _sum(records[mask & is_position])
+            self._sums[f"{name}equality_deletes"] += _sum(records[mask & is_equality])
+            self._sums[f"{name}bytes"] += _sum(sizes[mask])
+            self._sums[f"{name}own_bytes"] += _sum(own[mask])
 
     def _check_numbers(self, rows: pa.RecordBatch) -> None:
         limit = self._row.sequence_number or 0
@@ -219,7 +227,9 @@ class _Look:
         content, is_vector = rows["content"].to_numpy(), _is_puffin(rows)
         deletes = self._row.content is ManifestContent.DELETES
         version = self._known.format_version
-        records, sizes = rows["record_count"], rows["file_size_in_bytes"]
+        records, sizes, formats = rows["record_count"], rows["file_size_in_bytes"], rows["file_format"]
+        offsets, lengths = rows["content_offset"], rows["content_size_in_bytes"]
+        unknown = pc.invert(pc.is_in(pc.utf8_lower(formats), _FORMATS))
         ids = rows["equality_ids"]
         no_ids = pc.fill_null(pc.equal(pc.list_value_length(ids), 0), True).to_numpy(zero_copy_only=False)
         lacks = ~_all_valid(rows, "referenced_data_file", "content_offset", "content_size_in_bytes")
@@ -231,6 +241,9 @@ class _Look:
                 (content == FileContent.EQUALITY_DELETES) & no_ids,
                 lambda _: "equality deletes without equality_ids",
             ),
+            (219, unknown, lambda at: f"its format {formats[at].as_py()!r} is none of the spec"),
+            (219, pc.less(offsets, 0), lambda at: f"content_offset is {offsets[at].as_py()}"),
+            (219, pc.less_equal(lengths, 0), lambda at: f"content_size_in_bytes is {lengths[at].as_py()}"),
             (219, is_vector & lacks, lambda _: "a deletion vector without its data file, offset or size"),
             (219, is_vector & (content != FileContent.POSITION_DELETES), lambda _: "a Puffin file that is no vector"),
             (221, is_vector & deletes & (version < 3), lambda _: f"a deletion vector in a table of version {version}"),
@@ -293,6 +306,13 @@ def _where(mask: Any) -> Iterable[int]:
         mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
     found: Iterator[int] = iter(np.flatnonzero(mask).tolist())
     return found
+
+
+def _sum(numbers: NDArray[np.int64]) -> int:
+    """The sum, however large: what a damaged manifest counts may be more than 64 bits hold."""
+    if len(numbers) and int(np.abs(numbers.astype(np.float64)).max()) >= _MAX_SUMMED // len(numbers):
+        return sum(numbers.tolist())
+    return int(numbers.sum())
 
 
 def _is_puffin(rows: pa.RecordBatch) -> NDArray[np.bool_]:

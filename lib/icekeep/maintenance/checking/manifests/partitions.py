@@ -81,7 +81,8 @@ class _Field:
         if lower is None or upper is None:
             yield "it has no bounds, and partitions that are not null"
         elif _is_nan(lower) or _is_nan(upper):
-            yield "a bound is NaN"
+            # Old writers took a NaN for a bound, and readers prune nothing by it.
+            return
         elif lower > self._least or upper < self._greatest:
             yield f"its bounds are {lower!r} and {upper!r}, the partitions {self._least!r} to {self._greatest!r}"
 

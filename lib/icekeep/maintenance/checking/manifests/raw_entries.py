@@ -50,6 +50,9 @@ def _of_record(
     facts = {"file_path": path, "spec_id": row.partition_spec_id}
     status, content = record[entry_names[_STATUS]], file.get(file_names.get(_CONTENT, ""), FileContent.DATA) or 0
     found: list[RawFault] = []
+    if status not in [*Status] or content not in [*FileContent]:
+        # Told by the decoder's own words.
+        return found
     if (content == FileContent.DATA) is not (row.content is ManifestContent.DATA):
         kind = "data" if content == FileContent.DATA else "deletes"
         found.append((211, f"the entry of {path!r} is of {kind}, the manifest of {row.content.name.lower()}", facts))

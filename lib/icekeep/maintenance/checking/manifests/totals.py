@@ -30,18 +30,23 @@ _ADDED: Mapping[str, tuple[str, ...]] = {
     "added-equality-deletes": ("added_equality_deletes",),
 }
 
+_MAX_DIGITS = 19
+
 _Sums = Mapping[str, int]
 
 
 def check_totals(subject: Subject, checked: CheckedManifests) -> None:
     """Hold summaries against what was counted; a snapshot of which something was not read is passed over."""
-    columns = np.array([[getattr(one, name) for name in SUMS] for one in checked.counted], np.int64)
+    rows = [[getattr(one, name) for name in SUMS] for one in checked.counted]
+    largest = max((abs(number) for row in rows for number in row), default=0)
+    # What damaged manifests count may be more than 64 bits hold.
+    columns = np.array(rows, np.int64 if largest * len(rows) < 1 << 62 else object)
     columns = columns.reshape(len(checked.counted), len(SUMS))
     members = checked.listed.members
     written: dict[int | None, BitMap] = {}
     for index, manifest in enumerate(checked.listed.manifests):
         written.setdefault(manifest.added_snapshot_id, BitMap()).add(index)
-    wrong: dict[int, dict[str, int]] = {}
+    wrong: dict[int, dict[str, int | None]] = {}
     for snapshot in subject.snapshots:
         if snapshot.snapshot_id not in members or snapshot.snapshot_id in checked.unread:
             continue
@@ -49,37 +54,46 @@ def check_totals(subject: Subject, checked: CheckedManifests) -> None:
         sums = _summed(columns, indices)
         _check(subject, snapshot, sums, wrong)
         own = indices & written.get(snapshot.snapshot_id, BitMap())
-        _tell(subject, snapshot, _differences(snapshot, _summed(columns, own), _ADDED), sums=None, number=232)
+        _tell(subject, snapshot, _differences(snapshot, _summed(columns, own), _ADDED), number=232)
 
 
-def _check(subject: Subject, snapshot: Snapshot, sums: _Sums, wrong: dict[int, dict[str, int]]) -> None:
+def _check(subject: Subject, snapshot: Snapshot, sums: _Sums, wrong: dict[int, dict[str, int | None]]) -> None:
     """A total that a snapshot only carries on is told for the one that made it wrong."""
     for number, names in ((215, _TOTALS), (233, _BYTES)):
         found = _differences(snapshot, sums, names)
         wrong.setdefault(snapshot.snapshot_id, {}).update(found)
         before = {} if snapshot.parent_snapshot_id is None else wrong.get(snapshot.parent_snapshot_id, {})
-        _tell(subject, snapshot, {k: v for k, v in found.items() if before.get(k) != v}, sums=sums, number=number)
+        _tell(subject, snapshot, {k: v for k, v in found.items() if k not in before or before[k] != v}, number=number)
 
 
-def _differences(snapshot: Snapshot, sums: _Sums, names: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    """By key of the summary how much it says too much; keys that it lacks are not wrong."""
-    summary, found = snapshot.summary or {}, {}
+def _differences(snapshot: Snapshot, sums: _Sums, names: Mapping[str, tuple[str, ...]]) -> dict[str, int | None]:
+    """By key of the summary how much it says too much, `None` where it says no number; keys that it lacks are not wrong."""
+    summary = snapshot.summary or {}
+    found: dict[str, int | None] = {}
     for key, ways in names.items():
         said = summary.get(key)
         if said is None:
             continue
-        number = int(said) if said.isdecimal() else None
-        if number is None or number not in [sums[way] for way in ways]:
-            found[key] = (0 if number is None else number) - sums[ways[0]]
+        number = int(said) if said.isdecimal() and len(said) <= _MAX_DIGITS else None
+        if number is None:
+            found[key] = None
+        elif number not in [sums[way] for way in ways]:
+            found[key] = number - sums[ways[0]]
     return found
 
 
-def _tell(subject: Subject, snapshot: Snapshot, found: Mapping[str, int], *, sums: _Sums | None, number: int) -> None:
+def _tell(subject: Subject, snapshot: Snapshot, found: Mapping[str, int | None], *, number: int) -> None:
     if not found:
         return
     summary = snapshot.summary or {}
-    said = ", ".join(f"{key} {summary[key]!r} is wrong by {by}" for key, by in sorted(found.items()))
-    hint = "; the manifest list may be cut short" if sums is not None and number == 215 else ""
+    wrongs = [
+        f"{key} {summary[key][:_MAX_DIGITS]!r} is {'no number' if by is None else f'wrong by {by}'}"
+        for key, by in sorted(found.items())
+    ]
+    said = ", ".join(wrongs)
+    hint = (
+        "; the manifest list may be cut short" if number == 215 and any((by or 0) > 0 for by in found.values()) else ""
+    )
     subject.tally.add(
         Fault(
             number=number,

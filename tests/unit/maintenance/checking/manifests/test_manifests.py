@@ -11,6 +11,7 @@ from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.manifests.totals import check_totals
 from icekeep.maintenance.checking.subject import Subject
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField
+from icekeep.spec.types import STRING
 from icekeep.tables.update_spec import update_spec
 from kit.choices import Choices
 from kit.damager import Damager
@@ -144,4 +145,41 @@ def test_a_total_that_is_no_number_is_told(table):
     last = replace(last, summary={**last.summary, "total-records": "many"})
     table = replace(table, metadata=replace(table.metadata, snapshots=(table.metadata.snapshots[0], last)))
     tally, _ = checked(table)
-    assert "total-records 'many' is wrong" in tally.faults(215)[0].detail
+    assert "total-records 'many' is no number" in tally.faults(215)[0].detail
+
+
+def test_a_sequence_number_that_is_not_that_of_the_snapshot_that_added_the_manifest_is_told(table):
+    """Lower, deletes that came before would reach its rows."""
+    newest = max(damager(table).rows(), key=lambda row: row["sequence_number"])
+    damager(table).edit_row(newest["manifest_path"], sequence_number=1, min_sequence_number=1)
+    tally, _ = checked(table)
+    assert tally.faults(208)[0].where == newest["manifest_path"]
+    assert "its sequence number is 1, that of snapshot" in tally.faults(208)[0].detail
+
+
+def test_a_manifest_that_is_named_by_what_is_no_location_is_told(table):
+    damager(table).edit_rows(lambda rows: rows[0].update(manifest_path="nowhere"))
+    tally, found = checked(table)
+    assert numbers(tally)[202] == 1
+    assert table.metadata.current_snapshot_id in found.unread
+
+
+def test_counts_that_64_bits_do_not_hold_are_summed_all_the_same(table):
+    place = next(one for one in damager(table).entries() if one.index == 1)
+    for index in (0, 1):
+        damager(table).edit_file(place._replace(index=index), record_count=2**62 - 1)
+    tally, found = checked(table)
+    assert max(one.records for one in found.counted) == 2**63 - 2
+    assert 215 in tally.counts
+
+
+def test_a_column_that_had_two_types_is_not_judged_by_one_of_them(table):
+    """A table that was replaced keeps ids by name, and its old snapshots."""
+    schema = table.metadata.schema
+    text = replace(schema.fields[0], type=STRING)
+    replaced = replace(schema, schema_id=schema.schema_id + 1, fields=(text, *schema.fields[1:]))
+    place = damager(table).entry()
+    damager(table).edit_file(place, lower_bounds=[{"key": 1, "value": b"\xff\xfe"}], upper_bounds=[])
+    assert 225 in checked(table)[0].counts
+    both = replace(table.metadata, schemas=(schema, replaced), current_schema_id=replaced.schema_id)
+    assert 225 not in checked(replace(table, metadata=both))[0].counts
