@@ -42,6 +42,7 @@ IMPLIED: dict[int, set[int]] = {
     302: {233},
     402: {*_TOTALS, 417},
     415: _TOTALS,
+    421: {214},
 }
 """What is wrong too where a class's damage is done, and so may be told beside it."""
 

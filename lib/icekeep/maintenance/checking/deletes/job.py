@@ -96,6 +96,8 @@ def _lengths(manifests: Sequence[Numbered], shared: tuple[DecodeTask, NDArray[np
     decode, targets = shared
     found = []
     for batch, _, keys, there in keyed_batches(manifests, decode):
-        chosen = there & among(keys, targets)
-        found.append((keys[chosen], batch["record_count"].to_numpy()[chosen]))
+        counts = batch["record_count"].to_numpy()
+        # A count below 0 says nothing, and is a fault of its own.
+        chosen = there & among(keys, targets) & (counts >= 0)
+        found.append((keys[chosen], counts[chosen]))
     return Lengths.of(found)

@@ -9,7 +9,7 @@ from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import STRING, NestedField
 from kit.checked_deletes import POSITIONS, checked, damager, made, one_fault, with_files, written
-from kit.damager import POSITION_DELETES
+from kit.damager import DATA, POSITION_DELETES
 from kit.naive_scan import live_entries
 from kit.written_deletes import data_files, delete_positions
 
@@ -115,6 +115,15 @@ def test_rows_that_the_data_file_does_not_have(file_format):
     fault = one_fault(with_rows(table, [(first, 4), (second, 2), (second, 5), (second + "-gone", 99)], file_format))
     assert (fault.number, fault.facts["recorded"], fault.facts["found"]) == (411, 5, 5)
     assert fault.facts["data_file"] == second
+
+
+def test_a_data_file_whose_count_says_nothing_has_any_row():
+    table = made(2)
+    table = delete_positions(table, [(paths_of(table)[0], 3)])
+    damager(table).edit_file(
+        damager(table).entry(DATA, lambda f: f["file_path"] == paths_of(table)[0]), record_count=-1
+    )
+    assert checked(table)[0] == []
 
 
 @pytest.mark.parametrize("kind", ["reference", "bounds"])
