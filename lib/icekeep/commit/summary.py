@@ -5,7 +5,7 @@ where the parent has none, or they would fall below zero, none are written, sinc
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from icekeep.spec.applicability import PartitionKey, is_deletion_vector, partition_key
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -23,6 +23,21 @@ _TOTALS = {
 }
 
 
+def totals_of(files: Iterable[DataFile]) -> Counter[str]:
+    """The totals of a snapshot whose live files are these."""
+    totals = Counter(dict.fromkeys(_TOTALS, 0))
+    for file in files:
+        totals["total-files-size"] += file.file_size_in_bytes
+        if file.content is FileContent.DATA:
+            totals["total-data-files"] += 1
+            totals["total-records"] += file.record_count
+            continue
+        kind = "equality" if file.content is FileContent.EQUALITY_DELETES else "position"
+        totals["total-delete-files"] += 1
+        totals[f"total-{kind}-deletes"] += file.record_count
+    return totals
+
+
 class SummaryBuilder:
     """Counts files as they are added and removed; `extra` is written as it is, where it claims no key of ours."""
 
@@ -30,6 +45,8 @@ class SummaryBuilder:
         self._extra = dict(extra or {})
         self._counts: Counter[str] = Counter()
         self._partitions: set[PartitionKey] = set()
+        self._corrections: Counter[str] = Counter()
+        self._anew: Mapping[str, int] | None = None
 
     def add(self, file: DataFile) -> None:
         """Count a file that the snapshot adds."""
@@ -51,9 +68,19 @@ class SummaryBuilder:
         self._counts["removed-files-size"] += file.file_size_in_bytes
         self._partitions.add(partition_key(file))
 
+    def correct(self, before: DataFile, after: DataFile | None) -> None:
+        """Have totals count a file as it is described now, which is neither added nor removed; `None`: not once more."""
+        self._corrections.update(totals_of(() if after is None else [after]))
+        self._corrections.subtract(totals_of([before]))
+
+    def count_anew(self, totals: Mapping[str, int]) -> None:
+        """Have totals say this, whatever those of the parent are."""
+        self._anew = totals
+
     def absorb(self, other: "SummaryBuilder") -> None:
         """Count what another one has counted, as well."""
         self._counts.update(other._counts)
+        self._corrections.update(other._corrections)
         self._partitions |= other._partitions
 
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
@@ -63,8 +90,14 @@ class SummaryBuilder:
         if self._partitions:
             out["changed-partition-count"] = str(len(self._partitions))
         for total, (added, removed) in _TOTALS.items():
-            before = "0" if parent is None else parent.get(total, "")
-            if before.isdecimal() and (after := int(before) + self._counts[added] - self._counts[removed]) >= 0:
+            if self._anew is not None:
+                after = self._anew[total]
+            else:
+                before = "0" if parent is None else parent.get(total, "")
+                if not before.isdecimal():
+                    continue
+                after = int(before) + self._counts[added] - self._counts[removed] + self._corrections[total]
+            if after >= 0:
                 out[total] = str(after)
         return out
 
