@@ -100,7 +100,9 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         gone = [one for one in self.entries if one.file is None]
         if not gone and not self.once:
             return "replace"
-        only_data = all(one.is_deleted and one.planned.data_file.content is FileContent.DATA for one in gone) and not self.once
+        only_data = (
+            all(one.is_deleted and one.planned.data_file.content is FileContent.DATA for one in gone) and not self.once
+        )
         return "delete" if only_data else "overwrite"
 
     def _check(self) -> None:
@@ -146,7 +148,9 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
                 f"manifest {min(missing)!r} ({len(missing)} in all) is no longer in the table as it was read"
             )
         if doubled := [path for path in wanted if times[path] > 1]:
-            raise InvalidTableError(f"manifest {min(doubled)!r} is listed twice; mend that first", location=min(doubled))
+            raise InvalidTableError(
+                f"manifest {min(doubled)!r} is listed twice; mend that first", location=min(doubled)
+            )
 
     def _mended(
         self,
@@ -167,7 +171,8 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         for index, mend in mends.items():
             if index >= len(read) or read[index] != mend.planned or not read[index].is_live:
                 raise ConflictError(
-                    f"file {mend.planned.data_file.file_path!r} is not live any more as it was read", manifest=row.manifest_path
+                    f"file {mend.planned.data_file.file_path!r} is not live any more as it was read",
+                    manifest=row.manifest_path,
                 )
         entries = [*_entries(read, mends, attempt.snapshot_id)]
         for mend in mends.values():
