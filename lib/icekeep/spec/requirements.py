@@ -13,6 +13,7 @@ from icekeep.spec.definition_updates import (
     SetDefaultSortOrder,
     SetDefaultSpec,
 )
+from icekeep.spec.mending_update import RaiseCounters
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.updates import (
@@ -119,6 +120,13 @@ def _needed(base: TableMetadata, update: Update) -> list[Requirement]:
             return [*map(as_loaded, base.refs), AssertDefaultSpecId(base.default_spec_id)]
         case RestoreSnapshots():
             return _needed_to_restore(base, update)
+        case RaiseCounters():
+            # Row ids are given out by snapshots, and each of these moves a reference.
+            return [
+                AssertLastAssignedFieldId(base.last_column_id),
+                AssertLastAssignedPartitionId(base.last_partition_id),
+                *map(as_loaded, base.refs),
+            ]
     return _needed_for_definition(base, update)
 
 

@@ -19,6 +19,7 @@ from icekeep.spec.definition_updates import (
     SetLocation,
     UpgradeFormatVersion,
 )
+from icekeep.spec.mending_update import RaiseCounters
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
@@ -86,6 +87,10 @@ def _update_to_json(base: TableMetadata | None, update: Update) -> dict[str, Any
         case RestoreSnapshots():
             raise UnsupportedError(
                 "snapshots cannot be restored through a REST catalog: a server refuses their old sequence numbers"
+            )
+        case RaiseCounters():
+            raise UnsupportedError(
+                "counters of ids cannot be raised through a REST catalog: a server works them out by itself"
             )
     out = _to_json(update, "action")
     snapshot = out.get("snapshot")

@@ -67,7 +67,7 @@ def check_metrics(batch: pa.RecordBatch, known: ColumnTypes, tell: Tell) -> None
     crossed: dict[int, list[int]] = {}
     for field_id in sorted({*lower.ids, *upper.ids} & known.types.keys()):
         type_ = known.types[field_id]
-        if not _is_judged(type_):
+        if not is_judged(type_):
             continue
         (rows, bounds), (upper_rows, upper_bounds) = lower.of(field_id), upper.of(field_id)
         values, upper_values = decode_bounds(type_, bounds), decode_bounds(type_, upper_bounds)
@@ -92,7 +92,7 @@ def _leaves(type_: Type, *, is_plain: bool) -> Iterator[tuple[int, PrimitiveType
             yield from _leaves(field.type, is_plain=below)
 
 
-def _is_judged(type_: PrimitiveType) -> bool:
+def is_judged(type_: PrimitiveType) -> bool:
     """Bounds of other types (variant, geometry, unknown) have forms of their own."""
     return type_.name in _JUDGED
 

@@ -1,0 +1,29 @@
+"""The job `repair`: mends what `check` finds, by commits that change no row that can be read.
+
+check -> what each fault is on the heads of the branches, measured again -> plan -> one commit for each branch
+
+Where a mend loses something it is done only for files that `accept_loss` names. No file is deleted: what is replaced stays where
+it is, for older snapshots name it.
+"""
+
+from icekeep.settings import Job, Kind, Setting
+
+JOB = Job(
+    name="repair",
+    summary="mend faults that check finds, by commits that change no row that can be read",
+    rank=None,
+    settings=(
+        Setting(
+            "fault", Kind.IDS, "the kinds of faults to mend, by number", keyword="faults", shown="N,N", is_required=True
+        ),
+        Setting("accept_loss", Kind.NAMES, "locations of files that may be lost, or whose rows readers may lose"),
+        Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that is done, or nothing", shown="HASH"),
+    ),
+    examples=(
+        "--table db.events --fault 215,302 --dry-run",
+        "--table db.events --fault 301 --accept-loss s3://lake/db/events/data/a.parquet",
+    ),
+    plan="icekeep.maintenance.repairing.job:plan_repair",
+    run="icekeep.maintenance.repairing.job:repair",
+    check="icekeep.maintenance.repairing.job:check_arguments",
+)

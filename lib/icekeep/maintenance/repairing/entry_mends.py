@@ -1,0 +1,227 @@
+"""Mends of what entries, rows of manifest lists and summaries say: no row that can be read changes by them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from icekeep.commit.changes.mend_entries import LiveTotals
+from icekeep.commit.dangling import dangling_deletes_count
+from icekeep.commit.filtering import without_history
+from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.repairing.heads import Head, Place
+from icekeep.maintenance.repairing.measuring import MEASURED, SAID, mended_file
+from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.spec.manifests.inspection import COUNTS, completed
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
+from icekeep.spec.schema import Schema
+
+ENTRIES = SAID | MEASURED
+ROWS = frozenset((203, 204, 205, 206, 207))
+TOTALS = frozenset((215, 233))
+DANGLING = 214
+_SIZE, _SIZE_WRONG = "total-files-size", 233
+
+
+def manifests_of(fault: Fault) -> frozenset[str]:
+    """The manifests that a fault tells of."""
+    facts = fault.facts
+    named: set[str] = {*facts.get("manifests", ())}
+    named.update(one["manifest"] for one in facts.get("entries", ()))
+    if "manifest" in facts:
+        named.add(facts["manifest"])
+    return frozenset(named)
+
+
+def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[Place, str]]:
+    """Describe the entries of a file anew; `numbers` are all kinds of faults of entries that are to be mended.
+
+    Returns:
+        Entries that are written anew, each with what is written.
+
+    Raises:
+        CannotMendError: they stay.
+    """
+    facts = fault.facts
+    found, same = [], False
+    for place in _places(head, fault):
+        file = place.entry.data_file
+        if facts.get("content_offset") is not None and file.content_offset != facts["content_offset"]:
+            continue
+        refuse_untouchable(head, place.row)
+        known = head.work.entries.get(place.key)
+        if known is not None and known.file is None:
+            raise CannotMendError("the file is taken out")
+        new = _mended(head, fault, place, numbers)
+        if (text := _difference(file, new)) == "":
+            same = True
+            continue
+        head.work.entries[place.key] = place.mended(new)
+        found.append((place, text))
+    if not found and same:
+        raise CannotMendError(NOT_FOUND)
+    return found
+
+
+def _places(head: Head, fault: Fault) -> list[Place]:
+    manifests = manifests_of(fault)
+    path = str(fault.facts["file_path"])
+    # What one manifest says by itself is of that manifest alone.
+    if fault.number in SAID:
+        rows = [row for row in head.rows if row.manifest_path in manifests]
+        return [p for row in rows[:1] for p in head.places(path, {row.manifest_path}) if p.row is row]
+    return head.places(path, manifests)
+
+
+def _mended(head: Head, fault: Fault, place: Place, numbers: frozenset[int]) -> DataFile:
+    """By this fault and those that were mended in the entry before."""
+    known = head.work.entries.get(place.key)
+    so_far = place.entry.data_file if known is None or known.file is None else known.file
+    wanted = {fault.number}
+    if fault.number in MEASURED and 302 in numbers:
+        wanted.add(302)
+    entry = msgspec.structs.replace(place.entry, data_file=so_far)
+    return mended_file(entry, wanted, head.table, _schema(head, fault))
+
+
+def _schema(head: Head, fault: Fault) -> Schema:
+    """As the check read the file: by the schema of the snapshot that the fault is told of."""
+    metadata = head.table.metadata
+    snapshot = metadata.snapshots_by_id.get(fault.snapshot_id or 0)
+    schema_id = metadata.current_schema_id if snapshot is None else snapshot.schema_id
+    return metadata.schemas_by_id.get(metadata.current_schema_id if schema_id is None else schema_id, metadata.schema)
+
+
+def _difference(old: DataFile, new: DataFile) -> str:
+    """What is written, in a sentence; empty where nothing is."""
+    said = []
+    for name in DataFile.__struct_fields__:
+        before, after = getattr(old, name), getattr(new, name)
+        if before == after:
+            continue
+        if isinstance(after, dict):
+            ids = [i for i in sorted({*(before or {}), *after}) if (before or {}).get(i) != after.get(i)]
+            changed = [f"{i}: {_shown(after[i]) if i in after else 'none'}" for i in ids]
+            said.append(f"{name} of columns {', '.join(changed)}")
+        else:
+            said.append(f"{name} {_shown(after)} in place of {_shown(before)}")
+    return "; ".join(said)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return "none" if value is None else str([*value] if isinstance(value, tuple) else value)
+
+
+def refuse_untouchable(head: Head, row: ManifestFile) -> None:
+    """Raise `CannotMendError` for a manifest in which a file is doubled, or that is listed twice."""
+    if row.manifest_path in head.untouchable:
+        raise CannotMendError(f"files are doubled in manifest {row.manifest_path!r}: mend faults 212 and 220 first")
+
+
+def mend_row(head: Head, fault: Fault) -> str:
+    """Write a manifest anew, whose row then says what it holds; returns what that is.
+
+    Raises:
+        CannotMendError: nothing proves that the manifest is whole, or the row is right.
+    """
+    path = str(fault.facts["manifest"])
+    row = head.row(path)
+    if row is None:
+        raise CannotMendError("")
+    refuse_untouchable(head, row)
+    head.work.rows.add(path)
+    try:
+        entries = head.entries(row)
+        wrong = _wrong_row(head, row, entries)
+    except (InvalidTableError, UnsupportedError) as error:
+        head.work.rows.discard(path)
+        raise CannotMendError(first_line(error)) from error
+    if fault.number not in wrong:
+        # Another kind of fault may have asked for the same manifest.
+        if not wrong:
+            head.work.rows.discard(path)
+        raise CannotMendError(NOT_FOUND)
+    live = sum(entry.is_live for entry in entries)
+    return f"the manifest is written anew with its {live} live entries; {wrong[fault.number]}"
+
+
+def _wrong_row(head: Head, row: ManifestFile, entries: Iterable[ManifestEntry]) -> dict[int, str]:
+    """By kind of fault what the row says, and what is so."""
+    metadata, storage = head.table.metadata, head.table.storage
+    partition = metadata.partition_type(row.partition_spec_id)
+    data = storage.read(row.manifest_path)
+    names = [name for pair in COUNTS.values() for name in pair]
+    blank = msgspec.structs.replace(row, manifest_length=len(data), partitions=None, **dict.fromkeys(names))
+    found = completed(blank, data, partition)
+    wrong = {}
+    for number, which in ((204, 0), (205, 1)):
+        for pair in COUNTS.values():
+            said, is_ = getattr(row, pair[which]), getattr(found, pair[which])
+            if said not in (None, is_):
+                wrong[number] = f"{pair[which]} {is_} in place of {said}"
+    if row.manifest_length != len(data):
+        wrong[203] = f"{len(data)} bytes in place of {row.manifest_length}"
+    if row.partitions is not None and row.partitions != found.partitions:
+        wrong[206] = "the summaries of its partitions are worked out anew"
+    least = min((e.sequence_number or 0 for e in entries if e.is_live), default=None)
+    if least is not None and (row.min_sequence_number or 0) > least:
+        wrong[207] = f"min_sequence_number {least} in place of {row.min_sequence_number}"
+    return wrong
+
+
+def count_anew(head: Head, reader: ManifestReader, number: int) -> str:
+    """Have the totals counted anew where those of the head are wrong; returns what they become.
+
+    Raises:
+        CannotMendError: they are right, or not every manifest can be read, or files are doubled.
+    """
+    if head.untouchable:
+        raise CannotMendError("files are doubled, and would be counted twice: mend faults 212 and 220 first")
+    summary = head.snapshot.summary or {}
+    totals = _totals(head, reader)
+    names = [name for name in totals if (name == _SIZE) == (number == _SIZE_WRONG)]
+    said = [f"{n} {totals[n]} in place of {summary[n]}" for n in names if n in summary and summary[n] != str(totals[n])]
+    if not said:
+        raise CannotMendError(NOT_FOUND)
+    head.work.counts_anew = True
+    return ", ".join(said)
+
+
+def can_count_anew(head: Head, reader: ManifestReader) -> bool:
+    """Whether totals can be counted from the entries once what is planned is written."""
+    try:
+        _totals(head, reader)
+    except CannotMendError:
+        return False
+    return not head.untouchable
+
+
+def _totals(head: Head, reader: ManifestReader) -> dict[str, int]:
+    sound = [row for row in head.rows if row.manifest_path not in head.work.rows]
+    try:
+        found = reader.gathered(sound, LiveTotals(without_history(head.table.metadata)))
+        return {name: sum(one[name] for one in found) for name in found[0]} if found else {}
+    except (InvalidTableError, UnsupportedError) as error:
+        raise CannotMendError(f"not every manifest can be read: {first_line(error)}") from error
+
+
+def drop_dangling(head: Head, reader: ManifestReader) -> str:
+    """Have delete files taken out that reach no live data file; returns how many there are.
+
+    Raises:
+        CannotMendError: there are none, or not every manifest can be read.
+    """
+    if head.untouchable:
+        raise CannotMendError("files are doubled: mend faults 212 and 220 first")
+    try:
+        count = dangling_deletes_count(head.table.metadata, head.branch, reader)
+    except (InvalidTableError, UnsupportedError) as error:
+        raise CannotMendError(f"not every manifest can be read: {first_line(error)}") from error
+    if not count:
+        raise CannotMendError(NOT_FOUND)
+    head.work.drops_dangling = True
+    return f"{count} delete files that reach no data file are taken out"

@@ -1,0 +1,121 @@
+"""A plan carried out: the metadata first, then one branch after the other, each by a commit of its own."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.base import Change
+from icekeep.commit.changes.change_statistics import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.changes.mend_entries import MendEntries
+from icekeep.commit.changes.raise_counters import RaiseLowCounters
+from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.retry import CommitResult, commit
+from icekeep.errors import ConflictError
+from icekeep.events import Listener
+from icekeep.maintenance.repairing import JOB
+from icekeep.maintenance.repairing.plan import BranchWork, Planned
+from icekeep.maintenance.repairing.result import RepairedBranch
+from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.updates import Update
+
+
+class Run:
+    """One run, and what of it has landed.
+
+    Attributes:
+        branches: what was committed to each.
+        table: as the last commit left it.
+    """
+
+    def __init__(self, table: Table, run_id: str, spark: SparkSource, listener: Listener) -> None:
+        self.table, self.run_id = table, run_id
+        self._spark, self._listener = spark, listener
+        self.branches: list[RepairedBranch] = []
+
+    def execute(self, table: Table, planned: Planned) -> None:
+        """Carry a plan out. A branch on which others are in the way hinders no other.
+
+        Raises:
+            ConflictError: what was planned for a branch does not apply any more; the others have landed.
+        """
+        self.table = table
+        self._metadata(planned)
+        refusals = []
+        for work in planned.works:
+            try:
+                self._branch(work)
+            except ConflictError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+
+    def _metadata(self, planned: Planned) -> None:
+        if planned.counters:
+            self._commit(RaiseLowCounters(planned.counters))
+        if planned.statistics:
+            self._commit(ChangeStatistics(removals=tuple(sorted(planned.statistics))))
+        if planned.partition_statistics:
+            self._commit(ChangePartitionStatistics(removals=tuple(sorted(planned.partition_statistics))))
+
+    def _branch(self, work: BranchWork) -> None:
+        summary = self._summary(work.faults)
+        if work.writes_entries:
+            change = MendEntries(
+                entries=tuple(work.entries[key] for key in sorted(work.entries)),
+                rows=frozenset(work.rows),
+                once=frozenset(work.once),
+                counts_anew=work.counts_anew,
+                format_version=work.format_version,
+                branch=work.branch,
+                summary=summary,
+            )
+            self._landed(work, self._commit(StillMissing(change, tuple(sorted(work.gone)))))
+        if work.drops_dangling:
+            dropping = RewriteManifests(
+                replaced=(), added=(), drop_dangling_deletes=True, branch=work.branch, summary=summary
+            )
+            self._landed(work, self._commit(dropping))
+
+    def _commit(self, change: Change) -> CommitResult:
+        reader = SparkManifestReader(self._spark, self.table.storage)
+        landed = commit(self.table, change, reader=reader, listener=self._listener)
+        self.table = landed.table
+        return landed
+
+    def _landed(self, work: BranchWork, landed: CommitResult) -> None:
+        if landed.snapshot_id is None:
+            return
+        before = landed.base.metadata.head(work.branch)
+        self.branches.append(
+            RepairedBranch(
+                branch=work.branch,
+                snapshot_id_before=None if before is None else before.snapshot_id,
+                snapshot_id=landed.snapshot_id,
+                fault_ids=tuple(sorted(work.faults)),
+            )
+        )
+
+    def _summary(self, faults: Sequence[int] | set[int]) -> Mapping[str, str]:
+        return {
+            "icekeep.job": JOB.name,
+            "icekeep.run": self.run_id,
+            "icekeep.faults": ",".join(map(str, sorted(faults))),
+        }
+
+
+class StillMissing(msgspec.Struct, frozen=True):
+    """A change that applies only while some files are not there: they are asked for again by each attempt, last of all."""
+
+    change: Change
+    locations: tuple[str, ...] = ()
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        updates = self.change.apply(base, attempt)
+        for location in self.locations if updates else ():
+            if attempt.reader.storage.head(location) is not None:
+                raise ConflictError(f"file {location!r}, whose entry was to be taken out, is there again")
+        return updates

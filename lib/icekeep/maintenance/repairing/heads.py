@@ -1,0 +1,147 @@
+"""The head of a branch as a repair reads it: its manifests and their live entries, each with its place."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.mend_entries import MendedEntry, read_by_wrong_row
+from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.maintenance.repairing.plan import BranchWork
+from icekeep.maintenance.repairing.reasons import CannotMendError
+from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.snapshots import MAIN, Snapshot
+
+_SEARCHED_ENTRIES = 200_000
+"""So many entries of a branch are looked through for a file whose manifest is not known."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A live entry: the row of its manifest, and where it is there."""
+
+    row: ManifestFile
+    index: int
+    entry: ManifestEntry
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Which entry it is."""
+        return self.row.manifest_path, self.index
+
+    def mended(self, file: DataFile | None, *, is_deleted: bool = True) -> MendedEntry:
+        """What is to become of it."""
+        return MendedEntry(
+            manifest=self.row.manifest_path, index=self.index, planned=self.entry, file=file, is_deleted=is_deleted
+        )
+
+
+class Head:
+    """The head of one branch; entries that were read are kept.
+
+    Attributes:
+        rows: of its manifest list, `None` where that cannot be read.
+        work: what is going to be written there.
+        untouchable: manifests that no other mend may rewrite, since files are doubled in them.
+    """
+
+    def __init__(self, table: Table, branch: str, snapshot: Snapshot, reader: ManifestReader) -> None:
+        self.table, self.branch, self.snapshot, self._reader = table, branch, snapshot, reader
+        self.work = BranchWork(
+            branch=branch, snapshot_id=snapshot.snapshot_id, format_version=table.metadata.format_version
+        )
+        self.untouchable: set[str] = set()
+        self.problem: str | None = None
+        self.rows: list[ManifestFile] = []
+        self._entries: dict[str, list[ManifestEntry]] = {}
+        try:
+            self.rows = reader.manifests(snapshot)
+        except (InvalidTableError, UnsupportedError) as error:
+            self.problem = first_line(error)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The locations of its manifests."""
+        return frozenset(row.manifest_path for row in self.rows)
+
+    @property
+    def doubled_manifests(self) -> frozenset[str]:
+        """Those that the list names more than once."""
+        times = Counter(row.manifest_path for row in self.rows)
+        return frozenset(path for path, count in times.items() if count > 1)
+
+    def row(self, path: str) -> ManifestFile | None:
+        """The row of a manifest; the first, if there are several."""
+        return next((row for row in self.rows if row.manifest_path == path), None)
+
+    def entries(self, row: ManifestFile) -> list[ManifestEntry]:
+        """All entries of a manifest, deleted ones among them.
+
+        Raises:
+            InvalidTableError, UnsupportedError: it cannot be read.
+        """
+        path = row.manifest_path
+        if path not in self._entries:
+            metadata = self.table.metadata
+            if path in self.work.rows:
+                partition = metadata.partition_type(row.partition_spec_id)
+                self._entries[path], _ = read_by_wrong_row(row, partition, self.table.storage)
+            else:
+                self._entries[path] = [*self._reader.entries(row, metadata)]
+        return self._entries[path]
+
+    def live(self, row: ManifestFile) -> Iterator[Place]:
+        """The live entries of a manifest; raises as `entries`."""
+        return (Place(row, index, entry) for index, entry in enumerate(self.entries(row)) if entry.is_live)
+
+    def places(self, file_path: str, manifests: Collection[str]) -> list[Place]:
+        """The live entries of a file: of those manifests if the head has any of them, else of all.
+
+        Raises:
+            CannotMendError: a manifest cannot be read, or there are too many to look through.
+        """
+        known = [row for row in self._once() if row.manifest_path in manifests]
+        found = self._in(known, file_path)
+        return found or self._in(self._searchable(), file_path)
+
+    def all_live(self, content: ManifestContent | None = None) -> Iterator[Place]:
+        """All live entries of one content; raises `CannotMendError` as `places`."""
+        for row in self._searchable():
+            if content in (None, row.content):
+                yield from self._read(row)
+
+    def _in(self, rows: Collection[ManifestFile], file_path: str) -> list[Place]:
+        return [place for row in rows for place in self._read(row) if place.entry.data_file.file_path == file_path]
+
+    def _read(self, row: ManifestFile) -> list[Place]:
+        try:
+            return [*self.live(row)]
+        except (InvalidTableError, UnsupportedError) as error:
+            raise CannotMendError(f"manifest {row.manifest_path!r} cannot be read: {first_line(error)}") from error
+
+    def _searchable(self) -> list[ManifestFile]:
+        rows = self._once()
+        count = sum((row.live_files_count or 0) + (row.deleted_files_count or 0) for row in rows)
+        if count > _SEARCHED_ENTRIES:
+            raise CannotMendError(
+                f"branch {self.branch!r} has {count:,} entries, too many to look through; run `icekeep rewrite_manifests` and "
+                "the check again"
+            )
+        return rows
+
+    def _once(self) -> list[ManifestFile]:
+        """The rows, one for each manifest."""
+        return [*{row.manifest_path: row for row in reversed(self.rows)}.values()][::-1]
+
+
+def heads_of(table: Table, reader: ManifestReader) -> list[Head]:
+    """The heads of all branches, `main` first."""
+    metadata = table.metadata
+    names = sorted(
+        (name for name, ref in metadata.refs.items() if ref.is_branch), key=lambda name: (name != MAIN, name)
+    )
+    if MAIN not in names:
+        names.insert(0, MAIN)
+    found = [(name, metadata.head(name)) for name in names]
+    return [Head(table, name, head, reader) for name, head in found if head is not None]

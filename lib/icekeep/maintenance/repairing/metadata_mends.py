@@ -1,0 +1,64 @@
+"""Mends of the table's metadata: counters that are too low, statistics of what is not there."""
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.repairing.plan import Mend
+from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.spec.mending_update import low_counters
+from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
+
+_COUNTERS = {108: "last_column_id", 109: "last_partition_id", 128: "next_row_id"}
+_FILE_MISSING = 304
+_STATISTICS = frozenset((124, _FILE_MISSING))
+METADATA = frozenset(_COUNTERS) | _STATISTICS
+
+
+class MetadataWork(msgspec.Struct):
+    """What is changed in the metadata alone; as `Planned` has it."""
+
+    counters: set[str] = set()
+    statistics: set[int] = set()
+    partition_statistics: set[int] = set()
+
+
+def mend_metadata(table: Table, fault: Fault, work: MetadataWork) -> Mend:
+    """Plan what is to be changed; raises `CannotMendError` where nothing can be, or need not be."""
+    action = _counter(table, fault, work) if fault.number in _COUNTERS else _statistics(table, fault, work)
+    return Mend(fault_id=fault.number, name=CLASSES[fault.number].name, branch="", where=fault.where, action=action)
+
+
+def _counter(table: Table, fault: Fault, work: MetadataWork) -> str:
+    name = _COUNTERS[fault.number]
+    least = {one.name: one.least for one in low_counters(table.metadata)}.get(name)
+    if least is None:
+        raise CannotMendError(NOT_FOUND)
+    if not table.catalog.compares_metadata:
+        raise CannotMendError(f"catalog {table.catalog.name!r} applies its own updates, and none raises {_shown(name)}")
+    work.counters.add(name)
+    return f"{_shown(name)} {least} in place of {getattr(table.metadata, name)}"
+
+
+def _statistics(table: Table, fault: Fault, work: MetadataWork) -> str:
+    """The entries of one kind of one snapshot go, which is what an update can say."""
+    metadata = table.metadata
+    is_partition = "partition" in str(fault.facts["kind"])
+    files: tuple[StatisticsFile | PartitionStatisticsFile, ...] = (
+        metadata.partition_statistics if is_partition else metadata.statistics
+    )
+    path = fault.facts.get("statistics_path", fault.facts.get("file_path"))
+    found = next((file for file in files if file.statistics_path == path), None)
+    if found is None:
+        raise CannotMendError(NOT_FOUND)
+    if fault.number == _FILE_MISSING:
+        info = table.storage.head(found.statistics_path)
+        if info is not None and info.size_bytes == found.file_size_in_bytes:
+            raise CannotMendError(NOT_FOUND)
+    (work.partition_statistics if is_partition else work.statistics).add(found.snapshot_id)
+    return f"snapshot {found.snapshot_id} has no {fault.facts['kind']} any more; planners go without"
+
+
+def _shown(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,143 @@
+"""What a repair is going to do, and what it leaves as it is, as values."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from icekeep.commit.changes.mend_entries import MendedEntry
+
+MAX_MENDS = 10_000
+"""So many faults are mended at a time."""
+
+_DIGEST_BYTES = 16
+
+
+class Mend(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is mended.
+
+    Attributes:
+        fault_id, name: the kind of the fault.
+        branch: on which; empty where it is of the whole table.
+        where: the file, or the part of the metadata.
+        action: what is written, in a sentence.
+        lost_files: what readers lose by it: files that are gone from the branch.
+        lost_records_count: the records of these, deleted ones among them; or rows that readers saw twice, or saw by one of two
+            vectors.
+    """
+
+    fault_id: int
+    name: str
+    branch: str
+    where: str
+    action: str
+    lost_files: tuple[str, ...] = ()
+    lost_records_count: int = 0
+
+
+class NotMended(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that stays, and why."""
+
+    fault_id: int
+    name: str
+    where: str
+    reason: str
+    snapshot_id: int | None = None
+
+
+class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be done.
+
+    Attributes:
+        not_mended: faults that stay.
+        hash: what `approve` takes for exactly this.
+    """
+
+    mends: tuple[Mend, ...] = ()
+    not_mended: tuple[NotMended, ...] = ()
+    lost_records_count: int = 0
+    hash: str = ""
+
+
+class VectorMerge(msgspec.Struct, frozen=True, kw_only=True):
+    """Vectors of one data file that are to become one: what each is, and how many positions they have together."""
+
+    data_file: str
+    entries: tuple[MendedEntry, ...]
+    cardinality: int
+
+
+class TrashedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that comes back from the trash of a run."""
+
+    location: str
+    trash: str
+    run: str
+    size_bytes: int
+
+
+class BranchWork(msgspec.Struct, kw_only=True):
+    """What is to be written on one branch; filled class by class.
+
+    Attributes:
+        entries: by location of the manifest and place in it.
+        rows, once, counts_anew: as for `MendEntries`.
+        gone: locations of files that must be missing still when their entries go.
+        drops_dangling: whether delete files that reach nothing are taken out.
+    """
+
+    branch: str
+    snapshot_id: int
+    format_version: int
+    entries: dict[tuple[str, int], MendedEntry] = {}
+    rows: set[str] = set()
+    once: set[str] = set()
+    merges: list[VectorMerge] = []
+    gone: set[str] = set()
+    counts_anew: bool = False
+    drops_dangling: bool = False
+    faults: set[int] = set()
+
+    @property
+    def writes_entries(self) -> bool:
+        """Whether there is a commit that writes manifests, or totals, anew."""
+        return bool(self.entries or self.rows or self.once or self.merges or self.counts_anew)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.writes_entries and not self.drops_dangling
+
+    def manifests(self) -> set[str]:
+        """The locations of the manifests that are written anew."""
+        merged = {one.manifest for merge in self.merges for one in merge.entries}
+        return {path for path, _ in self.entries} | self.rows | self.once | merged
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan, and how it is carried out.
+
+    Attributes:
+        counters: of the metadata, to be raised.
+        statistics, partition_statistics: snapshots that are to have none.
+        returns: files that come back from the trash before anything is committed.
+    """
+
+    plan: RepairPlan
+    works: tuple[BranchWork, ...] = ()
+    counters: frozenset[str] = frozenset()
+    statistics: frozenset[int] = frozenset()
+    partition_statistics: frozenset[int] = frozenset()
+    returns: tuple[TrashedFile, ...] = ()
+
+
+def hash_of(table_uuid: str | None, mends: Iterable[Mend], works: Iterable[BranchWork]) -> str:
+    """The hash of what is done: the same for the same mends of the same entries, whatever else others commit."""
+    what: list[Any] = [table_uuid, sorted(mends, key=lambda one: (one.branch, one.fault_id, one.where, one.action))]
+    for work in works:
+        entries: Mapping[str, Any] = {f"{path}#{index}": one.file for (path, index), one in work.entries.items()}
+        what.append(
+            [work.branch, [[key, entries[key]] for key in sorted(entries)], sorted(work.rows), sorted(work.once)]
+        )
+    return hashlib.blake2b(msgspec.json.encode(what), digest_size=_DIGEST_BYTES).hexdigest()

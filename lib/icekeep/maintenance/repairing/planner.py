@@ -1,0 +1,221 @@
+"""Faults that were found -> what is done about each, measured again on the heads of the branches."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import SafetyError, UsageError
+from icekeep.events import Listener
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.job import examined
+from icekeep.maintenance.repairing.entry_mends import (
+    DANGLING,
+    ENTRIES,
+    ROWS,
+    TOTALS,
+    can_count_anew,
+    count_anew,
+    drop_dangling,
+    manifests_of,
+    mend_file,
+    mend_row,
+)
+from icekeep.maintenance.repairing.heads import Head, heads_of
+from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata
+from icekeep.maintenance.repairing.plan import MAX_MENDS, Mend, NotMended, Planned, RepairPlan, hash_of
+from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, no_repair, only_older
+from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
+
+_DOUBLED_FILE, _DOUBLED_MANIFEST = 212, 220
+_GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
+"""Where these are, nothing else is mended."""
+
+_DEEP = 400
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repair is asked for: kinds of faults, and the locations that may be lost."""
+
+    numbers: frozenset[int]
+    accepted: frozenset[str] = frozenset()
+
+
+def planned(table: Table, asked: Asked, spark: SparkSource, listener: Listener) -> Planned:
+    """Check a table, and plan what can be done about the faults that were asked for.
+
+    Raises:
+        UsageError: there are more faults than are mended at a time.
+        SafetyError: what is to be written was not checked.
+    """
+    tally = Tally(asked.numbers | _GUARDS)
+    examined(table, spark, tally, listener, deep=any(number > _DEEP for number in asked.numbers))
+    count = sum(tally.counts.get(number, 0) for number in asked.numbers | _GUARDS)
+    if count > MAX_MENDS:
+        raise UsageError(
+            f"table {table.name!r} has {count:,} of these faults, and {MAX_MENDS:,} are mended at a time; mend some kinds first"
+        )
+    return _Planner(table, asked, tally, SparkManifestReader(spark, table.storage)).planned()
+
+
+class _Planner:
+    def __init__(self, table: Table, asked: Asked, tally: Tally, reader: ManifestReader) -> None:
+        self._table, self._asked, self._tally, self._reader = table, asked, tally, reader
+        self._heads = heads_of(table, reader)
+        self._metadata = MetadataWork()
+        self._mends: list[Mend] = []
+        self._stay: list[NotMended] = []
+
+    def planned(self) -> Planned:
+        for head in self._heads:
+            self._guard(head)
+        # Rows come first: manifests whose rows are wrong are read by what they hold from then on.
+        for number in sorted(self._asked.numbers, key=_order):
+            self._class(number)
+        for head in self._heads:
+            if head.work.writes_entries and not head.work.counts_anew:
+                head.work.counts_anew = can_count_anew(head, self._reader)
+        works = tuple(head.work for head in self._heads if not head.work.is_empty)
+        self._refuse_gaps()
+        mends = tuple(self._mends)
+        plan = RepairPlan(
+            mends=mends,
+            not_mended=tuple(self._stay),
+            lost_records_count=sum(one.lost_records_count for one in mends),
+            hash=hash_of(self._table.metadata.table_uuid, mends, works),
+        )
+        return Planned(
+            plan=plan,
+            works=works,
+            counters=frozenset(self._metadata.counters),
+            statistics=frozenset(self._metadata.statistics),
+            partition_statistics=frozenset(self._metadata.partition_statistics),
+        )
+
+    def _guard(self, head: Head) -> None:
+        """Note the manifests that nothing but the mend of doubled files may rewrite."""
+        head.untouchable |= head.doubled_manifests
+        for fault in self._tally.faults(_DOUBLED_FILE):
+            head.untouchable |= manifests_of(fault) & head.paths
+
+    def _class(self, number: int) -> None:
+        faults = self._tally.faults(number)
+        if number in METADATA:
+            for fault in faults:
+                self._answered(fault, [("", partial(self._of_metadata, fault))])
+        elif number in TOTALS:
+            self._of_heads(faults, lambda head: count_anew(head, self._reader, number))
+        elif number == DANGLING:
+            self._of_heads(faults, lambda head: drop_dangling(head, self._reader))
+        elif number in ENTRIES:
+            for fault in faults:
+                self._by_head(fault, self._file)
+        elif number in ROWS:
+            for fault in faults:
+                self._by_head(fault, self._row)
+        else:
+            self._stay += [_stays(fault, no_repair(number)) for fault in faults]
+
+    def _of_metadata(self, fault: Fault) -> list[Mend]:
+        return [mend_metadata(self._table, fault, self._metadata)]
+
+    def _row(self, head: Head, fault: Fault) -> list[Mend]:
+        return [self._mend(head, fault, mend_row(head, fault))]
+
+    def _file(self, head: Head, fault: Fault) -> list[Mend]:
+        found = mend_file(head, fault, self._asked.numbers)
+        return [self._mend(head, fault, text) for _, text in found]
+
+    def _of_heads(self, faults: Sequence[Fault], act: Callable[[Head], str]) -> None:
+        """What a head has as a whole is mended there once, whichever snapshots tell of it."""
+        if not faults:
+            return
+        before = len(self._mends)
+        reasons: list[str] = []
+        for head in self._heads:
+            try:
+                _refuse_unreadable(head)
+                action = act(head)
+            except CannotMendError as error:
+                reasons.append(str(error))
+                continue
+            where = f"snapshot {head.snapshot.snapshot_id}"
+            self._mends.append(self._mend(head, msgspec.structs.replace(faults[0], where=where), action))
+        if len(self._mends) == before:
+            told = next((reason for reason in reasons if reason != NOT_FOUND), None)
+            self._stay += [_stays(fault, told or only_older(fault)) for fault in faults]
+
+    def _by_head(self, fault: Fault, act: Callable[[Head, Fault], list[Mend]]) -> None:
+        self._answered(fault, [(head.branch, partial(_tried, act, head, fault)) for head in self._heads])
+
+    def _answered(self, fault: Fault, tries: Sequence[tuple[str, Callable[[], list[Mend]]]]) -> None:
+        """Try a fault on each branch; where none can do anything it stays, and why is said."""
+        reasons: dict[tuple[str, str], None] = {}
+        is_done = False
+        for branch, act in tries:
+            try:
+                found = act()
+            except CannotMendError as error:
+                reasons[branch, str(error)] = None
+                continue
+            is_done = is_done or bool(found)
+            self._mends += found
+        told = [(branch, why) for branch, why in reasons if why and not (is_done and why == NOT_FOUND)]
+        for branch, why in told:
+            on = f"branch {branch!r}: " if len(self._heads) > 1 and branch else ""
+            self._stay.append(_stays(fault, f"{on}{why}"))
+        if not is_done and not told:
+            self._stay.append(_stays(fault, only_older(fault)))
+
+    def _mend(self, head: Head, fault: Fault, action: object) -> Mend:
+        head.work.faults.add(fault.number)
+        return Mend(
+            fault_id=fault.number,
+            name=CLASSES[fault.number].name,
+            branch=head.branch,
+            where=fault.where,
+            action=str(action),
+        )
+
+    def _refuse_gaps(self) -> None:
+        """Refuse what nobody could check."""
+        written = {path for head in self._heads for path in head.work.manifests()}
+        lists = {head.snapshot.manifest_list for head in self._heads if not head.work.is_empty}
+        gaps = self._tally.gaps()
+        if (written or lists) and self._tally.gaps_count > len(gaps):
+            raise SafetyError("too much of the table could not be checked to repair anything; see `icekeep check`")
+        for gap in gaps:
+            if gap.what in written or gap.what in lists:
+                raise SafetyError(
+                    f"{gap.what!r} would be written anew, and was not checked: {gap.why}; nothing was changed"
+                )
+
+
+def _order(number: int) -> tuple[int, int]:
+    """Totals and dangling deletes are of what is left after all else."""
+    last = {DANGLING: 2, **dict.fromkeys(TOTALS, 3)}
+    return 0 if number in ROWS else last.get(number, 1), number
+
+
+def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -> list[Mend]:
+    _refuse_unreadable(head)
+    return act(head, fault)
+
+
+def _refuse_unreadable(head: Head) -> None:
+    if head.problem is not None:
+        raise CannotMendError(f"the head of branch {head.branch!r} cannot be read: {head.problem}")
+
+
+def _stays(fault: Fault, reason: str) -> NotMended:
+    return NotMended(
+        fault_id=fault.number,
+        name=CLASSES[fault.number].name,
+        where=fault.where,
+        reason=reason,
+        snapshot_id=fault.snapshot_id,
+    )

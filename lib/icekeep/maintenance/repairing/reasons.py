@@ -1,0 +1,30 @@
+"""Why faults stay as they are."""
+
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.faults import Fault
+
+
+class CannotMendError(Exception):
+    """A fault stays; the text says why."""
+
+
+_BY_HAND = {
+    201: "the list of a snapshot is not put together from manifests that lie around: that would guess; bring it back by hand",
+    202: "a manifest is not put together again: bring it back by hand, from a backup",
+    412: "position deletes are not sorted anew yet: run `icekeep rewrite_position_deletes` with rewrite-all=true",
+}
+
+
+def no_repair(number: int) -> str:
+    """Why a kind of faults is never mended here."""
+    return _BY_HAND.get(number, f"there is no repair of this kind; {CLASSES[number].mend}")
+
+
+def only_older(fault: Fault) -> str:
+    """Why what no branch begins with is left."""
+    if fault.snapshot_id is None:
+        return NOT_FOUND
+    return f"no branch has it at its head, only snapshot {fault.snapshot_id} or a tag; it goes with its expiration"
+
+
+NOT_FOUND = "it was not found any more when it was measured again"

@@ -1,0 +1,84 @@
+"""Random tables, each spoilt in one way that can be mended: the fault goes, no other comes, and the rows are the history's."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+
+from icekeep.catalog.base import Catalog
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.repairing.job import plan_repair, repair
+from kit.cases import scaled
+from kit.choices import Choices
+from kit.damager import CannotDamageError, Damager
+from kit.entry_damage import CONTENT_DAMAGE, ENTRY_DAMAGE
+from kit.metadata_damage import METADATA_DAMAGE
+from kit.naive_scan import naive_rows
+from kit.no_spark import no_spark
+from kit.our_histories import in_memory
+from kit.row_histories import History
+from kit.row_texts import scanned_rows
+
+DAMAGE = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
+TABLES = 40
+DANGLING = 214
+MENDABLE = (
+    108, 109, 124, 128, 203, 204, 205, 206, 207, 214, 215, 225, 226, 227, 230, 231, 302, 402, 405, 406, 407, 415, 422
+)  # fmt: skip
+
+
+@cache
+def history(number: int) -> History:
+    return History.of(number, in_memory())
+
+
+def damaged(number: int, seed: int) -> tuple[Catalog, tuple[str, ...]] | None:
+    """A copy of the table of a seed, spoilt; `None` where it has nothing that could be."""
+    by = history(seed).by
+    catalog = deepcopy(by.catalog)
+    try:
+        DAMAGE[number](Damager(catalog, by.identifier, Choices(seed * 1000 + number)))
+    except CannotDamageError:
+        return None
+    return catalog, by.identifier
+
+
+def found_in(table, ref="main"):
+    result = check(table, no_spark, deep=True, ref=ref)
+    return {one.fault_id for one in (*result.faults, *result.notices)}
+
+
+@pytest.mark.parametrize("number", MENDABLE, ids=lambda number: CLASSES[number].name)
+def test_a_fault_is_mended_and_no_row_changes(number):
+    wanted, mended = scaled(6, least=2), 0
+    for seed in range(TABLES):
+        if mended == wanted:
+            break
+        if (spoilt := damaged(number, seed)) is None:
+            continue
+        catalog, identifier = spoilt
+        table = catalog.load(identifier)
+        before = found_in(table)
+        if number not in before:
+            continue
+        plan = plan_repair(table, no_spark, faults=[number])
+        result = repair(table, no_spark, faults=[number], approve=plan.hash)
+        if not result.mended:
+            assert catalog.load(identifier).metadata_location == table.metadata_location
+            assert [one for one in result.not_mended if one.reason], (seed, result)
+            continue
+        now = catalog.load(identifier)
+        assert number not in found_in(now), (seed, result)
+        assert found_in(now) <= before, (seed, result)
+        if number == DANGLING:
+            # The damage itself brings rows back.
+            assert scanned_rows(now) == scanned_rows(table), (seed, result)
+        else:
+            assert scanned_rows(now) == history(seed).expected(), (seed, result)
+            # This reader knows no equality deletes; it goes by entries alone, and prunes nothing.
+            assert naive_rows(now) == naive_rows(history(seed).table), (seed, result)
+        assert result.metadata_location == now.metadata_location
+        assert result.lost_records_count == 0
+        mended += 1
+    assert mended >= 2
