@@ -1,6 +1,6 @@
 """Mends of what entries, rows of manifest lists and summaries say: no row that can be read changes by them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ from icekeep.commit.changes.mend_entries import LiveTotals
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.filtering import without_history
 from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.summary import totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head, Place
@@ -179,7 +180,7 @@ def count_anew(head: Head, reader: ManifestReader, number: int) -> str:
     Raises:
         CannotMendError: they are right, or not every manifest can be read, or files are doubled.
     """
-    if head.untouchable:
+    if head.standing:
         raise CannotMendError("files are doubled, and would be counted twice: mend faults 212 and 220 first")
     summary = head.snapshot.summary or {}
     totals = _totals(head, reader)
@@ -197,16 +198,28 @@ def can_count_anew(head: Head, reader: ManifestReader) -> bool:
         _totals(head, reader)
     except CannotMendError:
         return False
-    return not head.untouchable
+    return not head.standing
 
 
-def _totals(head: Head, reader: ManifestReader) -> dict[str, int]:
-    sound = [row for row in head.rows if row.manifest_path not in head.work.rows]
+def _totals(head: Head, reader: ManifestReader) -> Mapping[str, int]:
+    """The totals of what is live once what is planned is written; raises `CannotMendError` where not all can be read."""
+    # None is listed twice but for those that are going to be listed once.
+    rows = {row.manifest_path: row for row in head.rows}
+    sound = [row for path, row in rows.items() if path not in head.work.rows]
     try:
         found = reader.gathered(sound, LiveTotals(without_history(head.table.metadata)))
-        return {name: sum(one[name] for one in found) for name in found[0]} if found else {}
+        anew = [
+            totals_of(p.entry.data_file for p in head.live(row)) for path, row in rows.items() if path in head.work.rows
+        ]
     except (InvalidTableError, UnsupportedError) as error:
         raise CannotMendError(f"not every manifest can be read: {first_line(error)}") from error
+    totals = totals_of(())
+    for one in (*found, *anew):
+        totals.update(one)
+    for entry in head.work.entries.values():
+        totals.subtract(totals_of([entry.planned.data_file]))
+        totals.update(totals_of(() if entry.file is None else [entry.file]))
+    return totals
 
 
 def drop_dangling(head: Head, reader: ManifestReader) -> str:
@@ -215,7 +228,7 @@ def drop_dangling(head: Head, reader: ManifestReader) -> str:
     Raises:
         CannotMendError: there are none, or not every manifest can be read.
     """
-    if head.untouchable:
+    if head.standing:
         raise CannotMendError("files are doubled: mend faults 212 and 220 first")
     try:
         count = dangling_deletes_count(head.table.metadata, head.branch, reader)

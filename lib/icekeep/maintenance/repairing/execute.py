@@ -15,8 +15,10 @@ from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
 from icekeep.maintenance.repairing import JOB
+from icekeep.maintenance.repairing.merging import Merging
 from icekeep.maintenance.repairing.plan import BranchWork, Planned
 from icekeep.maintenance.repairing.result import RepairedBranch
+from icekeep.maintenance.repairing.trash import bring_back
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
@@ -43,6 +45,7 @@ class Run:
             ConflictError: what was planned for a branch does not apply any more; the others have landed.
         """
         self.table = table
+        bring_back(table, planned.returns)
         self._metadata(planned)
         refusals = []
         for work in planned.works:
@@ -73,7 +76,8 @@ class Run:
                 branch=work.branch,
                 summary=summary,
             )
-            self._landed(work, self._commit(StillMissing(change, tuple(sorted(work.gone)))))
+            merging = Merging(change, tuple(work.merges), self.run_id, self.table) if work.merges else change
+            self._landed(work, self._commit(StillMissing(merging, tuple(sorted(work.gone)))))
         if work.drops_dangling:
             dropping = RewriteManifests(
                 replaced=(), added=(), drop_dangling_deletes=True, branch=work.branch, summary=summary

@@ -44,6 +44,7 @@ class Head:
         rows: of its manifest list, `None` where that cannot be read.
         work: what is going to be written there.
         untouchable: manifests that no other mend may rewrite, since files are doubled in them.
+        standing: number and place of the faults that double rows, of those that are not mended.
     """
 
     def __init__(self, table: Table, branch: str, snapshot: Snapshot, reader: ManifestReader) -> None:
@@ -52,6 +53,7 @@ class Head:
             branch=branch, snapshot_id=snapshot.snapshot_id, format_version=table.metadata.format_version
         )
         self.untouchable: set[str] = set()
+        self.standing: set[tuple[int, str]] = set()
         self.problem: str | None = None
         self.rows: list[ManifestFile] = []
         self._entries: dict[str, list[ManifestEntry]] = {}

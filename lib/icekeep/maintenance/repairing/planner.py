@@ -25,9 +25,11 @@ from icekeep.maintenance.repairing.entry_mends import (
     mend_row,
 )
 from icekeep.maintenance.repairing.heads import Head, heads_of
+from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, mend_loss
 from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata
-from icekeep.maintenance.repairing.plan import MAX_MENDS, Mend, NotMended, Planned, RepairPlan, hash_of
+from icekeep.maintenance.repairing.plan import MAX_MENDS, Mend, NotMended, Planned, RepairPlan, TrashedFile, hash_of
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, no_repair, only_older
+from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 
@@ -67,6 +69,7 @@ class _Planner:
         self._table, self._asked, self._tally, self._reader = table, asked, tally, reader
         self._heads = heads_of(table, reader)
         self._metadata = MetadataWork()
+        self._trash, self._returns = Trash(table), dict[str, TrashedFile]()
         self._mends: list[Mend] = []
         self._stay: list[NotMended] = []
 
@@ -94,13 +97,19 @@ class _Planner:
             counters=frozenset(self._metadata.counters),
             statistics=frozenset(self._metadata.statistics),
             partition_statistics=frozenset(self._metadata.partition_statistics),
+            returns=tuple(self._returns.values()),
         )
 
     def _guard(self, head: Head) -> None:
         """Note the manifests that nothing but the mend of doubled files may rewrite."""
         head.untouchable |= head.doubled_manifests
         for fault in self._tally.faults(_DOUBLED_FILE):
-            head.untouchable |= manifests_of(fault) & head.paths
+            if manifests := manifests_of(fault) & head.paths:
+                head.untouchable |= manifests
+                head.standing.add((fault.number, fault.where))
+        for fault in self._tally.faults(_DOUBLED_MANIFEST):
+            if fault.where in head.doubled_manifests:
+                head.standing.add((fault.number, fault.where))
 
     def _class(self, number: int) -> None:
         faults = self._tally.faults(number)
@@ -114,6 +123,9 @@ class _Planner:
         elif number in ENTRIES:
             for fault in faults:
                 self._by_head(fault, self._file)
+        elif number in LOSSES:
+            for fault in faults:
+                self._by_head(fault, self._loss)
         elif number in ROWS:
             for fault in faults:
                 self._by_head(fault, self._row)
@@ -129,6 +141,16 @@ class _Planner:
     def _file(self, head: Head, fault: Fault) -> list[Mend]:
         found = mend_file(head, fault, self._asked.numbers)
         return [self._mend(head, fault, text) for _, text in found]
+
+    def _loss(self, head: Head, fault: Fault) -> list[Mend]:
+        if fault.number in (DATA_FILE_MISSING, DELETE_FILE_MISSING):
+            found = self._trash.find(head, fault)
+            if found is not None:
+                self._returns[found.location] = found
+                return [self._mend(head, fault, f"the file comes back from the trash of run {found.run!r}")]
+        lost = mend_loss(head, fault, self._asked.accepted)
+        mend = self._mend(head, fault, lost.action)
+        return [msgspec.structs.replace(mend, lost_files=lost.files, lost_records_count=lost.records_count)]
 
     def _of_heads(self, faults: Sequence[Fault], act: Callable[[Head], str]) -> None:
         """What a head has as a whole is mended there once, whichever snapshots tell of it."""
@@ -197,8 +219,8 @@ class _Planner:
 
 def _order(number: int) -> tuple[int, int]:
     """Totals and dangling deletes are of what is left after all else."""
-    last = {DANGLING: 2, **dict.fromkeys(TOTALS, 3)}
-    return 0 if number in ROWS else last.get(number, 1), number
+    ranks = {**dict.fromkeys(ROWS, 0), _DOUBLED_MANIFEST: 1, _DOUBLED_FILE: 2, DANGLING: 4, **dict.fromkeys(TOTALS, 5)}
+    return ranks.get(number, 3), number
 
 
 def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -> list[Mend]:

@@ -1,0 +1,237 @@
+"""Mends by which readers lose something: files that are gone, doubled files, manifests and vectors. Each has to be accepted."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+from pyroaring import BitMap64
+
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
+from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
+from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.deletion.territory import compared
+from icekeep.maintenance.repairing.heads import Head, Place
+from icekeep.maintenance.repairing.plan import VectorMerge
+from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.spec.applicability import is_deletion_vector, only_data_file, partition_key, sequence_number
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
+
+DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 301, 303, 212, 213, 220
+LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done, in a sentence, and what is lost by it."""
+
+    action: str
+    files: tuple[str, ...] = ()
+    records_count: int = 0
+
+
+def mend_loss(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
+    """Plan a mend by which something is lost.
+
+    Raises:
+        CannotMendError: nothing can be done, or what is lost by it is not accepted, or there is nothing to mend.
+    """
+    match fault.number:
+        case 212:
+            return _doubled_file(head, fault, accepted)
+        case 213:
+            return _two_vectors(head, fault, accepted)
+        case 220:
+            return _doubled_manifest(head, fault, accepted)
+    return _missing(head, fault, accepted)
+
+
+def _need_accepted(name: str, accepted: Collection[str], what: str) -> None:
+    if name not in accepted:
+        raise CannotMendError(f"{what}; that is done where --accept-loss names {name!r}")
+
+
+def _missing(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
+    """The entries of a file that is not there, and the deletes that are for it alone."""
+    path = str(fault.facts["file_path"])
+    is_data = fault.number == DATA_FILE_MISSING
+    places = [p for p in _named(head, fault, path) if (p.entry.data_file.content is FileContent.DATA) is is_data]
+    if not places:
+        raise CannotMendError("")
+    if head.table.storage.head(path) is not None:
+        raise CannotMendError(NOT_FOUND)
+    records = sum(place.entry.data_file.record_count for place in places)
+    if is_data:
+        what = f"the file is neither there nor in the trash, and {records} records are lost with its entry"
+    else:
+        what = (
+            f"the file is neither there nor in the trash, and rows come back with its entry: {records} deletes are lost"
+        )
+    _need_accepted(path, accepted, what)
+    alone = _deletes_of(head, path) if is_data else []
+    for place in (*places, *alone):
+        refuse_doubled(head, place)
+    for place in (*places, *alone):
+        head.work.entries[place.key] = place.mended(None)
+    head.work.gone.add(path)
+    more = f", and with it {len(alone)} delete files or vectors for it alone" if alone else ""
+    kind = "records" if is_data else "deletes"
+    return Lost(
+        action=f"the entry of the missing file is taken out{more}; {records} {kind} are lost",
+        files=(path,),
+        records_count=records,
+    )
+
+
+def refuse_doubled(head: Head, place: Place) -> None:
+    """Raise `CannotMendError` for an entry of a manifest in which files are doubled, or that is listed twice."""
+    if place.row.manifest_path in head.untouchable:
+        path = place.row.manifest_path
+        raise CannotMendError(f"files are doubled in manifest {path!r}: mend faults 212 and 220 first")
+
+
+def _named(head: Head, fault: Fault, path: str) -> list[Place]:
+    manifests = {one["manifest"] for one in fault.facts.get("entries", ())}
+    return head.places(path, manifests)
+
+
+def _deletes_of(head: Head, path: str) -> list[Place]:
+    """Vectors and position delete files that are for one data file alone."""
+    found = []
+    for place in head.all_live(ManifestContent.DELETES):
+        try:
+            only = only_data_file(place.entry.data_file)
+        except InvalidTableError:
+            continue
+        if only == path:
+            found.append(place)
+    return found
+
+
+def _doubled_file(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
+    """All entries of a file but the newest go: fewest deletes reach that one, so no row goes that anybody saw."""
+    path = str(fault.facts["file_path"])
+    if head.doubled_manifests:
+        raise CannotMendError("a manifest is listed twice: mend fault 220 first")
+    offset = fault.facts.get("content_offset")
+    spelled = {str(one["file_path"]) for one in fault.facts["entries"]}
+    found = [
+        place
+        for name in sorted(spelled)
+        for place in _named(head, fault, name)
+        if offset is None or place.entry.data_file.content_offset == offset
+    ]
+    places = [*{place.key: place for place in (*found, *_everywhere(head, path, offset))}.values()]
+    if not places:
+        raise CannotMendError("")
+    if len(places) == 1:
+        raise CannotMendError(NOT_FOUND)
+    if other := _in_what_they_differ([place.entry.data_file for place in places]):
+        raise CannotMendError(f"its entries differ in {other}, and it is not known which one is right")
+    keeps = max(places, key=lambda place: sequence_number(place.entry))
+    goes = [place for place in places if place.key != keeps.key]
+    file = keeps.entry.data_file
+    lost = len(goes) * file.record_count if file.content is FileContent.DATA else 0
+    _need_accepted(path, accepted, f"readers have its {file.record_count} records {len(places)} times, and then once")
+    for place in goes:
+        head.work.entries[place.key] = place.mended(None, is_deleted=False)
+    head.standing.discard((fault.number, fault.where))
+    number = sequence_number(keeps.entry)
+    return Lost(
+        action=f"{len(goes)} of its {len(places)} entries are taken out; that with data sequence number {number} stays",
+        records_count=lost,
+    )
+
+
+def _everywhere(head: Head, path: str, offset: int | None) -> list[Place]:
+    """All entries of a file, however its location is spelled."""
+    wanted = compared(path)
+    return [
+        place
+        for place in head.all_live()
+        if compared(place.entry.data_file.file_path) == wanted
+        and (offset is None or place.entry.data_file.content_offset == offset)
+    ]
+
+
+def _in_what_they_differ(files: Sequence[DataFile]) -> str:
+    said: dict[str, list[Any]] = {
+        "their partition": [partition_key(file) for file in files],
+        "what they hold": [file.content for file in files],
+        "record_count": [file.record_count for file in files],
+        "first_row_id": [file.first_row_id for file in files],
+        "the data file that they are for": [file.referenced_data_file for file in files],
+        "file_path": [file.file_path for file in files],
+    }
+    return next((name for name, values in said.items() if any(value != values[0] for value in values)), "")
+
+
+def _doubled_manifest(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
+    path = str(fault.facts["manifest"])
+    rows = [row for row in head.rows if row.manifest_path == path]
+    if not rows:
+        raise CannotMendError("")
+    if len(rows) == 1:
+        raise CannotMendError(NOT_FOUND)
+    if any(row != rows[0] for row in rows):
+        raise CannotMendError("its rows in the list differ, and it is not known which one is right")
+    records = (rows[0].added_rows_count or 0) + (rows[0].existing_rows_count or 0)
+    is_data = rows[0].content is ManifestContent.DATA
+    _need_accepted(path, accepted, f"readers have its {records} records {len(rows)} times, and then once")
+    head.work.once.add(path)
+    head.standing.discard((fault.number, fault.where))
+    return Lost(
+        action=f"the list names it once, not {len(rows)} times",
+        records_count=records * (len(rows) - 1) if is_data else 0,
+    )
+
+
+def _two_vectors(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
+    """One vector of all positions takes the place of the vectors of a data file."""
+    path = str(fault.facts["referenced_data_file"])
+    places = [
+        place
+        for place in head.all_live(ManifestContent.DELETES)
+        if is_deletion_vector(place.entry.data_file) and place.entry.data_file.referenced_data_file == path
+    ]
+    if not places:
+        raise CannotMendError("")
+    if len(places) == 1:
+        raise CannotMendError(NOT_FOUND)
+    for place in places:
+        refuse_doubled(head, place)
+    _check_reach(head, path, places)
+    try:
+        positions = [read_deletion_vector(head.table.storage, place.entry.data_file) for place in places]
+    except (InvalidTableError, UnsupportedError, UsageError) as error:
+        raise CannotMendError(f"one of them cannot be read: {first_line(error)}") from error
+    union = BitMap64.union(*positions)
+    told = " and ".join(
+        f"{len(union) - len(one)} rows of readers of {_shown(place)}"
+        for place, one in zip(places, positions, strict=True)
+    )
+    lost = max(len(union) - len(one) for one in positions)
+    _need_accepted(
+        path, accepted, f"its {len(places)} vectors become one of {len(union)} positions, by which {told} go"
+    )
+    head.work.merges.append(
+        VectorMerge(data_file=path, entries=tuple(p.mended(None) for p in places), cardinality=len(union))
+    )
+    return Lost(
+        action=f"its {len(places)} vectors become one of {len(union)} positions, by which {told} go", records_count=lost
+    )
+
+
+def _check_reach(head: Head, path: str, places: Sequence[Place]) -> None:
+    """A vector that is older than the data file reaches no row of it; the merged one, with the greatest number, would."""
+    data = [p for p in head.all_live(ManifestContent.DATA) if p.entry.data_file.file_path == path]
+    if len(data) != 1:
+        raise CannotMendError(f"the data file is live {len(data)} times")
+    one = data[0].entry
+    if any(sequence_number(place.entry) < sequence_number(one) for place in places):
+        raise CannotMendError("one of them is older than the data file, and reaches none of its rows")
+    if any(partition_key(place.entry.data_file) != partition_key(one.data_file) for place in places):
+        raise CannotMendError("one of them is of another partition than the data file")
+
+
+def _shown(place: Place) -> str:
+    file = place.entry.data_file
+    return f"{file.file_path!r} at {file.content_offset}"

@@ -1,0 +1,52 @@
+"""Vectors of one data file that become one, in a new Puffin file that the commit writes."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from icekeep.catalog.base import Table
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.mend_entries import MendEntries
+from icekeep.commit.changes.rewrite_deletes import AddedDeletes
+from icekeep.errors import ConflictError
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.maintenance.repairing.plan import VectorMerge
+from icekeep.spec.applicability import sequence_number
+from icekeep.spec.layout import data_layout
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.updates import Update
+
+
+class Merging:
+    """A change with vectors that are merged besides. Their file is written by the first attempt that gets so far."""
+
+    def __init__(self, change: MendEntries, merges: Sequence[VectorMerge], run_id: str, table: Table) -> None:
+        self._change, self._merges, self._table = change, merges, table
+        layout = data_layout(table.metadata.location, table.metadata.properties)
+        self._location = layout.location(f"{run_id}-{change.branch}-deletes.puffin".replace("/", "-"))
+        self._added: tuple[AddedDeletes, ...] = ()
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Raises `ConflictError` where a vector is not live any more as it was read, or has other positions."""
+        if not self._added:
+            self._added = self._written(attempt)
+        attempt.name_delete_files([self._location])
+        gone = tuple(entry for merge in self._merges for entry in merge.entries)
+        return replace(self._change, entries=(*self._change.entries, *gone), added=self._added).apply(base, attempt)
+
+    def _written(self, attempt: Attempt) -> tuple[AddedDeletes, ...]:
+        storage = attempt.reader.storage
+        vectors = []
+        for merge in self._merges:
+            positions = [read_deletion_vector(storage, one.planned.data_file) for one in merge.entries]
+            union = BitMap64.union(*positions)
+            if len(union) != merge.cardinality:
+                raise ConflictError(f"the vectors of {merge.data_file!r} have {len(union)} positions now")
+            file = merge.entries[0].planned.data_file
+            target = VectorTarget(location=merge.data_file, spec_id=file.spec_id, partition=file.partition)
+            vectors.append((target, union))
+        attempt.delete_file_written(self._location)
+        files = write_deletion_vectors(storage, self._location, vectors)
+        numbers = [max(sequence_number(one.planned) for one in merge.entries) for merge in self._merges]
+        return tuple(AddedDeletes(file, number) for file, number in zip(files, numbers, strict=True))

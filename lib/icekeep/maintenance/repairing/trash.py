@@ -1,0 +1,92 @@
+"""Files that are missing and lie in the trash of one of our own runs: found there, and put back in their places."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from icekeep.catalog.base import Table
+from icekeep.errors import ConflictError, IcekeepError, SafetyError, UnavailableError
+from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.deletion.claims import RESTORE, last_work, released, take_claim
+from icekeep.maintenance.deletion.clock import earlier_clock_ms
+from icekeep.maintenance.deletion.plans import DeletionPlan, mark_undone, read_part, trash_location
+from icekeep.maintenance.repairing.heads import Head
+from icekeep.maintenance.repairing.plan import TrashedFile
+from icekeep.maintenance.restoring.plans import chosen_plan, plans_of
+from icekeep.storage.base import MoveStatus
+from icekeep.storage.locations import canonical
+
+
+class Trash:
+    """The trash of a table, looked through once it is asked for a file."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def find(self, head: Head, fault: Fault) -> TrashedFile | None:
+        """A missing file that a head needs, where it is in the trash with the size that all its entries say."""
+        path, storage = str(fault.facts["file_path"]), self._table.storage
+        manifests = {one["manifest"] for one in fault.facts.get("entries", ())}
+        sizes = {place.entry.data_file.file_size_in_bytes for place in head.places(path, manifests)}
+        if len(sizes) != 1 or storage.head(path) is not None:
+            return None
+        for plan in self._plans:
+            trash = trash_location(plan, path)
+            info = storage.head(trash)
+            if info is not None and {info.size_bytes} == sizes and self._names(plan, path):
+                return TrashedFile(location=path, trash=trash, run=plan.run, size_bytes=info.size_bytes)
+        return None
+
+    @cached_property
+    def _plans(self) -> list[DeletionPlan]:
+        storage = self._table.storage
+        return [
+            plan for plan in plans_of(self._table) if plan.is_trash and not last_work(plan.directory, storage).deletes
+        ]
+
+    def _names(self, plan: DeletionPlan, path: str) -> bool:
+        wanted = canonical(path)
+        try:
+            parts = (read_part(part, self._table.storage) for part in plan.parts)
+            return any(canonical(one) == wanted for part in parts for one in part["location"].to_pylist())
+        except IcekeepError:
+            return False
+
+
+def bring_back(table: Table, files: Sequence[TrashedFile]) -> None:
+    """Move files from the trash to their places; one that is there by now stays as it is.
+
+    Raises:
+        ClaimedError: a run is at work on the files of the trash.
+        ConflictError: a file is no longer in the trash, or its place is taken.
+        SafetyError: it is being deleted for good, or no move leads to its place.
+        UnavailableError: the store failed; what was moved is in its place.
+    """
+    for run in dict.fromkeys(file.run for file in files):
+        plan, storage, runtime = chosen_plan(table, run), table.storage, table.runtime
+        claim = take_claim(plan.directory, RESTORE, storage, runtime, earlier_clock_ms(table, runtime))
+        with released(claim, storage, runtime):
+            if claim.deletes:
+                raise SafetyError(f"the files of run {run!r} are being deleted for good; nothing was changed")
+            # From now on a run that finishes this plan proves each file anew, and sees that it is needed.
+            mark_undone(plan, storage)
+            for file in files:
+                if file.run == run:
+                    claim.check(storage, runtime)
+                    _move(table, file)
+
+
+def _move(table: Table, file: TrashedFile) -> None:
+    storage = table.storage
+    info = storage.head(file.trash)
+    if info is None or info.size_bytes != file.size_bytes:
+        raise ConflictError(f"file {file.location!r} is no longer in the trash of run {file.run!r} as it was")
+    [outcome] = storage.move_many([(file.trash, file.location)])
+    match outcome.status:
+        case MoveStatus.MISSING | MoveStatus.TAKEN:
+            raise ConflictError(f"file {file.location!r} cannot come back from the trash: {outcome.status.value}")
+        case MoveStatus.IMPOSSIBLE:
+            raise SafetyError(
+                f"no move leads from {file.trash!r} to {file.location!r}: {outcome.reason}; copy it by hand"
+            )
+        case MoveStatus.FAILED:
+            raise UnavailableError(f"file {file.location!r} cannot be moved back: {outcome.reason}; run it again")
