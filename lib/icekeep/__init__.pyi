@@ -75,6 +75,13 @@ from icekeep.maintenance.purge.job import DropResult as DropResult
 from icekeep.maintenance.purge.job import drop_table as drop_table
 from icekeep.maintenance.purge.job import plan_drop_table as plan_drop_table
 from icekeep.maintenance.registering import register_table as register_table
+from icekeep.maintenance.repairing.job import plan_repair as plan_repair
+from icekeep.maintenance.repairing.job import repair as repair
+from icekeep.maintenance.repairing.plan import Mend as Mend
+from icekeep.maintenance.repairing.plan import NotMended as NotMended
+from icekeep.maintenance.repairing.plan import RepairPlan as RepairPlan
+from icekeep.maintenance.repairing.result import RepairedBranch as RepairedBranch
+from icekeep.maintenance.repairing.result import RepairResult as RepairResult
 from icekeep.maintenance.restoring.job import list_restorable as list_restorable
 from icekeep.maintenance.restoring.job import restore as restore
 from icekeep.maintenance.restoring.result import Restorable as Restorable

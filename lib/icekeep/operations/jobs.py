@@ -5,13 +5,13 @@ from importlib import import_module
 from typing import Any
 
 from icekeep.errors import UsageError
-from icekeep.maintenance import checking, compaction, expiration, manifests, orphans, position_deletes, purge
+from icekeep.maintenance import checking, compaction, expiration, manifests, orphans, position_deletes, purge, repairing
 from icekeep.planning import scan
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {
     package.JOB.name: package.JOB
-    for package in (scan, compaction, position_deletes, manifests, expiration, orphans, purge, checking)
+    for package in (scan, compaction, position_deletes, manifests, expiration, orphans, purge, checking, repairing)
 }
 """By name, in the order in which help lists them."""
 

@@ -24,9 +24,10 @@ def test_a_job_s_script_and_the_command_take_the_same_flags():
 
 
 def test_only_settings_that_were_given_are_passed_on():
-    for job in JOBS:
-        command = parse(job, "--table", "db.t")
-        assert command.arguments == {}
+    for job in JOBS.values():
+        must = {setting.argument: (7,) for setting in job.settings if setting.is_required}
+        command = parse(job.name, "--table", "db.t", *(f"--{name}=7" for name in must))
+        assert command.arguments == must
         assert (command.output, command.result_file, command.verbose, command.dry_run) == ("table", None, False, False)
 
 

@@ -6,18 +6,16 @@ Where a mend loses something it is done only for files that `accept_loss` names.
 it is, for older snapshots name it.
 """
 
+from icekeep.maintenance.deletion.settings import APPROVE
 from icekeep.settings import Job, Kind, Setting
 
 JOB = Job(
     name="repair",
     summary="mend faults that check finds, by commits that change no row that can be read",
-    rank=None,
     settings=(
-        Setting(
-            "fault", Kind.IDS, "the kinds of faults to mend, by number", keyword="faults", shown="N,N", is_required=True
-        ),
+        Setting("fault", Kind.IDS, "the kinds of faults to mend, by number", shown="N,N", is_required=True),
         Setting("accept_loss", Kind.NAMES, "locations of files that may be lost, or whose rows readers may lose"),
-        Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that is done, or nothing", shown="HASH"),
+        APPROVE,
     ),
     examples=(
         "--table db.events --fault 215,302 --dry-run",
@@ -26,4 +24,5 @@ JOB = Job(
     plan="icekeep.maintenance.repairing.job:plan_repair",
     run="icekeep.maintenance.repairing.job:repair",
     check="icekeep.maintenance.repairing.job:check_arguments",
+    for_people="icekeep.operations.repair_shown:repair_shown",
 )

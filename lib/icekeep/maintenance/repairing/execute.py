@@ -16,7 +16,7 @@ from icekeep.errors import ConflictError
 from icekeep.events import Listener
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.merging import Merging
-from icekeep.maintenance.repairing.plan import BranchWork, Planned
+from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
 from icekeep.maintenance.repairing.result import RepairedBranch
 from icekeep.maintenance.repairing.trash import bring_back
 from icekeep.planning.spark.source import SparkSource
@@ -30,6 +30,7 @@ class Run:
 
     Attributes:
         branches: what was committed to each.
+        mended: what has landed.
         table: as the last commit left it.
     """
 
@@ -37,6 +38,7 @@ class Run:
         self.table, self.run_id = table, run_id
         self._spark, self._listener = spark, listener
         self.branches: list[RepairedBranch] = []
+        self.mended: list[Mend] = []
 
     def execute(self, table: Table, planned: Planned) -> None:
         """Carry a plan out. A branch on which others are in the way hinders no other.
@@ -45,14 +47,19 @@ class Run:
             ConflictError: what was planned for a branch does not apply any more; the others have landed.
         """
         self.table = table
-        bring_back(table, planned.returns)
+        mends = planned.plan.mends
+        for file in bring_back(table, planned.returns):
+            self.mended += [one for one in mends if one.is_put_back and one.where == file.location]
         self._metadata(planned)
+        self.mended += [one for one in mends if not one.branch]
         refusals = []
         for work in planned.works:
             try:
                 self._branch(work)
             except ConflictError as error:
                 refusals.append(error)
+            else:
+                self.mended += [one for one in mends if one.branch == work.branch and not one.is_put_back]
         if refusals:
             raise refusals[0]
 
@@ -97,9 +104,8 @@ class Run:
         self.branches.append(
             RepairedBranch(
                 branch=work.branch,
-                snapshot_id_before=None if before is None else before.snapshot_id,
+                previous_snapshot_id=None if before is None else before.snapshot_id,
                 snapshot_id=landed.snapshot_id,
-                fault_ids=tuple(sorted(work.faults)),
             )
         )
 

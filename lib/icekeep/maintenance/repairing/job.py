@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, UsageError
+from icekeep.errors import IcekeepError, SafetyError, UsageError
 from icekeep.maintenance.checking.job import known_numbers
 from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.execute import Run
-from icekeep.maintenance.repairing.plan import RepairPlan
+from icekeep.maintenance.repairing.plan import Planned, RepairPlan
 from icekeep.maintenance.repairing.planner import Asked, planned
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.requests import JobRequest, takes
@@ -22,7 +22,7 @@ __all__ = ["RepairPlan", "RepairResult", "check_arguments", "plan_repair", "repa
 class RepairRequest(JobRequest, frozen=True, kw_only=True):
     """The arguments of `repair`, which says what each means."""
 
-    faults: Sequence[int]
+    fault: Sequence[int] = ()
     accept_loss: Sequence[str] = ()
     approve: str | None = None
 
@@ -34,7 +34,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for small
             tables.
-        faults: numbers of kinds of faults, as `check` tells them.
+        fault: numbers of kinds of faults, as `check` tells them.
         accept_loss: locations of files that may be lost, or whose rows readers may lose. Nothing is lost that is not named.
         approve: the hash of a plan (`plan_repair`): exactly that is done, or nothing.
 
@@ -48,19 +48,29 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
     asked = _asked(table.metadata, request)
     run = Run(table, f"repair-{table.runtime.new_uuid()}", request.spark, request.listener)
 
-    def once(now: Table, _: int) -> RepairResult:
+    first: list[Planned] = []
+
+    def once(now: Table, number: int) -> RepairResult:
         found = planned(now, asked, request.spark, request.listener)
-        refuse_unapproved(request.approve, found.plan.hash, "nothing is changed")
+        first.append(found)
+        if number == 1:
+            refuse_unapproved(request.approve, found.plan.hash, "nothing is changed")
+        elif request.approve is not None and not found.parts <= first[0].parts:
+            raise SafetyError(
+                f"others changed the table {table.name!r} meanwhile, and what can be mended now is not all approved; nothing "
+                "more is changed; look at --dry-run again"
+            )
         run.execute(now, found)
-        return _result(table, run, found.plan)
+        return _result(table, run, found.plan, first[0].plan.hash)
 
     try:
         return plan_till_done(table, once, what=lambda: "what is to be mended", listener=request.listener)
     except IcekeepError as error:
-        if not run.branches:
+        if not run.mended:
             raise
-        landed = ", ".join(f"{one.branch!r} at snapshot {one.snapshot_id}" for one in run.branches)
-        error.message = f"{error.message}; commits of run {run.run_id!r} that landed before: {landed}"
+        told = [f"branch {one.branch!r} at snapshot {one.snapshot_id}" for one in run.branches]
+        told += [f"{one.where!r}" for one in run.mended if one.is_put_back or not one.branch]
+        error.message = f"{error.message}; run {run.run_id!r} had mended before: {', '.join(told)}"
         error.args = (error.message,)
         raise
 
@@ -79,20 +89,20 @@ def check_arguments(metadata: TableMetadata, request: RepairRequest) -> None:
 
 def _asked(metadata: TableMetadata, request: RepairRequest) -> Asked:
     refuse_encrypted(metadata, JOB.name)
-    if not request.faults:
+    if not request.fault:
         raise UsageError("no kind of faults is given; name those that are to be mended, such as 302")
-    return Asked(numbers=frozenset(known_numbers(request.faults)), accepted=frozenset(request.accept_loss))
+    return Asked(numbers=frozenset(known_numbers(request.fault)), accepted=frozenset(request.accept_loss))
 
 
-def _result(table: Table, run: Run, plan: RepairPlan) -> RepairResult:
+def _result(table: Table, run: Run, plan: RepairPlan, plan_hash: str) -> RepairResult:
     return RepairResult(
         status="partial" if plan.not_mended else "done",
         run=run.run_id,
-        mended=plan.mends,
+        mended=tuple(run.mended),
         not_mended=plan.not_mended,
         branches=tuple(run.branches),
-        lost_records_count=plan.lost_records_count,
+        lost_records_count=sum(one.lost_records_count for one in run.mended),
         metadata_location_before=table.metadata_location,
         metadata_location=run.table.metadata_location,
-        hash=plan.hash,
+        hash=plan_hash,
     )

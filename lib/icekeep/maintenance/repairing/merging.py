@@ -24,7 +24,7 @@ class Merging:
     def __init__(self, change: MendEntries, merges: Sequence[VectorMerge], run_id: str, table: Table) -> None:
         self._change, self._merges, self._table = change, merges, table
         layout = data_layout(table.metadata.location, table.metadata.properties)
-        self._location = layout.location(f"{run_id}-{change.branch}-deletes.puffin".replace("/", "-"))
+        self._location = layout.location(f"{run_id}-{table.runtime.new_uuid()}-deletes.puffin")
         self._added: tuple[AddedDeletes, ...] = ()
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:

@@ -1,7 +1,7 @@
 """What a repair is going to do, and what it leaves as it is, as values."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
         branch: on which; empty where it is of the whole table.
         where: the file, or the part of the metadata.
         action: what is written, in a sentence.
+        is_put_back: whether the file comes back from the trash.
         lost_files: what readers lose by it: files that are gone from the branch.
         lost_records_count: the records of these, deleted ones among them; or rows that readers saw twice, or saw by one of two
             vectors.
@@ -32,6 +33,7 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     where: str
     action: str
+    is_put_back: bool = False
     lost_files: tuple[str, ...] = ()
     lost_records_count: int = 0
 
@@ -119,12 +121,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """A plan, and how it is carried out.
 
     Attributes:
+        parts: hashes of all that is done, one by one.
         counters: of the metadata, to be raised.
         statistics, partition_statistics: snapshots that are to have none.
         returns: files that come back from the trash before anything is committed.
     """
 
     plan: RepairPlan
+    parts: frozenset[str] = frozenset()
     works: tuple[BranchWork, ...] = ()
     counters: frozenset[str] = frozenset()
     statistics: frozenset[int] = frozenset()
@@ -132,12 +136,20 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     returns: tuple[TrashedFile, ...] = ()
 
 
-def hash_of(table_uuid: str | None, mends: Iterable[Mend], works: Iterable[BranchWork]) -> str:
-    """The hash of what is done: the same for the same mends of the same entries, whatever else others commit."""
-    what: list[Any] = [table_uuid, sorted(mends, key=lambda one: (one.branch, one.fault_id, one.where, one.action))]
+def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork]) -> frozenset[str]:
+    """The hashes of all that is done: the same for the same mends of the same entries, whatever else others commit."""
+    parts: list[Any] = [*mends]
     for work in works:
-        entries: Mapping[str, Any] = {f"{path}#{index}": one.file for (path, index), one in work.entries.items()}
-        what.append(
-            [work.branch, [[key, entries[key]] for key in sorted(entries)], sorted(work.rows), sorted(work.once)]
-        )
-    return hashlib.blake2b(msgspec.json.encode(what), digest_size=_DIGEST_BYTES).hexdigest()
+        parts += [[work.branch, path, index, one.file, one.is_deleted] for (path, index), one in work.entries.items()]
+        parts += [[work.branch, *named] for named in (sorted(work.rows), sorted(work.once), sorted(work.gone))]
+        parts += [[work.branch, merge.data_file, merge.cardinality] for merge in work.merges]
+    return frozenset(_hashed(part) for part in parts)
+
+
+def hash_of(table_uuid: str | None, parts: Iterable[str]) -> str:
+    """The hash of a whole plan."""
+    return _hashed([table_uuid, *sorted(parts)])
+
+
+def _hashed(value: Any) -> str:
+    return hashlib.blake2b(msgspec.json.encode(value), digest_size=_DIGEST_BYTES).hexdigest()

@@ -27,7 +27,16 @@ from icekeep.maintenance.repairing.entry_mends import (
 from icekeep.maintenance.repairing.heads import Head, heads_of
 from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, mend_loss
 from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata
-from icekeep.maintenance.repairing.plan import MAX_MENDS, Mend, NotMended, Planned, RepairPlan, TrashedFile, hash_of
+from icekeep.maintenance.repairing.plan import (
+    MAX_MENDS,
+    Mend,
+    NotMended,
+    Planned,
+    RepairPlan,
+    TrashedFile,
+    hash_of,
+    parts_of,
+)
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, no_repair, only_older
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
@@ -84,15 +93,16 @@ class _Planner:
                 head.work.counts_anew = can_count_anew(head, self._reader)
         works = tuple(head.work for head in self._heads if not head.work.is_empty)
         self._refuse_gaps()
-        mends = tuple(self._mends)
+        mends, parts = tuple(self._mends), parts_of(self._mends, works)
         plan = RepairPlan(
             mends=mends,
             not_mended=tuple(self._stay),
             lost_records_count=sum(one.lost_records_count for one in mends),
-            hash=hash_of(self._table.metadata.table_uuid, mends, works),
+            hash=hash_of(self._table.metadata.table_uuid, parts),
         )
         return Planned(
             plan=plan,
+            parts=parts,
             works=works,
             counters=frozenset(self._metadata.counters),
             statistics=frozenset(self._metadata.statistics),
@@ -113,24 +123,25 @@ class _Planner:
 
     def _class(self, number: int) -> None:
         faults = self._tally.faults(number)
-        if number in METADATA:
-            for fault in faults:
-                self._answered(fault, [("", partial(self._of_metadata, fault))])
-        elif number in TOTALS:
+        if number in TOTALS:
             self._of_heads(faults, lambda head: count_anew(head, self._reader, number))
         elif number == DANGLING:
             self._of_heads(faults, lambda head: drop_dangling(head, self._reader))
-        elif number in ENTRIES:
-            for fault in faults:
-                self._by_head(fault, self._file)
-        elif number in LOSSES:
-            for fault in faults:
-                self._by_head(fault, self._loss)
-        elif number in ROWS:
-            for fault in faults:
-                self._by_head(fault, self._row)
         else:
-            self._stay += [_stays(fault, no_repair(number)) for fault in faults]
+            for fault in faults:
+                self._fault(fault)
+
+    def _fault(self, fault: Fault) -> None:
+        number = fault.number
+        if number in METADATA:
+            self._answered(fault, [("", partial(self._of_metadata, fault))])
+            return
+        ways = ((ENTRIES, self._file), (LOSSES, self._loss), (ROWS, self._row))
+        way = next((act for numbers, act in ways if number in numbers), None)
+        if way is None:
+            self._stay.append(_stays(fault, no_repair(number)))
+        else:
+            self._by_head(fault, way)
 
     def _of_metadata(self, fault: Fault) -> list[Mend]:
         return [mend_metadata(self._table, fault, self._metadata)]
@@ -147,7 +158,8 @@ class _Planner:
             found = self._trash.find(head, fault)
             if found is not None:
                 self._returns[found.location] = found
-                return [self._mend(head, fault, f"the file comes back from the trash of run {found.run!r}")]
+                mend = self._mend(head, fault, f"the file comes back from the trash of run {found.run!r}")
+                return [msgspec.structs.replace(mend, is_put_back=True)]
         lost = mend_loss(head, fault, self._asked.accepted)
         mend = self._mend(head, fault, lost.action)
         return [msgspec.structs.replace(mend, lost_files=lost.files, lost_records_count=lost.records_count)]

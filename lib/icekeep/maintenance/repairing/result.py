@@ -6,12 +6,11 @@ from icekeep.maintenance.repairing.plan import Mend, NotMended
 
 
 class RepairedBranch(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit on a branch: the snapshots before and after it."""
+    """A commit on a branch: its head before and after it."""
 
     branch: str
-    snapshot_id_before: int | None
+    previous_snapshot_id: int | None
     snapshot_id: int
-    fault_ids: tuple[int, ...]
 
 
 class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,10 +20,9 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
         status: `done`, or `partial` where faults stay.
         run: in the summaries of its snapshots, as `icekeep.run`.
         branches: the commits, in order.
-        failed_branches: why nothing was committed to a branch, one line for each.
-        lost_records_count: as the plan has it.
+        lost_records_count: of all mends together.
         metadata_location_before, metadata_location: of the table.
-        hash: of the last plan.
+        hash: of the first plan.
     """
 
     status: str = "done"
@@ -32,7 +30,6 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     mended: tuple[Mend, ...] = ()
     not_mended: tuple[NotMended, ...] = ()
     branches: tuple[RepairedBranch, ...] = ()
-    failed: str | None = None
     lost_records_count: int = 0
     metadata_location_before: str
     metadata_location: str

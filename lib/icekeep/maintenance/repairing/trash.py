@@ -1,6 +1,6 @@
 """Files that are missing and lie in the trash of one of our own runs: found there, and put back in their places."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from icekeep.catalog.base import Table
@@ -52,8 +52,8 @@ class Trash:
             return False
 
 
-def bring_back(table: Table, files: Sequence[TrashedFile]) -> None:
-    """Move files from the trash to their places; one that is there by now stays as it is.
+def bring_back(table: Table, files: Sequence[TrashedFile]) -> Iterator[TrashedFile]:
+    """Move files from the trash to their places, and tell of each once it is there.
 
     Raises:
         ClaimedError: a run is at work on the files of the trash.
@@ -73,6 +73,7 @@ def bring_back(table: Table, files: Sequence[TrashedFile]) -> None:
                 if file.run == run:
                     claim.check(storage, runtime)
                     _move(table, file)
+                    yield file
 
 
 def _move(table: Table, file: TrashedFile) -> None:

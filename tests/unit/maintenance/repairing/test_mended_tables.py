@@ -62,8 +62,8 @@ def test_a_fault_is_mended_and_no_row_changes(number):
         before = found_in(table)
         if number not in before:
             continue
-        plan = plan_repair(table, no_spark, faults=[number])
-        result = repair(table, no_spark, faults=[number], approve=plan.hash)
+        plan = plan_repair(table, no_spark, fault=[number])
+        result = repair(table, no_spark, fault=[number], approve=plan.hash)
         if not result.mended:
             assert catalog.load(identifier).metadata_location == table.metadata_location
             assert [one for one in result.not_mended if one.reason], (seed, result)

@@ -1,0 +1,56 @@
+"""What `icekeep repair` prints for people: what is mended, what stays and why, and what was committed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan
+from icekeep.maintenance.repairing.result import RepairResult
+
+T = TypeVar("T")
+
+_LINES = 50
+"""Of each; `--output json` has all."""
+
+
+def repair_shown(result: RepairResult | RepairPlan) -> Mapping[str, Any]:
+    """The values and rows that are printed of a repair, or of its plan."""
+    if isinstance(result, RepairPlan):
+        return {
+            "mends_count": len(result.mends),
+            **_what_stays_and_goes(result),
+            **_rows("would_mend", result.mends, _mend),
+            **_rows("not_mended", result.not_mended, _stays),
+        }
+    return {
+        "run": result.run,
+        "mended_count": len(result.mended),
+        **_what_stays_and_goes(result),
+        "elapsed_ms": result.elapsed_ms,
+        **({"branches": result.branches} if result.branches else {}),
+        **_rows("mended", result.mended, _mend),
+        **_rows("not_mended", result.not_mended, _stays),
+    }
+
+
+def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:
+    return {
+        "not_mended_count": len(result.not_mended),
+        "lost_records_count": result.lost_records_count,
+        "hash": result.hash,
+    }
+
+
+def _mend(one: Mend) -> str:
+    on = f" on branch {one.branch!r}" if one.branch else ""
+    return f"{one.fault_id} {one.where}{on}: {one.action}"
+
+
+def _stays(one: NotMended) -> str:
+    return f"{one.fault_id} {one.where}: {one.reason}"
+
+
+def _rows(name: str, found: Sequence[T], line: Callable[[T], str]) -> Mapping[str, Any]:
+    if not found:
+        return {}
+    more = len(found) - _LINES
+    return {name: [*map(line, found[:_LINES]), *([f"... and {more:,} more"] if more > 0 else [])]}
