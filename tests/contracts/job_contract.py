@@ -116,9 +116,10 @@ class JobContract:
 
     def test_a_branch_is_worked_on_alone_or_refused_in_one_line(self) -> None:
         if BRANCH not in self.job.settings:
+            must = [f"{setting.flag}=1" for setting in self.job.settings if setting.is_required]
+            words = [self.job.name, "--table", "db.events", "--branch", "audit", *must]
             with pytest.raises(UsageError, match="unrecognized arguments: --branch audit") as raised:
-                must = [f"{setting.flag}=1" for setting in self.job.settings if setting.is_required]
-                parse_command([self.job.name, "--table", "db.events", "--branch", "audit", *must], None, 0, "1")
+                parse_command(words, None, 0, "1")
             assert_one_line(raised.value)
             return
         world = self._filled()

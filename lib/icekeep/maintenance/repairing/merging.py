@@ -22,16 +22,14 @@ class Merging:
     """A change with vectors that are merged besides. Their file is written by the first attempt that gets so far."""
 
     def __init__(self, change: MendEntries, merges: Sequence[VectorMerge], run_id: str, table: Table) -> None:
-        self._change, self._merges, self._table = change, merges, table
-        layout = data_layout(table.metadata.location, table.metadata.properties)
-        self._location = layout.location(f"{run_id}-{table.runtime.new_uuid()}-deletes.puffin")
+        self._change, self._merges, self._run_id, self._table = change, merges, run_id, table
         self._added: tuple[AddedDeletes, ...] = ()
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         """Raises `ConflictError` where a vector is not live any more as it was read, or has other positions."""
         if not self._added:
             self._added = self._written(attempt)
-        attempt.name_delete_files([self._location])
+        attempt.name_delete_files(one.file.file_path for one in self._added)
         gone = tuple(entry for merge in self._merges for entry in merge.entries)
         return replace(self._change, entries=(*self._change.entries, *gone), added=self._added).apply(base, attempt)
 
@@ -46,7 +44,11 @@ class Merging:
             file = merge.entries[0].planned.data_file
             target = VectorTarget(location=merge.data_file, spec_id=file.spec_id, partition=file.partition)
             vectors.append((target, union))
-        attempt.delete_file_written(self._location)
-        files = write_deletion_vectors(storage, self._location, vectors)
+        metadata = self._table.metadata
+        # Another name each time: one that was written may be there although no answer came.
+        name = f"{self._run_id}-{self._table.runtime.new_uuid()}-deletes.puffin"
+        location = data_layout(metadata.location, metadata.properties).location(name)
+        attempt.delete_file_written(location)
+        files = write_deletion_vectors(storage, location, vectors)
         numbers = [max(sequence_number(one.planned) for one in merge.entries) for merge in self._merges]
         return tuple(AddedDeletes(file, number) for file, number in zip(files, numbers, strict=True))

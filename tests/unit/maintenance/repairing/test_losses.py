@@ -1,0 +1,412 @@
+"""Mends by which readers lose something, or might: what is lost is said before, and done only where it was accepted."""
+
+from collections import Counter
+from contextlib import suppress
+from copy import deepcopy
+from io import BytesIO
+
+import pyarrow.parquet as pq
+import pytest
+
+from icekeep.errors import IcekeepError, SafetyError, UsageError
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
+from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.units import DAY_MS
+from icekeep.tables.refs import create_branch
+from kit.cases import some_of
+from kit.choices import Choices
+from kit.damager import Damager
+from kit.job_world import EVENTS, Fault, Killed, World
+from kit.lake import events
+from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
+from kit.trash import in_trash, trash_location, written_plan
+from kit.written_deletes import data_files, delete_by_vector, delete_positions
+
+
+def world_of(*numbers: int, version: int = 2) -> World:
+    world = World(version)
+    for number in numbers:
+        world.append(number)
+    return world
+
+
+def damager(world: World) -> Damager:
+    return Damager(world.catalog, EVENTS, Choices(1))
+
+
+def path_of(world: World, number: int) -> str:
+    """The data file of the rows of a number."""
+    wanted = events(number, 1)["id"][0].as_py()
+    return next(
+        file.file_path
+        for file in data_files(world.table)
+        if wanted in pq.read_table(BytesIO(world.memory.files[file.file_path][0]))["id"].to_pylist()
+    )
+
+
+def faults_of(world: World) -> set[int]:
+    return {one.fault_id for one in check(world.table, no_spark, deep=True, ref="main").faults}
+
+
+def lose(world: World, path: str) -> None:
+    del world.memory.files[path]
+
+
+def mended(world: World, *numbers: int, accept: tuple[str, ...] = (), **more: str):
+    """Repaired as it was planned: what the plan foretold is what was done."""
+    plan = plan_repair(world.table, no_spark, fault=numbers, accept_loss=accept)
+    result = repair(world.table, no_spark, fault=numbers, accept_loss=accept, approve=plan.hash, **more)
+    assert (result.mended, result.not_mended) == (plan.mends, plan.not_mended)
+    assert result.lost_records_count == plan.lost_records_count
+    return result
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_lost_data_file_stays_until_its_loss_is_accepted_by_name(version):
+    world = world_of(1, 2, 3, version=version)
+    files = [file.file_path for file in data_files(world.table)]
+    whole, lost = world.rows(), files[1]
+    if version == 3:
+        delete_by_vector(world.table, lost, [2])
+    before = world.table.metadata.head("main")
+    lose(world, lost)
+    state = world.state()
+    for accept in ((), (lost + "x",), (files[0],)):
+        result = mended(world, 301, accept=accept)
+        assert (result.status, result.mended) == ("partial", ())
+        assert f"--accept-loss names {lost!r}" in result.not_mended[0].reason
+        assert "5 records are lost" in result.not_mended[0].reason
+        assert world.state() == state
+    result = mended(world, 301, accept=(lost,))
+    assert (result.status, result.lost_records_count) == ("done", 5)
+    assert [mend.lost_files for mend in result.mended] == [(lost,)]
+    assert faults_of(world) == set()
+    left = world.rows()
+    assert left <= whole
+    assert sum((whole - left).values()) == 5
+    assert sorted(file.file_path for file in data_files(world.table)) == sorted({*files} - {lost})
+    # Deletes that were for it alone went with it.
+    assert len([*live_entries(world.table)]) == 2
+    assert before is not None
+    assert result.branches[0].previous_snapshot_id == before.snapshot_id
+
+
+def test_a_lost_delete_file_stays_until_its_loss_is_accepted_and_then_its_rows_come_back():
+    world = world_of(1, 2)
+    whole = world.rows()
+    path = data_files(world.table)[0].file_path
+    delete_positions(world.table, [(path, 0), (path, 3)])
+    deletes = next(e.data_file.file_path for e in live_entries(world.table) if e.data_file.content != FileContent.DATA)
+    lose(world, deletes)
+    result = mended(world, 303)
+    assert "rows come back" in result.not_mended[0].reason
+    assert "2 deletes are lost" in result.not_mended[0].reason
+    result = mended(world, 303, accept=(deletes,))
+    assert result.status == "done"
+    assert faults_of(world) == set()
+    assert world.rows() == whole
+
+
+def test_a_loss_is_accepted_for_the_branches_that_have_the_file_and_the_others_stay():
+    world = world_of(1)
+    create_branch(world.table, "before")
+    world.append(2)
+    create_branch(world.table, "after")
+    path = path_of(world, 2)
+    lose(world, path)
+    before = world.rows("before")
+    result = mended(world, 301, accept=(path,))
+    assert [one.branch for one in result.branches] == ["main", "after"]
+    assert world.rows() == world.rows("after") == world.rows("before") == before
+
+
+def trashed(world: World, path: str, size: int | None = None):
+    """As a run left it that took the file for garbage."""
+    file = next(e.data_file for e in live_entries(world.table) if e.data_file.file_path == path)
+    garbage = GarbageFile(CONTENT_KINDS[file.content], path, file.file_size_in_bytes)
+    plan = in_trash(written_plan(world.table, [garbage], runtime=world.runtime), world.storage)
+    if size is not None:
+        trash = trash_location(plan, path)
+        world.memory.files[trash] = (b"x" * size, 0)
+    return plan
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_lost_file_comes_back_from_the_trash_and_no_row_is_lost(version):
+    world = world_of(1, 2, version=version)
+    whole, head = world.rows(), world.table.metadata.head("main")
+    path = data_files(world.table)[0].file_path
+    trashed(world, path)
+    assert faults_of(world) == {301}
+    result = mended(world, 301, accept=(path,))
+    assert result.status == "done"
+    assert result.lost_records_count == 0
+    assert "from the trash of run 'run-1'" in result.mended[0].action
+    assert faults_of(world) == set()
+    assert world.rows() == whole
+    assert world.table.metadata.head("main") == head
+
+
+def test_a_file_of_another_size_in_the_trash_does_not_come_back():
+    world = world_of(1, 2)
+    path = data_files(world.table)[0].file_path
+    trashed(world, path, size=7)
+    state = world.state()
+    assert mended(world, 301).status == "partial"
+    assert world.state() == state
+
+
+def test_what_takes_the_place_of_a_file_meanwhile_is_never_overwritten():
+    world = world_of(1, 2)
+    path = data_files(world.table)[0].file_path
+    trashed(world, path)
+
+    def someone_writes(operation: str, location: str) -> None:
+        if operation == "move_many":
+            world.memory.files[path] = (b"theirs", 0)
+
+    world.storage.before = someone_writes
+    trash = {location for location in world.memory.files if "/trash/run-1/files/" in location}
+    assert repair(world.table, no_spark, fault=[301]).mended == ()
+    assert trash < world.memory.files.keys()
+    assert world.memory.files[path] == (b"theirs", 0)
+
+
+def test_a_file_that_comes_back_while_its_entry_is_taken_out_stays_in_the_table():
+    world = world_of(1, 2)
+    whole, path = world.rows(), data_files(world.table)[0].file_path
+    kept = world.memory.files[path]
+    lose(world, path)
+
+    def it_comes_back(operation: str, location: str) -> None:
+        if operation == "write" and "/snap-" in location:
+            world.memory.files[path] = kept
+
+    world.storage.before = it_comes_back
+    result = repair(world.table, no_spark, fault=[301], accept_loss=[path])
+    assert (result.mended, result.branches) == ((), ())
+    assert world.rows() == whole
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_of_a_doubled_file_the_entry_stays_that_the_fewest_deletes_reach(version):
+    """Else a row would go that readers saw by the newer entry."""
+    world = world_of(1, 2, version=version)
+    once = world.rows()
+    path = path_of(world, 1)
+    entry = next(e for e in live_entries(world.table) if e.data_file.file_path == path)
+    if version == 2:
+        delete_positions(world.table, [(path, 0)])
+    world.append(3)
+    spoilt = damager(world)
+    place = next(p for p in spoilt.entries(0) if p.file["file_path"] == path)
+    copied = deepcopy(place.entry)
+    if version > 1:
+        # As if it had been added once more by the last commit.
+        assert entry.sequence_number == 1
+        copied |= {"sequence_number": 3 + (version == 2), "file_sequence_number": None, "status": 0}
+        copied["file_sequence_number"] = copied["sequence_number"]
+        copied["snapshot_id"] = world.table.metadata.head("main").snapshot_id
+    if version == 3:
+        copied["data_file"]["first_row_id"] = entry.data_file.first_row_id
+    manifest = next(row["manifest_path"] for row in spoilt.rows() if row["manifest_path"] != place.manifest)
+    spoilt.edit_manifest(manifest, lambda entries: entries.append(copied))
+    seen = world.rows()
+    result = mended(world, 212)
+    assert f"--accept-loss names {path!r}" in result.not_mended[0].reason
+    result = mended(world, 212, accept=(path,))
+    assert result.lost_records_count == 5
+    assert not {212} & faults_of(world)
+    now = world.rows()
+    assert now.keys() == seen.keys()
+    assert {now[row] for row in once} == {1}
+
+
+@pytest.mark.parametrize("change", [{"record_count": 4}, {"file_path": "other"}])
+def test_of_entries_that_differ_none_is_chosen(change):
+    world = world_of(1, 2)
+    path = path_of(world, 1)
+    spoilt = damager(world)
+    place = next(p for p in spoilt.entries(0) if p.file["file_path"] == path)
+    copied = deepcopy(place.entry)
+    copied["data_file"] |= change if "record_count" in change else {"file_path": path.replace("/data/", "//data/")}
+    spoilt.edit_manifest(place.manifest, lambda entries: entries.append(copied))
+    state = world.state()
+    result = mended(world, 212, accept=(path, copied["data_file"]["file_path"]))
+    assert (result.status, result.mended) == ("partial", ())
+    assert world.state() == state
+
+
+def test_nothing_else_is_mended_in_a_manifest_with_a_doubled_file():
+    world = world_of(1)
+    spoilt = damager(world)
+    (place,) = spoilt.entries(0)
+    spoilt.edit_file(place, file_size_in_bytes=place.file["file_size_in_bytes"] + 1)
+    spoilt.edit_manifest(place.manifest, lambda entries: entries.append(deepcopy(entries[0])))
+    state, path = world.state(), place.file["file_path"]
+    for numbers in ((302,), (215,), (302, 215, 301)):
+        result = mended(world, *numbers, accept=(path,))
+        assert result.mended == ()
+        assert all("212" in one.reason for one in result.not_mended if one.fault_id in (302, 215))
+    assert world.state() == state
+    mended(world, 212, accept=(path,))
+    assert mended(world, 302).status == "done"
+    assert faults_of(world) == set()
+
+
+def test_a_manifest_that_is_listed_twice_is_listed_once():
+    world = world_of(1, 2)
+    once = world.rows()
+    spoilt = damager(world)
+    spoilt.edit_rows(lambda rows: rows.append(deepcopy(rows[0])))
+    path = spoilt.rows()[0]["manifest_path"]
+    assert "then once" in mended(world, 220).not_mended[0].reason
+    result = mended(world, 220, accept=(path,))
+    assert result.lost_records_count == 5
+    assert world.rows() == once
+    assert faults_of(world) == set()
+
+
+def test_rows_of_a_doubled_manifest_that_differ_are_left():
+    world = world_of(1, 2)
+    spoilt = damager(world)
+
+    def other(rows):
+        rows.append({**rows[0], "sequence_number": 9})
+
+    spoilt.edit_rows(other)
+    path, state = spoilt.rows()[0]["manifest_path"], world.state()
+    assert "differ" in mended(world, 220, accept=(path,)).not_mended[0].reason
+    assert world.state() == state
+
+
+def two_vectors(world: World, path: str, positions, *, sequence_number: int | None = None) -> None:
+    """Put a vector of these positions beside the one that a data file has."""
+    vector = next(e for e in live_entries(world.table) if e.data_file.referenced_data_file == path)
+    other = world.copy()
+    delete_by_vector(other.table, path, positions)
+    new = next(e for e in live_entries(other.table) if e.data_file.referenced_data_file == path).data_file
+    world.memory.files[new.file_path] = other.memory.files[new.file_path]
+    spoilt = damager(world)
+    place = next(p for p in spoilt.entries(1) if p.file["referenced_data_file"] == path)
+
+    def add(entries):
+        copied = deepcopy(entries[place.index])
+        copied["data_file"] |= {
+            name: getattr(new, name)
+            for name in ("file_path", "content_offset", "content_size_in_bytes", "record_count", "file_size_in_bytes")
+        }
+        if sequence_number is not None:
+            copied |= {"sequence_number": sequence_number, "file_sequence_number": sequence_number, "status": 0}
+            copied["snapshot_id"] = world.table.metadata.snapshots[0].snapshot_id
+        entries.append(copied)
+
+    spoilt.edit_manifest(place.manifest, add)
+    assert vector.data_file.file_path != new.file_path
+
+
+def test_two_vectors_become_one_of_all_positions_where_that_is_accepted():
+    world = world_of(1, 2, version=3)
+    path = path_of(world, 1)
+    delete_by_vector(world.table, path, [0])
+    two_vectors(world, path, [3])
+    assert 213 in faults_of(world)
+    result = mended(world, 213)
+    assert "become one of 2 positions" in result.not_mended[0].reason
+    assert "1 rows of readers of" in result.not_mended[0].reason
+    mended(world, 213, accept=(path,))
+    assert faults_of(world) == set()
+    [vector] = [e for e in live_entries(world.table) if e.data_file.content != FileContent.DATA]
+    assert vector.data_file.record_count == 2
+    assert sum(world.rows().values()) == 8
+
+
+def test_a_vector_that_reaches_no_row_of_the_file_is_not_merged_into_one_that_does():
+    world = world_of(9, 1, version=3)
+    path = path_of(world, 1)
+    delete_by_vector(world.table, path, [0])
+    two_vectors(world, path, [3], sequence_number=1)
+    state = world.state()
+    result = mended(world, 213, accept=(path,))
+    assert result.mended == ()
+    assert world.state() == state
+
+
+def test_an_approved_plan_is_that_or_nothing():
+    world = world_of(1, 2)
+    spoilt = damager(world)
+    place = next(iter(spoilt.entries(0)))
+    spoilt.edit_file(place, file_size_in_bytes=1)
+    plan = plan_repair(world.table, no_spark, fault=[302])
+    # Another file is damaged as well, after somebody has looked at the plan.
+    other = [*spoilt.entries(0)][1]
+    spoilt.edit_file(other, file_size_in_bytes=1)
+    state = world.state()
+    with pytest.raises(SafetyError, match="approved"):
+        repair(world.table, no_spark, fault=[302], approve=plan.hash)
+    assert world.state() == state
+
+
+def test_what_others_commit_meanwhile_is_kept_and_an_approved_plan_stays_so():
+    world = world_of(1, 2)
+    spoilt = damager(world)
+    spoilt.edit_file(next(iter(spoilt.entries(0))), file_size_in_bytes=1)
+    plan = plan_repair(world.table, no_spark, fault=[302])
+    done: list[int] = []
+
+    def another_appends(operation: str, location: str) -> None:
+        if operation == "write" and "/snap-" in location and not done:
+            done.append(1)
+            world.append(3)
+
+    world.storage.before = another_appends
+    result = repair(world.table, no_spark, fault=[302], approve=plan.hash)
+    world.storage.before = lambda operation, location: None
+    assert done
+    assert result.status == "done"
+    assert faults_of(world) == set()
+    assert sum(world.rows().values()) == 15
+
+
+def test_a_kind_that_is_not_there_or_no_kind_at_all_is_refused():
+    world = world_of(1)
+    for wrong in ([999], []):
+        with pytest.raises(UsageError, match="fault"):
+            repair(world.table, no_spark, fault=wrong)
+    assert Counter(repair(world.table, no_spark, fault=[301]).mended) == Counter()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", Fault.WAYS)
+def test_a_repair_that_dies_at_any_call_is_finished_by_the_next(way):
+    """One lost file comes back, another is taken out on two branches, and two vectors become one."""
+    world = world_of(1, 2, 3, version=3)
+    merged, lost, returns = (path_of(world, number) for number in (1, 2, 3))
+    delete_by_vector(world.table, merged, [0])
+    two_vectors(world, merged, [3])
+    create_branch(world.table, "audit")
+    trashed(world, returns)
+    lose(world, lost)
+    asked = {"fault": (301, 213), "accept_loss": (lost, merged)}
+    done = world.copy()
+    with Fault(done) as clean:
+        repair(done.table, no_spark, **asked)
+    rows = done.rows()
+    assert sum(rows.values()) == 8
+    places = some_of(range(len(clean.calls)), least=6)
+    for place in places:
+        spoilt = world.copy()
+        with Fault(spoilt, place, way), suppress(IcekeepError, Killed):
+            repair(spoilt.table, no_spark, **asked)
+        told = f"{way}: {clean.calls[place]}, call {place} of {len(clean.calls)}"
+        for file in world.memory.files:
+            assert file in spoilt.memory.files or "/trash/" in file, told
+        # The next run, once nobody can hold the claim any more.
+        spoilt.runtime.pass_ms(2 * DAY_MS)
+        repair(spoilt.table, no_spark, **asked)
+        for branch in ("main", "audit"):
+            assert spoilt.rows(branch) == rows, told
+        assert not {213, 301} & faults_of(spoilt), told
