@@ -12,10 +12,10 @@ from icekeep.events import StepAdvanced
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion import claims, plan_writing
 from icekeep.maintenance.deletion.plans import read_part, trash_location
+from icekeep.maintenance.deletion.restorable_plans import chosen_plan
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.restoring import files as restored_files
 from icekeep.maintenance.restoring.job import restore
-from icekeep.maintenance.restoring.plans import chosen_plan
 from icekeep.planning.spark.source import Engine
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import SYSTEM

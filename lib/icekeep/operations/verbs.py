@@ -169,7 +169,7 @@ VERBS: Mapping[str, Verb] = {
         for_people="icekeep.operations.history_shown:history_shown",
     ),
     "restore": Verb(
-        summary="bring back what a run removed: files from the trash, expired snapshots under tags",
+        summary="bring back what a run removed: files from the trash, expired snapshots under tags; or undo a repair",
         run="icekeep.operations.ref_verbs:restore",
         settings=(
             Setting(

@@ -9,9 +9,9 @@ from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.deletion.claims import RESTORE, last_work, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.plans import DeletionPlan, mark_undone, read_part, trash_location
+from icekeep.maintenance.deletion.restorable_plans import chosen_plan, plans_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.plan import TrashedFile
-from icekeep.maintenance.restoring.plans import chosen_plan, plans_of
 from icekeep.storage.base import MoveStatus
 from icekeep.storage.locations import canonical
 

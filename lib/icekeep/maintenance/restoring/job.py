@@ -33,9 +33,10 @@ from icekeep.maintenance.deletion.plans import (
     metadata_before,
     remove_draft,
 )
+from icekeep.maintenance.deletion.restorable_plans import chosen_plan, plans_of
 from icekeep.maintenance.restoring.files import STEP, Returned, check_targets, move_back
 from icekeep.maintenance.restoring.needs import check_needs
-from icekeep.maintenance.restoring.plans import chosen_plan, plans_of
+from icekeep.maintenance.restoring.repairs import is_repair, restorable_repairs, take_back
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -48,7 +49,7 @@ from icekeep.storage.base import Storage
 def restore(
     table: Table, spark: SparkSource = None, *, run: str | None = None, listener: Listener = SILENT
 ) -> RestoreResult:
-    """Bring back the files and the snapshots that one run removed.
+    """Bring back the files and the snapshots that one run removed, or take back what a repair has committed.
 
     Each snapshot comes back under a tag `restored-<snapshot id>` of its own, which does not expire; `main` and all other
     references stay where they are. Where the catalog takes no snapshots back only files come, and the result says why.
@@ -56,13 +57,14 @@ def restore(
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. Only where there are
             many files Spark has a part in it.
-        run: as `list_restorable` names it; `None`: the newest run that has removed something which is not back yet.
+        run: as `list_restorable` names it; `None`: the newest run that has removed something which is not back yet. A repair is
+            only taken back where it is named, and only from branches that end with it.
 
     Raises:
         NotFoundError: there is no such run, or none with anything to bring back.
         SafetyError: the path of a file is in use again, or a file is neither in the trash nor in its place, or later runs have
             removed what the snapshots need besides; no snapshot was restored, and files that were moved back stay in their
-            places. Or the plan is of another table.
+            places. Or the plan is of another table; or no branch ends with the repair any more.
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
         UsageError: a tag of such a name points elsewhere, or `spark` is no session.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
@@ -73,6 +75,8 @@ def restore(
     check_source(spark)
     runtime = table.runtime
     table = table.catalog.load(table.identifier)
+    if run is not None and is_repair(run):
+        return take_back(table, run, listener)
     plan, storage = chosen_plan(table, run), table.storage
     if plan.table_uuid != table.metadata.table_uuid:
         raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
@@ -246,12 +250,12 @@ def _once_more(run: str) -> str:
 
 
 def list_restorable(table: Table) -> tuple[Restorable, ...]:
-    """The runs of which files are in the trash, or wait for their deletion, the newest first.
+    """The runs of which files are in the trash, or wait for their deletion, the newest first, and then repairs.
 
-    Those are not among them whose files are being deleted for good.
+    Those are not among them whose files are being deleted for good, nor repairs with which no branch ends.
     """
     plans = (plan for plan in plans_of(table) if not last_work(plan.directory, table.storage).deletes)
-    return tuple(described(plan, table.metadata) for plan in plans)
+    return (*(described(plan, table.metadata) for plan in plans), *restorable_repairs(table.metadata))
 
 
 def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:

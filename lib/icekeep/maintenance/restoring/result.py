@@ -7,7 +7,7 @@ from icekeep.spec.metadata import TableMetadata
 
 
 class Restorable(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that `restore` takes.
+    """A run that `restore` takes. Of a repair, which deletes nothing, there are no files.
 
     Attributes:
         created_ms: when it made its plan, epoch milliseconds.
@@ -31,6 +31,7 @@ class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
         status: `partial` where files were taken away again while the snapshots came back: the note says which.
         restored_files_count: files that were moved back now; those that were in their places are not counted.
         restored_tags: under which the snapshots came back.
+        restored_branches: of a repair, those that went back to the snapshot before it.
         note: what did not come back and why, or what is to be done yet; `None`: nothing.
     """
 
@@ -41,6 +42,7 @@ class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
     restored_bytes_count: int
     restored_snapshots_count: int
     restored_tags: tuple[str, ...]
+    restored_branches: tuple[str, ...] = ()
     note: str | None
 
 

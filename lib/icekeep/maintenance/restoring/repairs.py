@@ -1,0 +1,104 @@
+"""A repair taken back: branches that still end with its snapshots go back to where they were. It has deleted no file."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.manage_refs import ReplaceRef
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError, SafetyError
+from icekeep.events import Listener
+from icekeep.maintenance.repairing import JOB
+from icekeep.maintenance.restoring.result import Restorable, RestoreResult
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.updates import Update
+
+_RUN, _JOB = "icekeep.run", "icekeep.job"
+
+
+class _Moves(msgspec.Struct, frozen=True):
+    """Branches that move together, or none does."""
+
+    moves: tuple[ReplaceRef, ...]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        return tuple(update for move in self.moves for update in move.apply(base, attempt))
+
+
+def is_repair(run: str) -> bool:
+    """Whether the name of a run is that of a repair."""
+    return run.startswith(f"{JOB.name}-")
+
+
+def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
+    """Set branches back to their snapshots before a repair.
+
+    Raises:
+        NotFoundError: no snapshot of the table is of that run, or the one before it has expired.
+        SafetyError: a branch has later commits, which would be lost with it: nothing was changed.
+        ConflictError, OutcomeUnknownError, UnavailableError: as `commit` raises them.
+    """
+    metadata = table.metadata
+    own = [snapshot for snapshot in metadata.snapshots if _is_of(snapshot, run)]
+    if not own:
+        raise NotFoundError(f"no snapshot of table {table.name!r} is of run {run!r}", run=run)
+    moves = [*_moves(metadata, run)]
+    if not moves:
+        raise SafetyError(
+            f"no branch ends with a snapshot of run {run!r} any more: going back to a snapshot before it would lose the commits "
+            "after it; see `icekeep history`, and `icekeep rollback` if that is meant",
+            run=run,
+        )
+    commit(table, _Moves(tuple(moves)), listener=listener)
+    return RestoreResult(
+        status="done",
+        run=run,
+        job=JOB.name,
+        restored_files_count=0,
+        restored_bytes_count=0,
+        restored_snapshots_count=0,
+        restored_tags=(),
+        restored_branches=tuple(move.name for move in moves),
+        note="what it changed in the table's metadata alone, and files that came back from the trash, stay",
+    )
+
+
+def restorable_repairs(metadata: TableMetadata) -> list[Restorable]:
+    """The repairs that can be taken back, the newest first."""
+    found: dict[str, Restorable] = {}
+    for snapshot in reversed(metadata.snapshots):
+        run = _text(snapshot, _RUN)
+        if _text(snapshot, _JOB) == JOB.name and run not in found and [*_moves(metadata, run)]:
+            found[run] = Restorable(
+                run=run,
+                job=JOB.name,
+                created_ms=snapshot.timestamp_ms,
+                trash_until_ms=None,
+                snapshots_count=0,
+                files_count=0,
+                bytes=0,
+            )
+    return [*found.values()]
+
+
+def _moves(metadata: TableMetadata, run: str) -> Iterator[ReplaceRef]:
+    for name, ref in sorted(metadata.refs.items()):
+        head = metadata.snapshots_by_id.get(ref.snapshot_id)
+        before = head
+        while before is not None and _is_of(before, run):
+            before = metadata.snapshots_by_id.get(before.parent_snapshot_id or 0)
+        if ref.is_branch and head is not None and before not in (head, None):
+            assert before is not None
+            yield ReplaceRef(name=name, type="branch", snapshot_id=before.snapshot_id, expected_id=head.snapshot_id)
+
+
+def _is_of(snapshot: Snapshot, run: str) -> bool:
+    return _text(snapshot, _RUN) == run and _text(snapshot, _JOB) == JOB.name
+
+
+def _text(snapshot: Snapshot, key: str) -> str:
+    summary: Mapping[str, str] = snapshot.summary or {}
+    return summary.get(key, "")

@@ -1,0 +1,73 @@
+"""A repair taken back: the branches that end with it, and nothing else."""
+
+import pytest
+
+from icekeep.errors import NotFoundError, SafetyError
+from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.restoring.job import list_restorable, restore
+from icekeep.tables.refs import create_branch, create_tag
+from kit.choices import Choices
+from kit.damager import Damager
+from kit.job_world import EVENTS, World
+from kit.no_spark import no_spark
+
+
+def repaired(version: int = 2):
+    """A world of two branches with faults, and the result of a repair of both."""
+    world = World(version)
+    world.append(1)
+    create_branch(world.table, "audit")
+    world.append(2)
+    damager = Damager(world.catalog, EVENTS, Choices(3))
+    for place in [*damager.entries()]:
+        damager.edit_file(place, file_size_in_bytes=place.file["file_size_in_bytes"] + 1)
+    heads = {name: ref.snapshot_id for name, ref in world.table.metadata.refs.items()}
+    result = repair(world.table, no_spark, fault=[302])
+    assert [one.branch for one in result.branches] == ["main", "audit"]
+    return world, heads, result
+
+
+def heads_of(world: World) -> dict[str, int]:
+    return {name: ref.snapshot_id for name, ref in world.table.metadata.refs.items()}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_the_branches_of_a_repair_go_back_to_their_snapshots_before_it(version):
+    world, heads, result = repaired(version)
+    assert heads_of(world) != heads
+    files = {*world.memory.files}
+    [listed] = list_restorable(world.table)
+    assert (listed.run, listed.job, listed.files_count) == (result.run, "repair", 0)
+    back = restore(world.table, run=result.run)
+    assert (back.status, back.job) == ("done", "repair")
+    assert back.restored_branches == ("audit", "main")
+    assert heads_of(world) == heads
+    assert files < {*world.memory.files}
+    assert list_restorable(world.table) == ()
+    with pytest.raises(SafetyError, match="no branch ends with a snapshot of run"):
+        restore(world.table, run=result.run)
+
+
+def test_later_commits_are_not_lost_with_it():
+    world, _, result = repaired()
+    world.append(5)
+    heads = heads_of(world)
+    assert restore(world.table, run=result.run).restored_branches == ("audit",)
+    with pytest.raises(SafetyError, match="would lose the commits after it"):
+        restore(world.table, run=result.run)
+    assert heads_of(world)["main"] == heads["main"]
+
+
+def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
+    world, heads, result = repaired()
+    create_tag(world.table, "mended")
+    restore(world.table, run=result.run)
+    assert heads_of(world)["main"] == heads["main"] != heads_of(world)["mended"]
+    with pytest.raises(NotFoundError, match="no snapshot of table"):
+        restore(world.table, run="repair-of-another-table")
+
+
+def test_what_was_restored_before_is_not_what_the_newest_run_means():
+    world, _, _ = repaired()
+    with pytest.raises(NotFoundError, match="nothing to restore"):
+        restore(world.table)
