@@ -12,8 +12,9 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
-from icekeep.maintenance.repairing.heads import Head, Place
+from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.measuring import MEASURED, SAID, mended_file
+from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.spec.manifests.inspection import COUNTS, completed
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
@@ -34,6 +35,12 @@ def manifests_of(fault: Fault) -> frozenset[str]:
     if "manifest" in facts:
         named.add(facts["manifest"])
     return frozenset(named)
+
+
+def paths_of(fault: Fault) -> frozenset[str]:
+    """The locations of the files that a fault tells of."""
+    told = [fault.facts, *fault.facts.get("entries", ())]
+    return frozenset(str(one[key]) for one in told for key in ("file_path", "referenced_data_file") if one.get(key))
 
 
 def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[Place, str]]:

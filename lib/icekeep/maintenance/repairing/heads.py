@@ -1,44 +1,24 @@
 """The head of a branch as a repair reads it: its manifests and their live entries, each with its place."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-
-import msgspec
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.mend_entries import MendedEntry, read_by_wrong_row
+from icekeep.commit.changes.mend_entries import read_by_wrong_row
 from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, first_line
+from icekeep.maintenance.repairing.named_entries import NamedEntries, Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import BranchWork
 from icekeep.maintenance.repairing.reasons import CannotMendError
-from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import MAIN, Snapshot
 
 _SEARCHED_ENTRIES = 200_000
 """So many entries of a branch are looked through for a file whose manifest is not known."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A live entry: the row of its manifest, and where it is there."""
-
-    row: ManifestFile
-    index: int
-    entry: ManifestEntry
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Which entry it is."""
-        return self.row.manifest_path, self.index
-
-    def mended(self, file: DataFile | None, *, is_deleted: bool = True) -> MendedEntry:
-        """What is to become of it."""
-        return MendedEntry(
-            manifest=self.row.manifest_path, index=self.index, planned=self.entry, file=file, is_deleted=is_deleted
-        )
-
-
 class Head:
-    """The head of one branch; entries that were read are kept.
+    """The head of one branch.
 
     Attributes:
         rows: of its manifest list, `None` where that cannot be read.
@@ -56,7 +36,7 @@ class Head:
         self.standing: set[tuple[int, str]] = set()
         self.problem: str | None = None
         self.rows: list[ManifestFile] = []
-        self._entries: dict[str, list[ManifestEntry]] = {}
+        self._named: NamedEntries | None = None
         try:
             self.rows = reader.manifests(snapshot)
         except (InvalidTableError, UnsupportedError) as error:
@@ -83,38 +63,62 @@ class Head:
         Raises:
             InvalidTableError, UnsupportedError: it cannot be read.
         """
-        path = row.manifest_path
-        if path not in self._entries:
-            metadata = self.table.metadata
-            if path in self.work.rows:
-                partition = metadata.partition_type(row.partition_spec_id)
-                self._entries[path], _ = read_by_wrong_row(row, partition, self.table.storage)
-            else:
-                self._entries[path] = [*self._reader.entries(row, metadata)]
-        return self._entries[path]
+        metadata = self.table.metadata
+        if row.manifest_path not in self.work.rows:
+            return [*self._reader.entries(row, metadata)]
+        entries, _ = read_by_wrong_row(row, metadata.partition_type(row.partition_spec_id), self.table.storage)
+        return entries
 
     def live(self, row: ManifestFile) -> Iterator[Place]:
         """The live entries of a manifest; raises as `entries`."""
         return (Place(row, index, entry) for index, entry in enumerate(self.entries(row)) if entry.is_live)
 
+    def look_for(self, paths: Iterable[str], manifests: Iterable[str]) -> None:
+        """Say which files are going to be asked for by `places` and `about`, and which manifests are likely to name them."""
+        self._named = NamedEntries(self._reader, self.table.metadata, paths, manifests)
+        for row in self._once():
+            # Nothing can be asked of these that goes by their rows.
+            if row.manifest_path in self.work.rows:
+                self._named.put(row, enumerate(self.entries(row)))
+
     def places(self, file_path: str, manifests: Collection[str]) -> list[Place]:
-        """The live entries of a file: of those manifests if the head has any of them, else of all.
+        """The live entries of a file that is looked for: of those manifests if the head has any of them, else of all.
+
+        Raises:
+            CannotMendError: a manifest cannot be read.
+        """
+        rows = self._once()
+        known = [row for row in rows if row.manifest_path in manifests]
+        found = [p for p in self._within(known, rows) if p.entry.data_file.file_path == file_path]
+        return found or [p for p in self._within(rows, ()) if p.entry.data_file.file_path == file_path]
+
+    def about(self, file_path: str) -> list[Place]:
+        """All live entries of a file that is looked for, however its location is spelled, and of deletes for it alone.
+
+        Raises:
+            CannotMendError: a manifest cannot be read.
+        """
+        wanted = {same_file(file_path)}
+        return [
+            place
+            for place in self._within(self._once(), ())
+            if same_file(place.entry.data_file.file_path) in wanted or is_for(place.entry.data_file, wanted)
+        ]
+
+    def _within(self, rows: Sequence[ManifestFile], others: Sequence[ManifestFile]) -> list[Place]:
+        if self._named is None:
+            raise IcekeepBug("nothing is looked for")
+        return self._named.within(rows, others)
+
+    def all_live(self, content: ManifestContent | None = None) -> Iterator[Place]:
+        """All live entries of one content.
 
         Raises:
             CannotMendError: a manifest cannot be read, or there are too many to look through.
         """
-        known = [row for row in self._once() if row.manifest_path in manifests]
-        found = self._in(known, file_path)
-        return found or self._in(self._searchable(), file_path)
-
-    def all_live(self, content: ManifestContent | None = None) -> Iterator[Place]:
-        """All live entries of one content; raises `CannotMendError` as `places`."""
         for row in self._searchable():
             if content in (None, row.content):
                 yield from self._read(row)
-
-    def _in(self, rows: Collection[ManifestFile], file_path: str) -> list[Place]:
-        return [place for row in rows for place in self._read(row) if place.entry.data_file.file_path == file_path]
 
     def _read(self, row: ManifestFile) -> list[Place]:
         try:

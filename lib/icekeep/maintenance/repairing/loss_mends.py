@@ -9,11 +9,11 @@ from pyroaring import BitMap64
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.maintenance.checking.faults import Fault
-from icekeep.maintenance.deletion.territory import compared
-from icekeep.maintenance.repairing.heads import Head, Place
+from icekeep.maintenance.repairing.heads import Head
+from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
-from icekeep.spec.applicability import is_deletion_vector, only_data_file, partition_key, sequence_number
+from icekeep.spec.applicability import is_deletion_vector, partition_key, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 
 DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 301, 303, 212, 213, 220
@@ -95,15 +95,7 @@ def _named(head: Head, fault: Fault, path: str) -> list[Place]:
 
 def _deletes_of(head: Head, path: str) -> list[Place]:
     """Vectors and position delete files that are for one data file alone."""
-    found = []
-    for place in head.all_live(ManifestContent.DELETES):
-        try:
-            only = only_data_file(place.entry.data_file)
-        except InvalidTableError:
-            continue
-        if only == path:
-            found.append(place)
-    return found
+    return [place for place in head.about(path) if is_for(place.entry.data_file, {same_file(path)})]
 
 
 def _doubled_file(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
@@ -143,11 +135,11 @@ def _doubled_file(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
 
 def _everywhere(head: Head, path: str, offset: int | None) -> list[Place]:
     """All entries of a file, however its location is spelled."""
-    wanted = compared(path)
+    wanted = same_file(path)
     return [
         place
-        for place in head.all_live()
-        if compared(place.entry.data_file.file_path) == wanted
+        for place in head.about(path)
+        if same_file(place.entry.data_file.file_path) == wanted
         and (offset is None or place.entry.data_file.content_offset == offset)
     ]
 
@@ -187,18 +179,17 @@ def _doubled_manifest(head: Head, fault: Fault, accepted: Collection[str]) -> Lo
 def _two_vectors(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     """One vector of all positions takes the place of the vectors of a data file."""
     path = str(fault.facts["referenced_data_file"])
-    places = [
-        place
-        for place in head.all_live(ManifestContent.DELETES)
-        if is_deletion_vector(place.entry.data_file) and place.entry.data_file.referenced_data_file == path
-    ]
+    about = head.about(path)
+    places = [place for place in about if is_deletion_vector(place.entry.data_file)]
+    if any(place.entry.data_file.referenced_data_file != path for place in places):
+        raise CannotMendError("its vectors spell its location in several ways")
     if not places:
         raise CannotMendError("")
     if len(places) == 1:
         raise CannotMendError(NOT_FOUND)
     for place in places:
         refuse_doubled(head, place)
-    _check_reach(head, path, places)
+    _check_reach([p for p in about if p.entry.data_file.content is FileContent.DATA], places)
     try:
         positions = [read_deletion_vector(head.table.storage, place.entry.data_file) for place in places]
     except (InvalidTableError, UnsupportedError, UsageError) as error:
@@ -220,9 +211,8 @@ def _two_vectors(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     )
 
 
-def _check_reach(head: Head, path: str, places: Sequence[Place]) -> None:
+def _check_reach(data: Sequence[Place], places: Sequence[Place]) -> None:
     """A vector that is older than the data file reaches no row of it; the merged one, with the greatest number, would."""
-    data = [p for p in head.all_live(ManifestContent.DATA) if p.entry.data_file.file_path == path]
     if len(data) != 1:
         raise CannotMendError(f"the data file is live {len(data)} times")
     one = data[0].entry

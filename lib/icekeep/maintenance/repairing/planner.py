@@ -23,6 +23,7 @@ from icekeep.maintenance.repairing.entry_mends import (
     manifests_of,
     mend_file,
     mend_row,
+    paths_of,
 )
 from icekeep.maintenance.repairing.heads import Head, heads_of
 from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, mend_loss
@@ -86,8 +87,14 @@ class _Planner:
         for head in self._heads:
             self._guard(head)
         # Rows come first: manifests whose rows are wrong are read by what they hold from then on.
-        for number in sorted(self._asked.numbers, key=_order):
-            self._class(number)
+        numbers = sorted(self._asked.numbers, key=_order)
+        for number in numbers:
+            if number in ROWS:
+                self._class(number)
+        self._look_for_files()
+        for number in numbers:
+            if number not in ROWS:
+                self._class(number)
         for head in self._heads:
             if head.work.writes_entries and not head.work.counts_anew:
                 head.work.counts_anew = can_count_anew(head, self._reader)
@@ -120,6 +127,13 @@ class _Planner:
         for fault in self._tally.faults(_DOUBLED_MANIFEST):
             if fault.where in head.doubled_manifests:
                 head.standing.add((fault.number, fault.where))
+
+    def _look_for_files(self) -> None:
+        faults = [fault for number in self._asked.numbers & (ENTRIES | LOSSES) for fault in self._tally.faults(number)]
+        paths = {path for fault in faults for path in paths_of(fault)}
+        manifests = {path for fault in faults for path in manifests_of(fault)}
+        for head in self._heads:
+            head.look_for(paths, manifests)
 
     def _class(self, number: int) -> None:
         faults = self._tally.faults(number)
