@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan
 from icekeep.maintenance.repairing.result import RepairResult
 
@@ -26,7 +28,7 @@ def repair_shown(result: RepairResult | RepairPlan) -> Mapping[str, Any]:
         "mended_count": len(result.mended),
         **_what_stays_and_goes(result),
         "elapsed_ms": result.elapsed_ms,
-        **({"branches": result.branches} if result.branches else {}),
+        **({"branches": [*map(msgspec.structs.asdict, result.branches)]} if result.branches else {}),
         **_rows("mended", result.mended, _mend),
         **_rows("not_mended", result.not_mended, _stays),
     }

@@ -2,6 +2,8 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
+_MEASURED = "`icekeep repair` measures the file and sets its entry right; `icekeep compact` with rewrite-all=true writes it anew"
+_BROKEN = "bring the file back from a backup; else `icekeep repair` with --accept-loss takes its entry out"
 _ANEW = "write the file anew: `icekeep compact` with rewrite-all=true and a filter that reaches it"
 _DELETES_ANEW = "write the deletes anew: `icekeep rewrite_position_deletes` with rewrite-all=true"
 
@@ -11,14 +13,14 @@ CONTENT_CLASSES = (
         name="data-file-unreadable",
         rule="a data file is whole, and of the format that its entry says",
         readers="scans that need it fail",
-        mend="bring the file back from a backup, or go back to a snapshot before it; else take it out with an engine that can",
+        mend=_BROKEN,
     ),
     FaultClass(
         number=402,
         name="record-count-wrong",
         rule="record_count is the number of the file's rows",
         readers="counts from metadata are wrong; row ids of the file overlap with others",
-        mend=_ANEW,
+        mend=_MEASURED,
     ),
     FaultClass(
         number=403,
@@ -39,35 +41,35 @@ CONTENT_CLASSES = (
         name="bounds-wrong",
         rule="all values of a column lie within its bounds",
         readers="filters skip the file, and lose its rows",
-        mend=_ANEW,
+        mend=_MEASURED,
     ),
     FaultClass(
         number=406,
         name="null-count-wrong",
         rule="null_value_counts are the counts of nulls",
         readers="filters for nulls, or for anything but nulls, skip the file, and lose its rows",
-        mend=_ANEW,
+        mend=_MEASURED,
     ),
     FaultClass(
         number=407,
         name="value-count-wrong",
         rule="value_counts are the counts of values, nulls and NaNs among them",
         readers="filters skip the file, and lose its rows",
-        mend=_ANEW,
+        mend=_MEASURED,
     ),
     FaultClass(
         number=408,
         name="nan-count-wrong",
         rule="nan_value_counts are the counts of NaNs",
         readers="filters over NaN skip the file, and lose its rows",
-        mend=_ANEW,
+        mend=_MEASURED,
     ),
     FaultClass(
         number=409,
         name="not-sorted-as-claimed",
         rule="the rows of a file are in the order that its sort_order_id claims",
         readers="readers that merge sorted files give rows in a wrong order",
-        mend=_ANEW,
+        mend="`icekeep repair` takes the claim out of the entry; or `icekeep compact` with rewrite-all=true sorts the file anew",
     ),
     FaultClass(
         number=410,
@@ -96,21 +98,21 @@ CONTENT_CLASSES = (
         name="delete-file-unreadable",
         rule="a delete file is whole, and has the columns of its kind",
         readers="scans that need it fail, or rows that were deleted come back",
-        mend="bring the file back from a backup, or go back to a snapshot before it; else take it out with an engine that can",
+        mend=_BROKEN,
     ),
     FaultClass(
         number=414,
         name="vector-unreadable",
         rule="a deletion vector lies where its entry says, with its length, magic and checksum",
         readers="scans that need it fail, or rows that were deleted come back",
-        mend="bring the Puffin file back from a backup, or go back to a snapshot before it",
+        mend=_BROKEN,
     ),
     FaultClass(
         number=415,
         name="deleted-count-wrong",
         rule="record_count of a delete file is the number of its rows, of a vector that of its positions",
         readers="counts from metadata are wrong",
-        mend=_ANEW,
+        mend=_MEASURED,
     ),
     FaultClass(
         number=416,
@@ -160,7 +162,7 @@ CONTENT_CLASSES = (
         name="split-offsets-not-of-file",
         rule="split offsets are where the row groups or stripes of the file begin",
         readers="splits are read twice, or not at all",
-        mend=_ANEW,
+        mend=_MEASURED,
     ),
     FaultClass(
         number=423,

@@ -2,34 +2,36 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
+_LOST = "`icekeep repair` brings it back from the trash, or with --accept-loss takes its entry out; a backup is better"
+
 FILE_CLASSES = (
     FaultClass(
         number=301,
         name="data-file-missing",
         rule="each live data file is there",
         readers="scans that need it fail",
-        mend="bring the file back: `icekeep restore`, or a backup; else take it out with an engine that can",
+        mend=_LOST,
     ),
     FaultClass(
         number=302,
         name="file-size-wrong",
         rule="file_size_in_bytes is the size of the file in bytes",
         readers="engines look for the footer where it is not, and fail",
-        mend="find out which is right: bring the file back from a backup, or write it anew with an engine that reads it",
+        mend="`icekeep repair` sets the size right where all rows are there; else bring the file back from a backup",
     ),
     FaultClass(
         number=303,
         name="delete-file-missing",
         rule="each live delete file is there",
         readers="scans that need it fail, or rows that were deleted come back",
-        mend="bring the file back: `icekeep restore`, or a backup; else take it out with an engine that can",
+        mend=_LOST,
     ),
     FaultClass(
         number=304,
         name="statistics-file-missing",
         rule="each statistics file is there, and has the size that the metadata says",
         readers="planners go without statistics, or fail",
-        mend="bring the file back: `icekeep restore`, or a backup; else compute the statistics anew",
+        mend="bring the file back from a backup; or `icekeep repair` takes its entry out, and then compute the statistics anew",
         is_notice=True,
     ),
     FaultClass(

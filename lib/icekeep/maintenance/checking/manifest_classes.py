@@ -2,8 +2,9 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
-_ROW = "rewrite the manifest with an engine that reads it all the same, or go back to a snapshot before it"
-_ENTRY = "write the data file anew: `icekeep compact` with rewrite-all=true and a filter that reaches it"
+_ROW = "`icekeep repair` writes the manifest anew where it is proved to be whole; else go back to a snapshot before it"
+_TOTALS = "`icekeep repair` commits totals that are counted anew; those of older snapshots stay as they are"
+_ENTRY = "`icekeep repair` takes what is wrong out of the entry, and readers go by the file"
 
 MANIFEST_CLASSES = (
     FaultClass(
@@ -81,21 +82,21 @@ MANIFEST_CLASSES = (
         name="doubled-file",
         rule="a file is live in a snapshot once",
         readers="its rows are read twice",
-        mend="go back to a snapshot before it, or delete the file with an engine and add it once",
+        mend="`icekeep repair` with --accept-loss leaves one entry of it; else go back to a snapshot before it",
     ),
     FaultClass(
         number=213,
         name="two-vectors",
         rule="a data file has one deletion vector at most in a snapshot",
         readers="engines apply one of the two, and rows come back, or refuse",
-        mend="go back to a snapshot before it, or delete the rows of the wrong vector anew",
+        mend="`icekeep repair` with --accept-loss makes one vector of them; else go back to a snapshot before it",
     ),
     FaultClass(
         number=214,
         name="dangling-delete",
         rule="a delete file reaches at least one live data file of the snapshot",
         readers="none gets a wrong row; planning reads deletes for nothing",
-        mend="`icekeep rewrite_manifests` with remove-dangling-deletes=true takes it out",
+        mend="`icekeep repair`, or `icekeep rewrite_manifests` with remove-dangling-deletes=true, takes it out",
         is_notice=True,
     ),
     FaultClass(
@@ -103,7 +104,7 @@ MANIFEST_CLASSES = (
         name="totals-wrong",
         rule="the totals in a snapshot's summary are those of its live files",
         readers="planners and reports go by wrong counts; the next snapshots carry them on",
-        mend="do not go by the totals; most engines count on from the last ones",
+        mend=_TOTALS,
     ),
     FaultClass(
         number=216,
@@ -138,7 +139,7 @@ MANIFEST_CLASSES = (
         name="doubled-manifest",
         rule="a manifest list names each manifest once",
         readers="all its rows are read twice",
-        mend="go back to a snapshot before it",
+        mend="`icekeep repair` with --accept-loss lists it once; else go back to a snapshot before it",
     ),
     FaultClass(
         number=221,
@@ -210,7 +211,7 @@ MANIFEST_CLASSES = (
         name="size-total-wrong",
         rule="total-files-size in a snapshot's summary is the size of its live files",
         readers="reports of the table's size are wrong; some engines count no bytes of files that they take in",
-        mend="do not go by the totals; most engines count on from the last ones",
+        mend=_TOTALS,
         is_notice=True,
     ),
 )

@@ -3,6 +3,7 @@
 from icekeep.maintenance.checking.faults import FaultClass
 
 _LOAD = "engines refuse to load the table"
+_RAISE = "`icekeep repair` raises it; through a REST catalog no client can"
 _FIX = "set the number right in a copy of the metadata file, and register that: no engine commits it"
 _BACK = "register the last sound metadata file: `icekeep drop` without --purge, then `icekeep register`; later commits are lost"
 
@@ -64,14 +65,14 @@ METADATA_CLASSES = (
         name="last-column-id-too-low",
         rule="last-column-id is the greatest field id of all schemas, or above",
         readers="the next column that is added gets the id of one that is there, and reads its values",
-        mend=_FIX,
+        mend=_RAISE,
     ),
     FaultClass(
         number=109,
         name="last-partition-id-too-low",
         rule="last-partition-id is the greatest partition field id of all specs, or above",
         readers="the next partition field gets the id of one that is there; manifests mix the two",
-        mend=_FIX,
+        mend=_RAISE,
     ),
     FaultClass(
         number=110,
@@ -184,7 +185,7 @@ METADATA_CLASSES = (
         name="statistics-of-missing-snapshot",
         rule="statistics files belong to snapshots of the table, one of each kind for a snapshot",
         readers="planners take other statistics, or refuse",
-        mend="take the entry out with an engine that can; the file may stay",
+        mend="`icekeep repair` takes the entry out; the file stays",
         is_notice=True,
     ),
     FaultClass(
@@ -213,7 +214,7 @@ METADATA_CLASSES = (
         name="next-row-id-too-low",
         rule="next-row-id is at least first-row-id and added-rows of each snapshot together (version 3)",
         readers="rows that are added next get the ids of rows that are there",
-        mend=_FIX,
+        mend=_RAISE,
     ),
     FaultClass(
         number=129,

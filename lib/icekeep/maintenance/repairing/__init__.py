@@ -14,7 +14,12 @@ JOB = Job(
     summary="mend faults that check finds, by commits that change no row that can be read",
     settings=(
         Setting("fault", Kind.IDS, "the kinds of faults to mend, by number", shown="N,N", is_required=True),
-        Setting("accept_loss", Kind.NAMES, "locations of files that may be lost, or whose rows readers may lose"),
+        Setting(
+            "accept_loss",
+            Kind.NAMES,
+            "locations of files that may be lost, or whose rows readers may lose",
+            shown="FILE,FILE",
+        ),
         APPROVE,
     ),
     examples=(

@@ -46,7 +46,7 @@ def mend_loss(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
 
 def _need_accepted(name: str, accepted: Collection[str], what: str) -> None:
     if name not in accepted:
-        raise CannotMendError(f"{what}; that is done where --accept-loss names {name!r}")
+        raise CannotMendError(f"{what}; where that may be, give --accept-loss {name!r}")
 
 
 def _missing(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
