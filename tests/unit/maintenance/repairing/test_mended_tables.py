@@ -9,12 +9,13 @@ from icekeep.catalog.base import Catalog
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.spec.applicability import partition_key
 from kit.cases import scaled
 from kit.choices import Choices
 from kit.damager import CannotDamageError, Damager
 from kit.entry_damage import CONTENT_DAMAGE, ENTRY_DAMAGE
 from kit.metadata_damage import METADATA_DAMAGE
-from kit.naive_scan import naive_rows
+from kit.naive_scan import live_entries, naive_rows
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_histories import History
@@ -49,6 +50,20 @@ def found_in(table, ref="main"):
     return {one.fault_id for one in (*result.faults, *result.notices)}
 
 
+def described(table):
+    """By what a row's id follows, and which deletes reach it."""
+    return {
+        (entry.data_file.file_path, entry.data_file.content_offset): (
+            entry.sequence_number,
+            entry.file_sequence_number,
+            entry.snapshot_id,
+            entry.data_file.first_row_id,
+            partition_key(entry.data_file),
+        )
+        for entry in live_entries(table)
+    }
+
+
 @pytest.mark.parametrize("number", MENDABLE, ids=lambda number: CLASSES[number].name)
 def test_a_fault_is_mended_and_no_row_changes(number):
     wanted, mended = scaled(6, least=2), 0
@@ -76,6 +91,7 @@ def test_a_fault_is_mended_and_no_row_changes(number):
             assert scanned_rows(now) == scanned_rows(table), (seed, result)
         else:
             assert scanned_rows(now) == history(seed).expected(), (seed, result)
+            assert described(now) == described(history(seed).table), (seed, result)
             # This reader knows no equality deletes; it goes by entries alone, and prunes nothing.
             assert naive_rows(now) == naive_rows(history(seed).table), (seed, result)
         assert result.metadata_location == now.metadata_location
