@@ -23,7 +23,7 @@ from kit.row_texts import scanned_rows
 
 DAMAGE = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
 TABLES = 40
-DANGLING = 214
+DANGLING, RECORD_COUNT = 214, 402
 MENDABLE = (
     108, 109, 124, 128, 203, 204, 205, 206, 207, 214, 215, 225, 226, 227, 230, 231, 302, 402, 405, 406, 407, 415, 422
 )  # fmt: skip
@@ -91,7 +91,9 @@ def test_a_fault_is_mended_and_no_row_changes(number):
             assert scanned_rows(now) == scanned_rows(table), (seed, result)
         else:
             assert scanned_rows(now) == history(seed).expected(), (seed, result)
-            assert described(now) == described(history(seed).table), (seed, result)
+            # Row ids follow the counts of a manifest, so these stay as readers of the wrong count have them.
+            as_before = table if number == RECORD_COUNT else history(seed).table
+            assert described(now) == described(as_before), (seed, result)
             # This reader knows no equality deletes; it goes by entries alone, and prunes nothing.
             assert naive_rows(now) == naive_rows(history(seed).table), (seed, result)
         assert result.metadata_location == now.metadata_location
