@@ -184,8 +184,8 @@ class Attempt:
         self._files.delete_files_written.append(location)
 
     def name_delete_files(self, locations: Iterable[str]) -> None:
-        """Say which of the delete files that were written for this commit the attempt's snapshot has."""
-        self._delete_files = frozenset(locations)
+        """Say of more of the files that were written for this commit that the attempt's snapshot has them."""
+        self._delete_files |= frozenset(locations)
 
     def snapshot_updates(
         self,

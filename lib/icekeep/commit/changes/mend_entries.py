@@ -29,6 +29,7 @@ class MendedEntry(msgspec.Struct, frozen=True, kw_only=True):
         manifest, index: which it is: the location of its manifest, and its place among all entries there, from 0.
         planned: as it was read.
         file: as its file is to be described; `None` where the entry goes.
+        is_replaced: of one that goes, whether its rows are in files that the same change adds.
         is_deleted: of one that goes, whether it is marked as deleted. Not where the same file is live by another entry:
             engines delete the files of such marks when snapshots expire.
     """
@@ -38,6 +39,14 @@ class MendedEntry(msgspec.Struct, frozen=True, kw_only=True):
     planned: ManifestEntry
     file: DataFile | None
     is_deleted: bool = True
+    is_replaced: bool = False
+
+
+class AddedCopy(msgspec.Struct, frozen=True):
+    """A data file that holds what one of an older snapshot holds, whose data sequence number and first row id it takes."""
+
+    file: DataFile
+    sequence_number: int
 
 
 class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +58,7 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         rows: locations of manifests that are written anew since their rows are wrong.
         once: locations of manifests that the list is to name once.
         added: delete files in the place of those that go.
+        copies: data files in the place of those that go.
         counts_anew: whether the totals are counted from all live entries, in place of being carried on.
         format_version: of the table that was read.
     """
@@ -57,6 +67,7 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
     rows: frozenset[str] = frozenset()
     once: frozenset[str] = frozenset()
     added: tuple[AddedDeletes, ...] = ()
+    copies: tuple[AddedCopy, ...] = ()
     counts_anew: bool = False
     format_version: int
     branch: str = MAIN
@@ -88,20 +99,26 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         added = self._added(base, attempt, summary)
         if self.counts_anew:
             stays = [row for row in rows if row.manifest_path not in mends]
-            totals.update(totals_of(one.file for one in self.added))
+            totals.update(totals_of(one.file for one in self._new))
             for found in attempt.gathered(stays, LiveTotals(without_history(base))):
                 totals.update(found)
             summary.count_anew(totals)
         return attempt.snapshot_updates(self._operation, [*added, *manifests], summary, branch=self.branch)
 
     @property
+    def _new(self) -> "list[AddedDeletes | AddedCopy]":
+        return [*self.added, *self.copies]
+
+    @property
     def _operation(self) -> str:
         """`delete` and `overwrite` where rows that somebody has read are gone, or come back."""
-        gone = [one for one in self.entries if one.file is None]
+        gone = [one for one in self.entries if one.file is None and not one.is_replaced]
         if not gone and not self.once:
             return "replace"
         only_data = (
-            all(one.is_deleted and one.planned.data_file.content is FileContent.DATA for one in gone) and not self.once
+            all(one.is_deleted and one.planned.data_file.content is FileContent.DATA for one in gone)
+            and not self.once
+            and not self.copies
         )
         return "delete" if only_data else "overwrite"
 
@@ -189,13 +206,14 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
 
     def _added(self, base: TableMetadata, attempt: Attempt, summary: SummaryBuilder) -> list[ManifestFile]:
         manifests: list[ManifestFile] = []
-        for one in self.added:
+        for one in self._new:
+            is_data = one.file.content is FileContent.DATA
             manifests += add(
                 [one.file],
                 base,
                 attempt,
                 summary,
-                content=ManifestContent.DELETES,
+                content=ManifestContent.DATA if is_data else ManifestContent.DELETES,
                 sequence_number=one.sequence_number,
                 key=("added", one.file.file_path, one.file.content_offset),
             )

@@ -226,6 +226,7 @@ def _totals(head: Head, reader: ManifestReader) -> Mapping[str, int]:
     for entry in head.work.entries.values():
         totals.subtract(totals_of([entry.planned.data_file]))
         totals.update(totals_of(() if entry.file is None else [entry.file]))
+    totals.update(totals_of(head.work.copied))
     return totals
 
 

@@ -15,7 +15,9 @@ from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
 from icekeep.maintenance.repairing import JOB
+from icekeep.maintenance.repairing.copying import Copying
 from icekeep.maintenance.repairing.merging import Merging
+from icekeep.maintenance.repairing.new_files import Maker, WithNewFiles
 from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
 from icekeep.maintenance.repairing.result import RepairedBranch
 from icekeep.maintenance.repairing.trash import bring_back
@@ -83,13 +85,21 @@ class Run:
                 branch=work.branch,
                 summary=summary,
             )
-            merging = Merging(change, tuple(work.merges), self.run_id, self.table) if work.merges else change
-            self._landed(work, self._commit(StillMissing(merging, tuple(sorted(work.gone)))))
+            whole = WithNewFiles(change, self._makers(work))
+            self._landed(work, self._commit(StillMissing(whole, tuple(sorted(work.gone)))))
         if work.drops_dangling:
             dropping = RewriteManifests(
                 replaced=(), added=(), drop_dangling_deletes=True, branch=work.branch, summary=summary
             )
             self._landed(work, self._commit(dropping))
+
+    def _makers(self, work: BranchWork) -> list[Maker]:
+        makers: list[Maker] = []
+        if work.merges:
+            makers.append(Merging(tuple(work.merges), self.run_id, self.table))
+        if work.replacements:
+            makers.append(Copying(work.branch, tuple(work.replacements), self.run_id, self.table))
+        return makers
 
     def _commit(self, change: Change) -> CommitResult:
         reader = SparkManifestReader(self._spark, self.table.storage)

@@ -53,7 +53,7 @@ def _missing(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     """The entries of a file that is not there, and the deletes that are for it alone."""
     path = str(fault.facts["file_path"])
     is_data = fault.number == DATA_FILE_MISSING
-    places = [p for p in _named(head, fault, path) if (p.entry.data_file.content is FileContent.DATA) is is_data]
+    places = [p for p in named(head, fault, path) if (p.entry.data_file.content is FileContent.DATA) is is_data]
     if not places:
         raise CannotMendError("")
     if head.table.storage.head(path) is not None:
@@ -88,7 +88,8 @@ def refuse_doubled(head: Head, place: Place) -> None:
         raise CannotMendError(f"files are doubled in manifest {path!r}: mend faults 212 and 220 first")
 
 
-def _named(head: Head, fault: Fault, path: str) -> list[Place]:
+def named(head: Head, fault: Fault, path: str) -> list[Place]:
+    """The live entries of a file that a fault tells of; raises `CannotMendError` as `Head.places`."""
     manifests = {one["manifest"] for one in fault.facts.get("entries", ())}
     return head.places(path, manifests)
 
@@ -108,7 +109,7 @@ def _doubled_file(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     found = [
         place
         for name in sorted(spelled)
-        for place in _named(head, fault, name)
+        for place in named(head, fault, name)
         if offset is None or place.entry.data_file.content_offset == offset
     ]
     places = [*{place.key: place for place in (*found, *_everywhere(head, path, offset))}.values()]

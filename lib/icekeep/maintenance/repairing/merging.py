@@ -2,36 +2,34 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.mend_entries import MendEntries
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes
 from icekeep.errors import ConflictError
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.maintenance.repairing.new_files import NewFiles
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.spec.applicability import sequence_number
 from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.updates import Update
 
 
 class Merging:
-    """A change with vectors that are merged besides. Their file is written by the first attempt that gets so far."""
+    """Makes the merged vectors of one branch."""
 
-    def __init__(self, change: MendEntries, merges: Sequence[VectorMerge], run_id: str, table: Table) -> None:
-        self._change, self._merges, self._run_id, self._table = change, merges, run_id, table
+    def __init__(self, merges: Sequence[VectorMerge], run_id: str, table: Table) -> None:
+        self._merges, self._run_id, self._table = merges, run_id, table
         self._added: tuple[AddedDeletes, ...] = ()
 
-    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Raises `ConflictError` where a vector is not live any more as it was read, or has other positions."""
+    def made(self, _: TableMetadata, attempt: Attempt) -> NewFiles:
+        """Raises `ConflictError` where a vector has other positions than were read."""
         if not self._added:
             self._added = self._written(attempt)
-        attempt.name_delete_files(one.file.file_path for one in self._added)
         gone = tuple(entry for merge in self._merges for entry in merge.entries)
-        return replace(self._change, entries=(*self._change.entries, *gone), added=self._added).apply(base, attempt)
+        locations = tuple(sorted({one.file.file_path for one in self._added}))
+        return NewFiles(locations=locations, entries=gone, deletes=self._added)
 
     def _written(self, attempt: Attempt) -> tuple[AddedDeletes, ...]:
         storage = attempt.reader.storage

@@ -29,10 +29,15 @@ class Place(msgspec.Struct, frozen=True):
         """Which entry it is."""
         return self.row.manifest_path, self.index
 
-    def mended(self, file: DataFile | None, *, is_deleted: bool = True) -> MendedEntry:
+    def mended(self, file: DataFile | None, *, is_deleted: bool = True, is_replaced: bool = False) -> MendedEntry:
         """What is to become of it."""
         return MendedEntry(
-            manifest=self.row.manifest_path, index=self.index, planned=self.entry, file=file, is_deleted=is_deleted
+            manifest=self.row.manifest_path,
+            index=self.index,
+            planned=self.entry,
+            file=file,
+            is_deleted=is_deleted,
+            is_replaced=is_replaced,
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from icekeep.commit.changes.mend_entries import MendedEntry
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 
 MAX_MENDS = 10_000
 """So many faults are mended at a time."""
@@ -70,6 +71,27 @@ class VectorMerge(msgspec.Struct, frozen=True, kw_only=True):
     cardinality: int
 
 
+class OldFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A data file of an older snapshot, of which a copy is to be made.
+
+    Attributes:
+        entry: as that snapshot has it.
+        deletes: the delete files and the vector that delete positions of it there, perhaps of other files as well.
+        deleted_count: how many of its rows they delete.
+    """
+
+    entry: ManifestEntry
+    deletes: tuple[ManifestEntry, ...] = ()
+    deleted_count: int = 0
+
+
+class Replacement(msgspec.Struct, frozen=True, kw_only=True):
+    """Lost files, all that one rewrite made in a partition, and the files that it made them of."""
+
+    lost: tuple[ManifestEntry, ...]
+    old: tuple[OldFile, ...]
+
+
 class TrashedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that comes back from the trash of a run."""
 
@@ -85,6 +107,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     Attributes:
         entries: by location of the manifest and place in it.
         rows, once, counts_anew: as for `MendEntries`.
+        replacements: lost files in whose place copies of older files come.
         gone: locations of files that must be missing still when their entries go.
         drops_dangling: whether delete files that reach nothing are taken out.
     """
@@ -96,6 +119,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     rows: set[str] = set()
     once: set[str] = set()
     merges: list[VectorMerge] = []
+    replacements: list[Replacement] = []
     gone: set[str] = set()
     counts_anew: bool = False
     drops_dangling: bool = False
@@ -110,6 +134,11 @@ class BranchWork(msgspec.Struct, kw_only=True):
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
         return not self.writes_entries and not self.drops_dangling
+
+    @property
+    def copied(self) -> list[DataFile]:
+        """The files of which copies are made."""
+        return [old.entry.data_file for one in self.replacements for old in one.old]
 
     def manifests(self) -> set[str]:
         """The locations of the manifests that are written anew."""
@@ -143,6 +172,7 @@ def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork]) -> frozenset[st
         parts += [[work.branch, path, index, one.file, one.is_deleted] for (path, index), one in work.entries.items()]
         parts += [[work.branch, *named] for named in (sorted(work.rows), sorted(work.once), sorted(work.gone))]
         parts += [[work.branch, merge.data_file, merge.cardinality] for merge in work.merges]
+        parts += [[work.branch, one] for one in work.replacements]
     return frozenset(_hashed(part) for part in parts)
 
 

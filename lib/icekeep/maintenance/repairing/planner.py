@@ -39,6 +39,7 @@ from icekeep.maintenance.repairing.plan import (
     parts_of,
 )
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, no_repair, only_older
+from icekeep.maintenance.repairing.source_mends import Sources
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -80,6 +81,7 @@ class _Planner:
         self._heads = heads_of(table, reader)
         self._metadata = MetadataWork()
         self._trash, self._returns = Trash(table), dict[str, TrashedFile]()
+        self._sources = Sources(table, self._reader, tally.faults(DATA_FILE_MISSING), self._is_in_trash)
         self._mends: list[Mend] = []
         self._stay: list[NotMended] = []
 
@@ -174,9 +176,25 @@ class _Planner:
                 self._returns[found.location] = found
                 mend = self._mend(head, fault, f"the file comes back from the trash of run {found.run!r}")
                 return [msgspec.structs.replace(mend, is_put_back=True)]
-        lost = mend_loss(head, fault, self._asked.accepted)
+        why = ""
+        if fault.number == DATA_FILE_MISSING:
+            try:
+                return [self._mend(head, fault, self._sources.mend(head, fault))]
+            except CannotMendError as error:
+                why = str(error)
+        try:
+            lost = mend_loss(head, fault, self._asked.accepted)
+        except CannotMendError as error:
+            told = str(error)
+            is_whole = told in ("", NOT_FOUND, why) or not why
+            raise CannotMendError(
+                told if is_whole else f"{told}; and it cannot come back from older files: {why}"
+            ) from error
         mend = self._mend(head, fault, lost.action)
         return [msgspec.structs.replace(mend, lost_files=lost.files, lost_records_count=lost.records_count)]
+
+    def _is_in_trash(self, head: Head, fault: Fault) -> bool:
+        return self._trash.find(head, fault) is not None
 
     def _of_heads(self, faults: Sequence[Fault], act: Callable[[Head], str]) -> None:
         """What a head has as a whole is mended there once, whichever snapshots tell of it."""

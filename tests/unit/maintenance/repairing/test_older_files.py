@@ -1,0 +1,251 @@
+"""Compacted files that are lost: their rows come back from the files that the compaction read, and nobody accepts a loss."""
+
+import pytest
+
+from icekeep.catalog.base import Table
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.repairing import copying
+from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.spec.manifests.structs import FileContent, Status
+from icekeep.tables.refs import create_branch
+from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import scaled
+from kit.choices import Choices
+from kit.lost_files import Rows, append, compacted, damager, filled, lose, old_entries, rewritten, rewritten_files
+from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
+from kit.our_histories import ByIcekeep, in_memory
+from kit.row_histories import FORMATS, SPECS, VERSIONS, History
+from kit.row_texts import scanned_rows
+from kit.written_deletes import data_files, delete_by_vector
+
+MISSING = 301
+BEFORE = ("append", "append", "positions", "column")
+AFTER = ("append", "column", "equality", "positions", "spec")
+
+
+def faults_of(table: Table, ref: str = "main") -> set[int]:
+    result = check(table, no_spark, deep=True, ref=ref)
+    return {one.fault_id for one in (*result.faults, *result.notices)}
+
+
+def repaired(by: ByIcekeep, **told):
+    """Plan, do exactly that, and hand back what was done."""
+    plan = plan_repair(by.table, no_spark, fault=[MISSING], **told)
+    result = repair(by.table, no_spark, fault=[MISSING], approve=plan.hash, **told)
+    assert result.mended == plan.mends
+    return result
+
+
+def stored(by: ByIcekeep) -> set[str]:
+    return {info.location for info in by.table.storage.list(f"{by.table.metadata.location}/data")}
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_rows_and_row_ids_are_the_same_as_before_the_loss(share):
+    wanted, done = scaled(8, least=3), 0
+    for seed in range(share, 240, 4):
+        if done == wanted:
+            break
+        chosen = Choices(seed)
+        history = History(in_memory(), chosen.choice(VERSIONS), chosen.choice(SPECS))
+        history.went_on((kind, chosen.getrandbits(31)) for kind in ("append", *chosen.choices(BEFORE, k=5)))
+        compacted(history.by)
+        history.went_on((kind, chosen.getrandbits(31)) for kind in chosen.choices(AFTER, k=chosen.randint(0, 3)))
+        table = history.table
+        files = rewritten_files(table)
+        before, sound = Rows.of(table), faults_of(table)
+        assert before.scanned == history.expected()
+        lose(history.by, *chosen.sample(files, min(len(files), chosen.randint(1, 2))))
+        result = repaired(history.by)
+        if result.not_mended:
+            assert all("cannot come back from older files" in one.reason for one in result.not_mended), result
+            continue
+        now = history.table
+        assert Rows.of(now) == before, (seed, result)
+        assert faults_of(now) <= sound, (seed, result)
+        assert (result.lost_records_count, now.metadata.current_snapshot.summary["operation"]) == (0, "replace")
+        done += 1
+    assert done == wanted
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_copies_take_the_places_of_lost_files(version, file_format):
+    by = compacted(filled(version, file_format=file_format, partition_by=[("kind", "identity")]))
+    append(by, range(24, 30))
+    before, old = Rows.of(by.table), old_entries(by.table)
+    lose(by)
+    total = by.table.metadata.current_snapshot.summary["total-records"]
+    result = repaired(by)
+    now = by.table
+    assert Rows.of(now) == before
+    assert not faults_of(now)
+    assert len(result.mended) == 2
+    assert "no row is lost" in result.mended[0].action
+    copies = [e for e in live_entries(now) if e.snapshot_id == now.metadata.current_snapshot_id]
+    assert {e.status for e in copies} == {Status.ADDED}
+    facts = lambda e: (e.data_file.partition, e.sequence_number, e.data_file.first_row_id, e.data_file.lower_bounds)  # noqa: E731
+    assert sorted(map(repr, map(facts, copies))) == sorted(map(repr, map(facts, old)))
+    # Engines that clean up by marks of deleted entries remove the old files, wherever else these are live.
+    assert not {e.data_file.file_path for e in copies} & {e.data_file.file_path for e in old}
+    assert now.metadata.current_snapshot.summary["total-records"] == total
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_stay_when_older_snapshots_expire(version):
+    by = filled(version)
+    by.delete_positions([1, 9], "PARQUET", "partition", is_referenced=False)
+    compacted(by)
+    before = Rows.of(by.table)
+    lose(by)
+    repaired(by)
+    old = {entry.data_file.file_path for entry in old_entries(by.table)}
+    expire_snapshots(by.table, no_spark, older_than="2100-01-01T00:00:00+00:00", retain_last=1)
+    assert Rows.of(by.table) == before
+    assert not old & stored(by)
+    compact(by.table, no_spark, options={"rewrite-all": "true"})
+    assert Rows.of(by.table).scanned == before.scanned
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("scope", ["file", "partition"])
+def test_rows_that_were_deleted_before_the_rewrite_stay_deleted(version, scope):
+    by = filled(version)
+    by.delete_positions([0, 1, 9], "PARQUET", scope, is_referenced=False)
+    compacted(by)
+    before = Rows.of(by.table)
+    assert sum(before.scanned.values()) == 21
+    lose(by)
+    repaired(by)
+    new = [e for e in live_entries(by.table) if e.snapshot_id == by.table.metadata.current_snapshot_id]
+    deletes = [e.data_file for e in new if e.data_file.content is FileContent.POSITION_DELETES]
+    assert Rows.of(by.table) == before
+    assert sum(file.record_count for file in deletes) == 3
+    assert not faults_of(by.table)
+
+
+def test_files_of_one_rewrite_come_back_together():
+    by = rewritten(filled(), range(12), range(12, 24))
+    before = Rows.of(by.table)
+    lose(by)
+    result = repaired(by)
+    assert Rows.of(by.table) == before
+    assert len(result.mended) == 2
+    assert all("of 1 more lost with it" in one.action for one in result.mended)
+    assert len(data_files(by.table)) == 6
+
+
+def test_each_branch_gets_copies_of_its_own():
+    by = compacted(filled(3))
+    create_branch(by.table, "other")
+    append(by, range(24, 28))
+    before = Rows.of(by.table), Rows.of(by.table, "other")
+    lose(by)
+    result = repaired(by)
+    assert [one.branch for one in result.branches] == ["main", "other"]
+    assert (Rows.of(by.table), Rows.of(by.table, "other")) == before
+    assert not faults_of(by.table, "other")
+
+
+def test_a_loss_that_is_accepted_is_told_apart_from_what_comes_back():
+    by = compacted(filled())
+    append(by, [24, 25])
+    lone = next(file for file in data_files(by.table) if file not in rewritten_files(by.table))
+    before = Rows.of(by.table)
+    lose(by)
+    lose(by, lone)
+    result = repaired(by, accept_loss=[lone.file_path])
+    assert (result.lost_records_count, len(result.mended)) == (1, 2)
+    assert sum((before.scanned - scanned_rows(by.table)).values()) == 1
+    # Readers of changes must hear of the row that went.
+    assert by.table.metadata.current_snapshot.summary["operation"] == "overwrite"
+
+
+def test_what_comes_back_is_not_lost_though_that_was_accepted():
+    by = compacted(filled())
+    before = Rows.of(by.table)
+    [file] = rewritten_files(by.table)
+    lose(by)
+    assert repaired(by, accept_loss=[file.file_path]).lost_records_count == 0
+    assert Rows.of(by.table) == before
+
+
+def test_files_without_row_ids_come_back_where_the_lost_one_had_none_either():
+    by = compacted(filled(2))
+    upgrade_format_version(by.table, 3)
+    before = Rows.of(by.table).scanned
+    lose(by)
+    repaired(by)
+    assert Rows.of(by.table).scanned == before
+    assert not faults_of(by.table)
+
+
+def test_a_change_beside_it_that_spares_the_file_is_no_hindrance(monkeypatch):
+    by = compacted(filled())
+    before = scanned_rows(by.table)
+    lose(by)
+    meanwhile(monkeypatch, lambda: append(by, [24, 25]))
+    repaired_once(by)
+    assert sum((scanned_rows(by.table) - before).values()) == 2
+    assert not before - scanned_rows(by.table)
+    assert not faults_of(by.table)
+
+
+def meanwhile(monkeypatch, act):
+    """Something happens while the first file is copied."""
+    acts, copy = [act], copying.copy_file
+
+    def copied(*told):
+        if acts:
+            acts.pop()()
+        copy(*told)
+
+    monkeypatch.setattr(copying, "copy_file", copied)
+
+
+def repaired_once(by: ByIcekeep):
+    return repair(by.table, no_spark, fault=[MISSING])
+
+
+def deleted(by: ByIcekeep, file):
+    return lambda: delete_by_vector(by.table, file.file_path, [3])
+
+
+def gone(by: ByIcekeep, _):
+    return lambda: damager(by).remove(old_entries(by.table)[-1].data_file.file_path)
+
+
+def cut(by: ByIcekeep, _):
+    path = old_entries(by.table)[-1].data_file.file_path
+    return lambda: damager(by).write(path, damager(by).read(path)[:-1])
+
+
+@pytest.mark.parametrize(
+    ("act", "why"), [(deleted, "deletes rows of it"), (gone, "is not there any more"), (cut, "bytes")]
+)
+def test_what_others_do_meanwhile_is_seen_and_no_copy_is_left(monkeypatch, act, why):
+    by = compacted(filled(3))
+    [file] = rewritten_files(by.table)
+    lose(by)
+    meanwhile(monkeypatch, act(by, file))
+    files = stored(by)
+    result = repaired_once(by)
+    assert not result.mended
+    assert why in result.not_mended[0].reason
+    assert not {path for path in stored(by) - files if path.endswith(".parquet")}
+
+
+def test_a_file_that_is_there_again_stays(monkeypatch):
+    by = compacted(filled())
+    [file] = rewritten_files(by.table)
+    data, before = damager(by).read(file.file_path), Rows.of(by.table)
+    lose(by)
+    meanwhile(monkeypatch, lambda: damager(by).write(file.file_path, data))
+    files = stored(by) | {file.file_path}
+    result = repaired_once(by)
+    assert not result.mended
+    assert Rows.of(by.table) == before
+    assert {path.rpartition("/")[2] for path in stored(by)} == {path.rpartition("/")[2] for path in files}
