@@ -12,35 +12,19 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.repairing.facts import manifests_of, schema_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.spec.manifests.inspection import COUNTS, completed
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
-from icekeep.spec.schema import Schema
 
 ENTRIES = SAID | MEASURED
 ROWS = frozenset((203, 204, 205, 206, 207))
 TOTALS = frozenset((215, 233))
 DANGLING = 214
 _SIZE, _SIZE_WRONG = "total-files-size", 233
-
-
-def manifests_of(fault: Fault) -> frozenset[str]:
-    """The manifests that a fault tells of."""
-    facts = fault.facts
-    named: set[str] = {*facts.get("manifests", ())}
-    named.update(one["manifest"] for one in facts.get("entries", ()))
-    if "manifest" in facts:
-        named.add(facts["manifest"])
-    return frozenset(named)
-
-
-def paths_of(fault: Fault) -> frozenset[str]:
-    """The locations of the files that a fault tells of."""
-    told = [fault.facts, *fault.facts.get("entries", ())]
-    return frozenset(str(one[key]) for one in told for key in ("file_path", "referenced_data_file") if one.get(key))
 
 
 def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[Place, str]]:
@@ -91,15 +75,7 @@ def _mended(head: Head, fault: Fault, place: Place, numbers: frozenset[int]) -> 
     if fault.number in MEASURED and 302 in numbers:
         wanted.add(302)
     entry = msgspec.structs.replace(place.entry, data_file=so_far)
-    return mended_file(entry, wanted, head.table, _schema(head, fault))
-
-
-def _schema(head: Head, fault: Fault) -> Schema:
-    """As the check read the file: by the schema of the snapshot that the fault is told of."""
-    metadata = head.table.metadata
-    snapshot = metadata.snapshots_by_id.get(fault.snapshot_id or 0)
-    schema_id = metadata.current_schema_id if snapshot is None else snapshot.schema_id
-    return metadata.schemas_by_id.get(metadata.current_schema_id if schema_id is None else schema_id, metadata.schema)
+    return mended_file(entry, wanted, head.table, schema_of(head.table, fault))
 
 
 def _difference(old: DataFile, new: DataFile) -> str:

@@ -25,6 +25,7 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
+from icekeep.storage.base import FileInfo
 
 
 class Run:
@@ -86,7 +87,7 @@ class Run:
                 summary=summary,
             )
             whole = WithNewFiles(change, self._makers(work))
-            self._landed(work, self._commit(StillMissing(whole, tuple(sorted(work.gone)))))
+            self._landed(work, self._commit(StillLost(whole, tuple(sorted(work.gone)), tuple(work.broken.values()))))
         if work.drops_dangling:
             dropping = RewriteManifests(
                 replaced=(), added=(), drop_dangling_deletes=True, branch=work.branch, summary=summary
@@ -127,15 +128,21 @@ class Run:
         }
 
 
-class StillMissing(msgspec.Struct, frozen=True):
-    """A change that applies only while some files are not there: they are asked for again by each attempt, last of all."""
+class StillLost(msgspec.Struct, frozen=True):
+    """A change that applies only while some files are not there, or not readable: each attempt asks for them, last of all."""
 
     change: Change
-    locations: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    broken: tuple[FileInfo, ...] = ()
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Raises `ConflictError` where one is there again, or another one by now; else as the change."""
         updates = self.change.apply(base, attempt)
-        for location in self.locations if updates else ():
-            if attempt.reader.storage.head(location) is not None:
+        storage = attempt.reader.storage
+        for location in self.missing if updates else ():
+            if storage.head(location) is not None:
                 raise ConflictError(f"file {location!r}, whose entry was to be taken out, is there again")
+        for known in self.broken if updates else ():
+            if storage.head(known.location) != known:
+                raise ConflictError(f"file {known.location!r}, whose entry was to be taken out, has changed")
         return updates

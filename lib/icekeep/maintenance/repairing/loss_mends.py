@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import VectorMerge
@@ -58,26 +59,33 @@ def _missing(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         raise CannotMendError("")
     if head.table.storage.head(path) is not None:
         raise CannotMendError(NOT_FOUND)
+    lost = take_out(head, path, places, accepted, "the file is neither there nor in the trash")
+    head.work.gone.add(path)
+    return lost
+
+
+def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collection[str], why: str) -> Lost:
+    """Have the entries of one file go, and with those of a data file the deletes that are for it alone.
+
+    Args:
+        why: the file cannot be read, in a clause.
+
+    Raises:
+        CannotMendError: that is not accepted, or files are doubled in one of the manifests.
+    """
+    is_data = places[0].entry.data_file.content is FileContent.DATA
     records = sum(place.entry.data_file.record_count for place in places)
-    if is_data:
-        what = f"the file is neither there nor in the trash, and {records} records are lost with its entry"
-    else:
-        what = (
-            f"the file is neither there nor in the trash, and rows come back with its entry: {records} deletes are lost"
-        )
-    _need_accepted(path, accepted, what)
+    kind = "records" if is_data else "deletes"
+    lost = f"{records} records are lost" if is_data else f"rows come back: {records} deletes are lost"
+    _need_accepted(path, accepted, f"{why}, and with its entry {lost}")
     alone = _deletes_of(head, path) if is_data else []
     for place in (*places, *alone):
         refuse_doubled(head, place)
     for place in (*places, *alone):
         head.work.entries[place.key] = place.mended(None)
-    head.work.gone.add(path)
     more = f", and with it {len(alone)} delete files or vectors for it alone" if alone else ""
-    kind = "records" if is_data else "deletes"
     return Lost(
-        action=f"the entry of the missing file is taken out{more}; {records} {kind} are lost",
-        files=(path,),
-        records_count=records,
+        action=f"{why}: its entry is taken out{more}; {records} {kind} are lost", files=(path,), records_count=records
     )
 
 
@@ -90,8 +98,7 @@ def refuse_doubled(head: Head, place: Place) -> None:
 
 def named(head: Head, fault: Fault, path: str) -> list[Place]:
     """The live entries of a file that a fault tells of; raises `CannotMendError` as `Head.places`."""
-    manifests = {one["manifest"] for one in fault.facts.get("entries", ())}
-    return head.places(path, manifests)
+    return head.places(path, manifests_of(fault))
 
 
 def _deletes_of(head: Head, path: str) -> list[Place]:

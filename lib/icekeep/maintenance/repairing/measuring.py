@@ -60,6 +60,16 @@ def mended_file(entry: ManifestEntry, numbers: Collection[int], table: Table, sc
     return _without_what_contradicts(file, numbers, table)
 
 
+def read_whole(file: DataFile, table: Table, schema: Schema) -> None:
+    """Read a data file, a delete file or a deletion vector from its first byte to its last.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InvalidTableError, UnsupportedError, UsageError: it cannot be read.
+    """
+    _Measuring(file, (), table, schema).read()
+
+
 def _without_what_contradicts(file: DataFile, numbers: Collection[int], table: Table) -> DataFile:
     """Without the metrics that cannot be right: readers then read the file."""
     if 231 in numbers and file.sort_order_id not in (None, *(o.order_id for o in table.metadata.sort_orders)):
@@ -114,6 +124,14 @@ class _Measuring:
 
     def __init__(self, file: DataFile, numbers: Collection[int], table: Table, schema: Schema) -> None:
         self._file, self._numbers, self._table, self._schema = file, frozenset(numbers), table, schema
+
+    def read(self) -> None:
+        if self._file.content is FileContent.DATA:
+            self._content()
+        elif is_deletion_vector(self._file):
+            self._vector_count()
+        else:
+            self._rows_count()
 
     def mended(self) -> DataFile:
         try:

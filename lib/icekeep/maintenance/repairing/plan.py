@@ -8,6 +8,7 @@ import msgspec
 
 from icekeep.commit.changes.mend_entries import MendedEntry
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.storage.base import FileInfo
 
 MAX_MENDS = 10_000
 """So many faults are mended at a time."""
@@ -109,6 +110,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
         rows, once, counts_anew: as for `MendEntries`.
         replacements: lost files in whose place copies of older files come.
         gone: locations of files that must be missing still when their entries go.
+        broken: those that cannot be read, and must be as they were.
         drops_dangling: whether delete files that reach nothing are taken out.
     """
 
@@ -121,6 +123,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     merges: list[VectorMerge] = []
     replacements: list[Replacement] = []
     gone: set[str] = set()
+    broken: dict[str, FileInfo] = {}
     counts_anew: bool = False
     drops_dangling: bool = False
     faults: set[int] = set()
@@ -170,7 +173,10 @@ def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork]) -> frozenset[st
     parts: list[Any] = [*mends]
     for work in works:
         parts += [[work.branch, path, index, one.file, one.is_deleted] for (path, index), one in work.entries.items()]
-        parts += [[work.branch, *named] for named in (sorted(work.rows), sorted(work.once), sorted(work.gone))]
+        parts += [
+            [work.branch, *named]
+            for named in (sorted(work.rows), sorted(work.once), sorted({*work.gone, *work.broken}))
+        ]
         parts += [[work.branch, merge.data_file, merge.cardinality] for merge in work.merges]
         parts += [[work.branch, one] for one in work.replacements]
     return frozenset(_hashed(part) for part in parts)

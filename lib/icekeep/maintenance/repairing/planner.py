@@ -12,6 +12,7 @@ from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.job import examined
+from icekeep.maintenance.repairing.broken_mends import BROKEN, mend_broken
 from icekeep.maintenance.repairing.entry_mends import (
     DANGLING,
     ENTRIES,
@@ -20,13 +21,12 @@ from icekeep.maintenance.repairing.entry_mends import (
     can_count_anew,
     count_anew,
     drop_dangling,
-    manifests_of,
     mend_file,
     mend_row,
-    paths_of,
 )
+from icekeep.maintenance.repairing.facts import manifests_of, paths_of
 from icekeep.maintenance.repairing.heads import Head, heads_of
-from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, mend_loss
+from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, Lost, mend_loss
 from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata
 from icekeep.maintenance.repairing.plan import (
     MAX_MENDS,
@@ -131,7 +131,11 @@ class _Planner:
                 head.standing.add((fault.number, fault.where))
 
     def _look_for_files(self) -> None:
-        faults = [fault for number in self._asked.numbers & (ENTRIES | LOSSES) for fault in self._tally.faults(number)]
+        faults = [
+            fault
+            for number in self._asked.numbers & (ENTRIES | LOSSES | BROKEN)
+            for fault in self._tally.faults(number)
+        ]
         paths = {path for fault in faults for path in paths_of(fault)}
         manifests = {path for fault in faults for path in manifests_of(fault)}
         for head in self._heads:
@@ -152,7 +156,7 @@ class _Planner:
         if number in METADATA:
             self._answered(fault, [("", partial(self._of_metadata, fault))])
             return
-        ways = ((ENTRIES, self._file), (LOSSES, self._loss), (ROWS, self._row))
+        ways = ((ENTRIES, self._file), (LOSSES, self._loss), (BROKEN, self._broken), (ROWS, self._row))
         way = next((act for numbers, act in ways if number in numbers), None)
         if way is None:
             self._stay.append(_stays(fault, no_repair(number)))
@@ -190,8 +194,14 @@ class _Planner:
             raise CannotMendError(
                 told if is_whole else f"{told}; and it cannot come back from older files: {why}"
             ) from error
+        return [self._lost(head, fault, lost)]
+
+    def _broken(self, head: Head, fault: Fault) -> list[Mend]:
+        return [self._lost(head, fault, mend_broken(head, fault, self._asked.accepted))]
+
+    def _lost(self, head: Head, fault: Fault, lost: Lost) -> Mend:
         mend = self._mend(head, fault, lost.action)
-        return [msgspec.structs.replace(mend, lost_files=lost.files, lost_records_count=lost.records_count)]
+        return msgspec.structs.replace(mend, lost_files=lost.files, lost_records_count=lost.records_count)
 
     def _is_in_trash(self, head: Head, fault: Fault) -> bool:
         return self._trash.find(head, fault) is not None

@@ -10,6 +10,7 @@ from icekeep.maintenance.deletion.claims import RESTORE, last_work, released, ta
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.plans import DeletionPlan, mark_undone, read_part, trash_location
 from icekeep.maintenance.deletion.restorable_plans import chosen_plan, plans_of
+from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.plan import TrashedFile
 from icekeep.storage.base import MoveStatus
@@ -25,8 +26,7 @@ class Trash:
     def find(self, head: Head, fault: Fault) -> TrashedFile | None:
         """A missing file that a head needs, where it is in the trash with the size that all its entries say."""
         path, storage = str(fault.facts["file_path"]), self._table.storage
-        manifests = {one["manifest"] for one in fault.facts.get("entries", ())}
-        sizes = {place.entry.data_file.file_size_in_bytes for place in head.places(path, manifests)}
+        sizes = {place.entry.data_file.file_size_in_bytes for place in head.places(path, manifests_of(fault))}
         if len(sizes) != 1 or storage.head(path) is not None:
             return None
         for plan in self._plans:
