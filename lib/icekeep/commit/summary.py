@@ -13,7 +13,7 @@ from icekeep.spec.manifests.structs import DataFile, FileContent
 COMMIT_ID = "icekeep.commit-id"
 """Names the commit that made a snapshot, so that its writer can recognise it after a lost answer."""
 
-_TOTALS = {
+TOTALS = {
     "total-records": ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
     "total-data-files": ("added-data-files", "deleted-data-files"),
@@ -25,7 +25,7 @@ _TOTALS = {
 
 def totals_of(files: Iterable[DataFile]) -> Counter[str]:
     """The totals of a snapshot whose live files are these."""
-    totals = Counter(dict.fromkeys(_TOTALS, 0))
+    totals = Counter(dict.fromkeys(TOTALS, 0))
     for file in files:
         totals["total-files-size"] += file.file_size_in_bytes
         if file.content is FileContent.DATA:
@@ -89,7 +89,7 @@ class SummaryBuilder:
         out.update({key: str(count) for key, count in self._counts.items() if count})
         if self._partitions:
             out["changed-partition-count"] = str(len(self._partitions))
-        for total, (added, removed) in _TOTALS.items():
+        for total, (added, removed) in TOTALS.items():
             if self._anew is not None:
                 after = self._anew[total]
             else:

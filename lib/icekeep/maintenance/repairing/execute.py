@@ -16,6 +16,7 @@ from icekeep.errors import ConflictError
 from icekeep.events import Listener
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.copying import Copying
+from icekeep.maintenance.repairing.list_mends import write_list
 from icekeep.maintenance.repairing.merging import Merging
 from icekeep.maintenance.repairing.new_files import Maker, WithNewFiles
 from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
@@ -53,6 +54,9 @@ class Run:
         mends = planned.plan.mends
         for file in bring_back(table, planned.returns):
             self.mended += [one for one in mends if one.is_put_back and one.where == file.location]
+        for new in planned.lists:
+            write_list(table, new, SparkManifestReader(self._spark, table.storage))
+            self.mended += [one for one in mends if not one.is_put_back and one.where == new.location]
         self._metadata(planned)
         self.mended += [one for one in mends if not one.branch]
         refusals = []

@@ -102,6 +102,13 @@ class TrashedFile(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
+class NewList(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest list that is gone, and is written again where it was."""
+
+    location: str
+    data: bytes
+
+
 class BranchWork(msgspec.Struct, kw_only=True):
     """What is to be written on one branch; filled class by class.
 
@@ -157,6 +164,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         counters: of the metadata, to be raised.
         statistics, partition_statistics: snapshots that are to have none.
         returns: files that come back from the trash before anything is committed.
+        lists: manifest lists that are written before anything is committed.
     """
 
     plan: RepairPlan
@@ -166,11 +174,12 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     statistics: frozenset[int] = frozenset()
     partition_statistics: frozenset[int] = frozenset()
     returns: tuple[TrashedFile, ...] = ()
+    lists: tuple[NewList, ...] = ()
 
 
-def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork]) -> frozenset[str]:
+def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork], lists: Iterable[NewList] = ()) -> frozenset[str]:
     """The hashes of all that is done: the same for the same mends of the same entries, whatever else others commit."""
-    parts: list[Any] = [*mends]
+    parts: list[Any] = [*mends, *lists]
     for work in works:
         parts += [[work.branch, path, index, one.file, one.is_deleted] for (path, index), one in work.entries.items()]
         parts += [

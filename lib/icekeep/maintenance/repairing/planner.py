@@ -26,11 +26,13 @@ from icekeep.maintenance.repairing.entry_mends import (
 )
 from icekeep.maintenance.repairing.facts import manifests_of, paths_of
 from icekeep.maintenance.repairing.heads import Head, heads_of
+from icekeep.maintenance.repairing.list_mends import LIST, MANIFEST, ListMend, mend_list, mend_manifest
 from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, Lost, mend_loss
 from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata
 from icekeep.maintenance.repairing.plan import (
     MAX_MENDS,
     Mend,
+    NewList,
     NotMended,
     Planned,
     RepairPlan,
@@ -38,6 +40,7 @@ from icekeep.maintenance.repairing.plan import (
     hash_of,
     parts_of,
 )
+from icekeep.maintenance.repairing.puffin_mends import PUFFIN, Puffins
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, no_repair, only_older
 from icekeep.maintenance.repairing.source_mends import Sources
 from icekeep.maintenance.repairing.trash import Trash
@@ -82,6 +85,7 @@ class _Planner:
         self._metadata = MetadataWork()
         self._trash, self._returns = Trash(table), dict[str, TrashedFile]()
         self._sources = Sources(table, self._reader, tally.faults(DATA_FILE_MISSING), self._is_in_trash)
+        self._puffins, self._lists = Puffins(), dict[str, NewList]()
         self._mends: list[Mend] = []
         self._stay: list[NotMended] = []
 
@@ -102,7 +106,7 @@ class _Planner:
                 head.work.counts_anew = can_count_anew(head, self._reader)
         works = tuple(head.work for head in self._heads if not head.work.is_empty)
         self._refuse_gaps()
-        mends, parts = tuple(self._mends), parts_of(self._mends, works)
+        mends, parts = tuple(self._mends), parts_of(self._mends, works, self._lists.values())
         plan = RepairPlan(
             mends=mends,
             not_mended=tuple(self._stay),
@@ -117,6 +121,7 @@ class _Planner:
             statistics=frozenset(self._metadata.statistics),
             partition_statistics=frozenset(self._metadata.partition_statistics),
             returns=tuple(self._returns.values()),
+            lists=tuple(self._lists.values()),
         )
 
     def _guard(self, head: Head) -> None:
@@ -156,7 +161,19 @@ class _Planner:
         if number in METADATA:
             self._answered(fault, [("", partial(self._of_metadata, fault))])
             return
-        ways = ((ENTRIES, self._file), (LOSSES, self._loss), (BROKEN, self._broken), (ROWS, self._row))
+        if number == LIST:
+            # Whoever has no list cannot be read, as all other mends need.
+            heads = [head for head in self._heads if head.problem is not None]
+            self._answered(fault, [(head.branch, partial(self._list, head, fault)) for head in heads])
+            return
+        ways = (
+            (ENTRIES, self._file),
+            (LOSSES, self._loss),
+            (BROKEN, self._broken),
+            (ROWS, self._row),
+            (PUFFIN, self._puffin),
+            ({MANIFEST}, self._manifest),
+        )
         way = next((act for numbers, act in ways if number in numbers), None)
         if way is None:
             self._stay.append(_stays(fault, no_repair(number)))
@@ -168,6 +185,21 @@ class _Planner:
 
     def _row(self, head: Head, fault: Fault) -> list[Mend]:
         return [self._mend(head, fault, mend_row(head, fault))]
+
+    def _puffin(self, head: Head, fault: Fault) -> list[Mend]:
+        return [self._mend(head, fault, self._puffins.mend(head, fault))]
+
+    def _list(self, head: Head, fault: Fault) -> list[Mend]:
+        return self._taken(head, fault, mend_list(head, fault, self._trash, self._reader))
+
+    def _manifest(self, head: Head, fault: Fault) -> list[Mend]:
+        return self._taken(head, fault, mend_manifest(head, fault, self._trash))
+
+    def _taken(self, head: Head, fault: Fault, found: ListMend) -> list[Mend]:
+        self._returns.update({one.location: one for one in found.returns})
+        if found.new is not None:
+            self._lists[found.new.location] = found.new
+        return [msgspec.structs.replace(self._mend(head, fault, found.action), is_put_back=bool(found.returns))]
 
     def _file(self, head: Head, fault: Fault) -> list[Mend]:
         found = mend_file(head, fault, self._asked.numbers)

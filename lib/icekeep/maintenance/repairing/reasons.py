@@ -9,8 +9,6 @@ class CannotMendError(Exception):
 
 
 _BY_HAND = {
-    201: "the list of a snapshot is not put together from manifests that lie around: that would guess; bring it back by hand",
-    202: "a manifest is not put together again: bring it back by hand, from a backup",
     412: "position deletes are not sorted anew yet: run `icekeep rewrite_position_deletes` with rewrite-all=true",
 }
 

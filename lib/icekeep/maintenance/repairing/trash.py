@@ -29,10 +29,14 @@ class Trash:
         sizes = {place.entry.data_file.file_size_in_bytes for place in head.places(path, manifests_of(fault))}
         if len(sizes) != 1 or storage.head(path) is not None:
             return None
+        return self.at(path, sizes.pop())
+
+    def at(self, path: str, size_bytes: int | None = None) -> TrashedFile | None:
+        """What was at a location and is in the trash, of a size if that is known."""
         for plan in self._plans:
             trash = trash_location(plan, path)
-            info = storage.head(trash)
-            if info is not None and {info.size_bytes} == sizes and self._names(plan, path):
+            info = self._table.storage.head(trash)
+            if info is not None and size_bytes in (None, info.size_bytes) and self._names(plan, path):
                 return TrashedFile(location=path, trash=trash, run=plan.run, size_bytes=info.size_bytes)
         return None
 

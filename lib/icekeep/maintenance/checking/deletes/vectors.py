@@ -1,7 +1,7 @@
 """Deletion vectors: blob, bitmap and count (414, 415), and the footer of their Puffin file (416)."""
 
-from collections.abc import Sequence
-from typing import BinaryIO
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -73,7 +73,7 @@ class VectorCheck(msgspec.Struct, frozen=True):
                 self.telling.fault(tally, DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=found)
             if found:
                 seen.add(claim, [row["referenced_data_file"]], np.array([positions.max()], np.int64))
-        if footer is not None and (wrong := _wrong_blob(footer, claim, positions)) is not None:
+        if footer is not None and (wrong := wrong_blob(footer, row, positions)) is not None:
             self.telling.fault(tally, PUFFIN_FOOTER_WRONG, claim, wrong)
 
 
@@ -85,9 +85,18 @@ def _positions(stream: BinaryIO, offset: int, length: int) -> BitMap64:
     return positions_of(stream.read(length), f"at byte {offset}")
 
 
-def _wrong_blob(footer: PuffinFooter, claim: Claim, positions: BitMap64 | None) -> str | None:
-    """What the footer says wrongly of a vector."""
-    row = claim.row
+def named_data_file(blob: BlobMetadata) -> str | None:
+    """The data file that a footer says a vector is for."""
+    return blob.properties.get(_TARGET)
+
+
+def wrong_blob(footer: PuffinFooter, row: Mapping[str, Any], positions: BitMap64 | None) -> str | None:
+    """What the footer says wrongly of a vector; `None` if nothing.
+
+    Args:
+        row: what its entry says, by names of fields.
+        positions: that it has; `None` where they cannot be read.
+    """
     offset, length = row["content_offset"], row["content_size_in_bytes"]
     blobs = [blob for blob in footer.blobs if (blob.offset, blob.length) == (offset, length)]
     if not blobs:
@@ -101,7 +110,7 @@ def _wrong_properties(blob: BlobMetadata, target: str, positions: BitMap64 | Non
         return f"is of type {blob.type!r}, where its entry takes it for a deletion vector"
     if blob.compression_codec is not None:
         return f"is packed with {blob.compression_codec!r}, as no deletion vector may be"
-    named, count = blob.properties.get(_TARGET), blob.properties.get(_CARDINALITY)
+    named, count = named_data_file(blob), blob.properties.get(_CARDINALITY)
     if named != target:
         return f"is for data file {named!r}, where its entry says {target!r}"
     if positions is not None and count != str(len(positions)):

@@ -1,0 +1,331 @@
+"""Manifest lists that are gone, beside leftovers and wrong words: put together where one outcome fits alone, else left."""
+
+import pytest
+
+from icekeep.commit import retry
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError
+from icekeep.maintenance.repairing.list_mends import write_list
+from icekeep.maintenance.repairing.plan import NewList
+from icekeep.maintenance.repairing.rebuilt_lists import rebuilt_list
+from icekeep.tables.append import append
+from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import scaled
+from kit.choices import Choices
+from kit.lost_lists import Before, Lost, files_in, mended_by, parent_of, some_rows, three_files, without_list
+from kit.memory_catalog import after
+from kit.naive_scan import live_entries
+from kit.our_histories import in_memory
+from kit.row_histories import START
+from kit.written_deletes import new_data_files
+
+MERGES = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+
+
+def other_file(entries):
+    """Another file of as many rows and bytes."""
+    for entry in entries:
+        entry["data_file"]["file_path"] += ".other"
+
+
+def of_nobody(entries):
+    """Existing entries of files that nobody knows."""
+    other_file(entries)
+    for entry in entries:
+        entry.update(status=0, snapshot_id=42, sequence_number=1, file_sequence_number=1)
+
+
+def of_another_snapshot(entries):
+    for entry in entries:
+        entry.update(snapshot_id=42)
+
+
+def test_the_first_snapshot_has_no_parent():
+    by = in_memory()
+    by.create(START, (("kind", "identity"),), 3)
+    append(by.table, [some_rows(by)])
+    before = Before(by)
+    without_list(by)
+    assert mended_by(by.table).mended
+    before.is_back()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_copies_of_manifests_that_a_failed_attempt_left_change_nothing(version):
+    lost = Lost(version)
+    lost.left_over(7)
+    lost.left_over(8)
+    lost.mended()
+    lost.is_back()
+
+
+@pytest.mark.parametrize("change", [of_nobody, of_another_snapshot])
+def test_manifests_of_an_attempt_on_something_else_are_passed_over(change):
+    lost = Lost()
+    lost.left_over(7, change)
+    lost.mended()
+    lost.is_back()
+
+
+def test_two_choices_that_differ_in_a_file_are_refused():
+    lost = Lost()
+    lost.left_over(7, other_file)
+    lost.is_left(mended_by(lost.by.table), "2 choices of manifests")
+
+
+def test_a_choice_that_adds_other_rows_does_not_fit():
+    lost = Lost()
+
+    def more_rows(entries):
+        other_file(entries)
+        entries[0]["data_file"]["record_count"] += 1
+
+    lost.left_over(7, more_rows)
+    lost.mended()
+    lost.is_back()
+
+
+def test_two_manifests_that_take_away_different_files_of_one_size_are_refused():
+    """A retried delete that found another file the second time."""
+    by = three_files()
+    live = {e.data_file.file_path: e for e in live_entries(by.table)}
+    commit(by.table, DeleteFiles(paths=frozenset([min(live)])))
+    lost = Lost(by=by)
+    manifests = [m.manifest_path for m in StorageManifestReader(by.table.storage).manifests(parent_of(by.table))]
+    other = next(m for m in manifests if lost.damager.records(m)[0]["data_file"]["file_path"] == max(live))
+
+    def as_gone(entries):
+        for entry in entries:
+            known = live[entry["data_file"]["file_path"]]
+            entry.update(
+                status=2,
+                snapshot_id=by.table.metadata.current_snapshot_id,
+                sequence_number=known.sequence_number,
+                file_sequence_number=known.file_sequence_number,
+            )
+
+    lost.left_over(7, as_gone, source=other)
+    lost.is_left(mended_by(by.table), "2 choices of manifests")
+
+
+def test_a_manifest_that_describes_a_file_anew_is_refused():
+    by = three_files()
+    entry = next(e for e in live_entries(by.table) if e.snapshot_id != by.table.metadata.current_snapshot_id)
+    lost = Lost(by=by)
+    source = next(m.manifest_path for m in StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table)))
+
+    def described(entries):
+        entries[0].update(
+            status=0,
+            snapshot_id=entry.snapshot_id,
+            sequence_number=entry.sequence_number,
+            file_sequence_number=entry.file_sequence_number,
+        )
+        entries[0]["data_file"]["file_path"] = entry.data_file.file_path
+        entries[0]["data_file"]["sort_order_id"] = 5
+
+    lost.left_over(7, described, source=source)
+    lost.is_left(mended_by(lost.by.table), "describes file")
+
+
+def test_more_manifests_than_can_be_tried_are_refused():
+    lost = Lost()
+    for number in range(1, 14):
+        lost.left_over(number)
+    lost.is_left(mended_by(lost.by.table), "12 are tried at most")
+
+
+@pytest.mark.parametrize("name", ["total-data-files", "total-delete-files", "total-records"])
+def test_a_total_that_is_not_said_is_refused(name):
+    lost = Lost()
+    lost.summary(lambda summary: summary.pop(name))
+    lost.is_left(mended_by(lost.by.table), f"does not say {name}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "total-data-files", "total-delete-files", "total-records", "total-files-size", "total-position-deletes",
+        "added-data-files", "added-records", "added-files-size",
+    ],
+)  # fmt: skip
+def test_a_number_that_does_not_fit_is_refused(name):
+    lost = Lost()
+    lost.summary(lambda summary: summary.update({name: str(int(summary.get(name, "0")) + 1)}))
+    lost.is_left(mended_by(lost.by.table), "comes to what its summary says")
+
+
+def test_a_number_of_something_else_that_was_done_is_refused():
+    lost = Lost()
+    lost.summary(lambda summary: summary.update({"removed-delete-files": "1"}))
+    lost.is_left(mended_by(lost.by.table), "comes to what its summary says")
+
+
+def test_wrong_totals_of_the_parent_are_refused():
+    lost = Lost()
+    lost.summary(lambda summary: summary.update({"total-records": "1"}), "parent")
+    lost.is_left(mended_by(lost.by.table), "has a wrong total-records")
+
+
+def test_a_parent_that_is_gone_is_refused():
+    lost = Lost()
+    parent = parent_of(lost.table).snapshot_id
+
+    def forget(document):
+        document["snapshots"] = [s for s in document["snapshots"] if s["snapshot-id"] != parent]
+        document["snapshot-log"] = [s for s in document["snapshot-log"] if s["snapshot-id"] != parent]
+
+    lost.damager.edit_metadata(forget)
+    lost.files[lost.damager.location] = lost.damager.read(lost.damager.location)
+    lost.is_left(mended_by(lost.by.table), "no longer in the metadata")
+
+
+def test_a_parent_whose_list_is_gone_too_is_refused():
+    lost = Lost()
+    location = parent_of(lost.table).manifest_list
+    lost.damager.remove(location)
+    del lost.files[location]
+    lost.is_left(mended_by(lost.by.table), "on which it was built, cannot be read")
+
+
+def test_a_list_without_its_own_manifest_is_refused():
+    lost = Lost()
+    own = lost.own
+    lost.damager.remove(own)
+    del lost.files[own]
+    lost.is_left(mended_by(lost.by.table), "no choice of the 0 manifests")
+
+
+def test_an_own_manifest_that_was_cut_off_is_refused():
+    lost = Lost()
+    own = lost.own
+    lost.damager.change_bytes(own, lambda data: data.__delitem__(slice(-9, None)))
+    lost.files[own] = lost.damager.read(own)
+    lost.is_left(mended_by(lost.by.table), "no choice of the 0 manifests")
+
+
+def test_a_list_that_is_there_and_cannot_be_read_is_left():
+    lost = Lost()
+    lost.damager.write(lost.list, lost.bytes[:100])
+    result = mended_by(lost.by.table)
+    assert "is there and cannot be read" in result.not_mended[0].reason
+    assert lost.damager.read(lost.list) == lost.bytes[:100]
+
+
+def test_a_name_that_does_not_say_the_commit_is_refused():
+    lost = Lost()
+
+    def renamed(document):
+        head = next(s for s in document["snapshots"] if s["snapshot-id"] == document["current-snapshot-id"])
+        head["manifest-list"] = f"{lost.directory}/list.avro"
+
+    lost.damager.edit_metadata(renamed)
+    result = mended_by(lost.by.table)
+    assert "does not say which commit wrote it" in result.not_mended[0].reason
+
+
+def test_only_heads_are_mended():
+    lost = Lost()
+    lost.damager.write(lost.list, lost.bytes)
+    lost.damager.remove(parent_of(lost.table).manifest_list)
+    result = mended_by(lost.by.table)
+    assert not result.mended
+    assert "no branch has it at its head" in result.not_mended[0].reason
+
+
+def test_a_list_that_is_there_by_now_stays_as_it_is():
+    lost = Lost()
+    reader = StorageManifestReader(lost.table.storage)
+    planned = rebuilt_list(lost.table, lost.table.metadata.head("main"), reader).new
+    lost.damager.write(lost.list, b"of somebody else")
+    with pytest.raises(ConflictError, match="is there by now"):
+        write_list(lost.table, planned, reader)
+    assert lost.damager.read(lost.list) == b"of somebody else"
+
+
+def test_a_list_that_would_be_another_one_now_is_not_written():
+    lost = Lost()
+    reader = StorageManifestReader(lost.table.storage)
+    planned = rebuilt_list(lost.table, lost.table.metadata.head("main"), reader).new
+    with pytest.raises(ConflictError, match="another one"):
+        write_list(lost.table, NewList(location=planned.location, data=planned.data + b" "), reader)
+    lost.damager.remove(lost.own)
+    with pytest.raises(ConflictError, match="cannot be put together any more"):
+        write_list(lost.table, planned, reader)
+    assert lost.table.storage.head(lost.list) is None
+
+
+def test_what_is_put_together_names_the_manifests_that_the_list_named():
+    lost = Lost()
+    lost.mended()
+    now, then = lost.damager.records(lost.list), None
+    lost.damager.write(lost.list, lost.bytes)
+    then = lost.damager.records(lost.list)
+    by_path = lambda rows: sorted(rows, key=lambda row: row["manifest_path"])  # noqa: E731
+    assert by_path(now) == by_path(then)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_list_from_before_an_upgrade(version):
+    lost = Lost(version - 1)
+    upgrade_format_version(lost.by.table, version)
+    lost.table = lost.by.table
+    lost.files |= files_in(lost.table)
+    lost.mended()
+    lost.is_back()
+
+
+def test_rows_that_several_manifests_number_are_refused_after_an_upgrade():
+    lost = Lost(2)
+    lost.damager.write(lost.list, lost.bytes)
+    upgrade_format_version(lost.by.table, 3)
+    append(lost.by.table, [some_rows(lost.by)])
+    before = Before(lost.by)
+    without_list(lost.by)
+    before.is_left(mended_by(lost.by.table), "the order of these is not known")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_manifests_that_a_conflict_left_change_nothing(version, monkeypatch):
+    """Two attempts of an append that merges, each on another base, of which nothing was cleaned up."""
+    monkeypatch.setattr(retry, "remove_unused", lambda files, snapshot: None)
+    by = three_files(version)
+    table = commit(by.table, ChangeProperties(updates=MERGES)).table
+    files = new_data_files(table, some_rows(by))
+    theirs = new_data_files(table, some_rows(by))
+    by.catalog.follow(after(lambda: commit(by.table, AppendFiles(files=theirs, merges_manifests=False))))
+    commit(table, AppendFiles(files=files))
+    assert not by.catalog.script
+    lost = Lost(by=by)
+    assert len([path for path in lost.files if f"/{lost.uuid}-m" in path]) > 2
+    lost.mended()
+    lost.is_back()
+
+
+@pytest.mark.parametrize("seed", range(scaled(6, least=3)))
+def test_leftovers_of_any_kind_never_change_a_row(seed):
+    """Copies of the table's own manifests, in part, as new, kept and gone entries: what is live is live again, or is left."""
+    chosen = Choices(seed)
+    lost = Lost(chosen.choice((1, 2)))
+    sources = [m.manifest_path for m in StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table))]
+    number = lost.table.metadata.current_snapshot_id
+
+    def change(entries):
+        for entry in entries:
+            entry["status"] = chosen.choice((0, 1, 2))
+            if entry["status"] or chosen.random() < 0.3:
+                entry["snapshot_id"] = number
+            if chosen.random() < 0.3:
+                entry["data_file"]["file_path"] += ".other"
+
+    for n in range(chosen.randint(1, 4)):
+        lost.left_over(5 + n, change, source=chosen.choice([*sources, lost.own]))
+    result = mended_by(lost.by.table)
+    if result.mended:
+        lost.is_back()
+    else:
+        lost.is_left(result)
