@@ -10,7 +10,8 @@ FILE_CLASSES = (
         name="data-file-missing",
         rule="each live data file is there",
         readers="scans that need it fail",
-        mend=_LOST,
+        mend="`icekeep repair` brings it back from the trash, or its rows from older snapshots, or with --accept-loss takes its "
+        "entry out; a backup is better",
     ),
     FaultClass(
         number=302,

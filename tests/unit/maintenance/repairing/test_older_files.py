@@ -1,24 +1,30 @@
 """Compacted files that are lost: their rows come back from the files that the compaction read, and nobody accepts a loss."""
 
+from contextlib import suppress
+
 import pytest
 
 from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.repairing import copying
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent, Status
 from icekeep.tables.refs import create_branch
 from icekeep.tables.upgrade_format_version import upgrade_format_version
-from kit.cases import scaled
+from kit.cases import scaled, some_of
 from kit.choices import Choices
+from kit.job_world import Fault, Killed, World
 from kit.lost_files import Rows, append, compacted, damager, filled, lose, old_entries, rewritten, rewritten_files
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.our_histories import ByIcekeep, in_memory
 from kit.row_histories import FORMATS, SPECS, VERSIONS, History
 from kit.row_texts import scanned_rows
+from kit.trash import in_trash, written_plan
 from kit.written_deletes import data_files, delete_by_vector
 
 MISSING = 301
@@ -249,3 +255,45 @@ def test_a_file_that_is_there_again_stays(monkeypatch):
     assert not result.mended
     assert Rows.of(by.table) == before
     assert {path.rpartition("/")[2] for path in stored(by)} == {path.rpartition("/")[2] for path in files}
+
+
+def test_a_file_that_is_in_the_trash_comes_back_from_there_though_older_files_have_its_rows():
+    by = rewritten(filled(), range(12), range(12, 24))
+    before = Rows.of(by.table)
+    first, other = rewritten_files(by.table)
+    lose(by, first)
+    garbage = GarbageFile(CONTENT_KINDS[other.content], other.file_path, other.file_size_in_bytes)
+    in_trash(written_plan(by.table, [garbage], runtime=by.table.runtime), by.table.storage)
+    result = repaired(by)
+    assert ["from the trash of run" in one.action for one in result.mended] == [True]
+    assert f"{other.file_path!r} is not lost with it" in result.not_mended[0].reason
+    lose(by, other)
+    repaired(by)
+    assert Rows.of(by.table) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", Fault.WAYS)
+def test_a_repair_that_dies_at_any_call_is_finished_by_the_next(way):
+    world = World(3)
+    for number in (1, 2):
+        world.append(number)
+    delete_by_vector(world.table, data_files(world.table)[0].file_path, [0])
+    compact(world.table, no_spark, options={"rewrite-all": "true"})
+    create_branch(world.table, "audit")
+    rows = world.rows()
+    for file in data_files(world.table):
+        del world.memory.files[file.file_path]
+    done = world.copy()
+    with Fault(done) as clean:
+        repair(done.table, no_spark, fault=[MISSING])
+    for place in some_of(range(len(clean.calls)), least=6):
+        spoilt = world.copy()
+        with Fault(spoilt, place, way), suppress(IcekeepError, Killed):
+            repair(spoilt.table, no_spark, fault=[MISSING])
+        told = f"{way}: {clean.calls[place]}, call {place} of {len(clean.calls)}"
+        assert world.memory.files.keys() <= spoilt.memory.files.keys(), told
+        repair(spoilt.table, no_spark, fault=[MISSING])
+        for branch in ("main", "audit"):
+            assert spoilt.rows(branch) == rows, told
+            assert not faults_of(spoilt.table, branch), told
