@@ -2,18 +2,23 @@
 
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from icekeep.catalog.base import Table
+from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
 from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.repairing import copying
+from icekeep.maintenance.repairing import copying, execute, planner
 from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.spec.definition_updates import SetCurrentSchema
+from icekeep.spec.evolution.schema_changes import DropColumn
 from icekeep.spec.manifests.structs import FileContent, Status
 from icekeep.tables.refs import create_branch
+from icekeep.tables.update_schema import update_schema
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.cases import scaled, some_of
 from kit.choices import Choices
@@ -24,6 +29,7 @@ from kit.no_spark import no_spark
 from kit.our_histories import ByIcekeep, in_memory
 from kit.row_histories import FORMATS, SPECS, VERSIONS, History
 from kit.row_texts import scanned_rows
+from kit.sharing import SharingReader
 from kit.trash import in_trash, written_plan
 from kit.written_deletes import data_files, delete_by_vector
 
@@ -242,6 +248,69 @@ def test_what_others_do_meanwhile_is_seen_and_no_copy_is_left(monkeypatch, act, 
     assert not result.mended
     assert why in result.not_mended[0].reason
     assert not {path for path in stored(by) - files if path.endswith(".parquet")}
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """A change that has a table read in the columns of an older schema."""
+
+    schema_id: int
+
+    def apply(self, base, attempt):
+        return (SetCurrentSchema(schema_id=self.schema_id),)
+
+
+def test_columns_that_come_back_meanwhile_are_seen(monkeypatch):
+    by = filled()
+    update_schema(by.table, [DropColumn("number")])
+    compacted(by)
+    lose(by)
+    meanwhile(monkeypatch, lambda: commit(by.table, Columns(0)))
+    result = repaired_once(by)
+    assert not result.mended
+    assert "column 'number' was not there" in result.not_mended[0].reason
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_totals_count_the_copies(version):
+    by = filled(version)
+    by.delete_positions([0, 1, 9], "PARQUET", "file", is_referenced=True)
+    compacted(by)
+    damager(by).edit_metadata(lambda document: document["snapshots"][-1]["summary"].update({"total-records": "7"}))
+    before = Rows.of(by.table)
+    lose(by)
+    result = repair(by.table, no_spark, fault=[MISSING, 215])
+    assert Rows.of(by.table) == before
+    # Deleted rows count as well as others.
+    assert by.table.metadata.current_snapshot.summary["total-records"] == "24"
+    [action] = [one.action for one in result.mended if one.fault_id == 215]
+    assert "total-records 24 in place of 7" in action
+    assert not faults_of(by.table)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_manifests_that_are_read_in_tasks_tell_the_same(monkeypatch, version):
+    for module in (planner, execute):
+        monkeypatch.setattr(module, "SparkManifestReader", lambda _, storage: SharingReader(storage))
+    by = filled(version)
+    by.delete_positions([0, 9], "PARQUET", "partition", is_referenced=False)
+    compacted(by)
+    append(by, range(24, 28))
+    by.delete_positions([25], "PARQUET", "partition", is_referenced=False)
+    before = Rows.of(by.table)
+    lose(by)
+    repaired(by)
+    assert Rows.of(by.table) == before
+    assert not faults_of(by.table)
+
+
+def test_positions_behind_the_end_of_a_file_delete_nothing():
+    by = filled(3)
+    delete_by_vector(by.table, data_files(by.table)[0].file_path, [1, 1000])
+    compacted(by)
+    before = Rows.of(by.table)
+    lose(by)
+    repaired(by)
+    assert Rows.of(by.table) == before
 
 
 def test_a_file_that_is_there_again_stays(monkeypatch):
