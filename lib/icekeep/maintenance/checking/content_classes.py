@@ -119,7 +119,7 @@ CONTENT_CLASSES = (
         name="puffin-footer-wrong",
         rule="the Puffin file of a vector has a footer, and in it the blob with its data file and cardinality",
         readers="engines that read by the footer fail",
-        mend="bring the Puffin file back from a backup, or go back to a snapshot before it",
+        mend="`icekeep repair` writes its vectors into a new file where they are sound; else bring it back from a backup",
     ),
     FaultClass(
         number=417,

@@ -12,14 +12,14 @@ MANIFEST_CLASSES = (
         name="manifest-list-unreadable",
         rule="the manifest list of each snapshot is there and whole",
         readers="the snapshot cannot be read",
-        mend="bring the list back: `icekeep restore`, or a backup; else go back to another snapshot",
+        mend="`icekeep repair` brings it back from the trash or puts it together where that is proved; else go back a snapshot",
     ),
     FaultClass(
         number=202,
         name="manifest-unreadable",
         rule="each manifest is there and whole",
         readers="snapshots that name it cannot be read",
-        mend="bring the manifest back: `icekeep restore`, or a backup; else go back to a snapshot before it",
+        mend="`icekeep repair` brings the manifest back from the trash; else from a backup, or go back to a snapshot before it",
     ),
     FaultClass(
         number=203,

@@ -53,6 +53,9 @@ _GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
 
 _DEEP = 400
 
+MENDED = METADATA | ROWS | ENTRIES | LOSSES | BROKEN | PUFFIN | TOTALS | {DANGLING, LIST, MANIFEST}
+"""The kinds of faults for which there is a repair."""
+
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair is asked for: kinds of faults, and the locations that may be lost."""
@@ -128,7 +131,9 @@ class _Planner:
         """Note the manifests that nothing but the mend of doubled files may rewrite."""
         head.untouchable |= head.doubled_manifests
         for fault in self._tally.faults(_DOUBLED_FILE):
-            if manifests := manifests_of(fault) & head.paths:
+            # Of a file that is live in very many places not all are told.
+            is_told = fault.facts["entries_count"] == len(fault.facts["entries"])
+            if manifests := manifests_of(fault) & head.paths if is_told else head.paths:
                 head.untouchable |= manifests
                 head.standing.add((fault.number, fault.where))
         for fault in self._tally.faults(_DOUBLED_MANIFEST):

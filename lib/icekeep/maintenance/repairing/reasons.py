@@ -8,14 +8,9 @@ class CannotMendError(Exception):
     """A fault stays; the text says why."""
 
 
-_BY_HAND = {
-    412: "position deletes are not sorted anew yet: run `icekeep rewrite_position_deletes` with rewrite-all=true",
-}
-
-
 def no_repair(number: int) -> str:
     """Why a kind of faults is never mended here."""
-    return _BY_HAND.get(number, f"there is no repair of this kind; {CLASSES[number].mend}")
+    return f"there is no repair of this kind; {CLASSES[number].mend}"
 
 
 def only_older(fault: Fault) -> str:
