@@ -44,7 +44,7 @@ class Copying:
 
     def made(self, base: TableMetadata, attempt: Attempt) -> NewFiles:
         """Raises `ConflictError` where the copies would change a row of this base, or an old file is not as it was."""
-        if base.schema != self._table.metadata.schema:
+        if any(one.schema_id != base.current_schema_id for one in self._replacements):
             raise ConflictError("the columns of the table have changed")
         head = base.head(self._branch)
         rows = [] if head is None else attempt.reader.manifests(head)

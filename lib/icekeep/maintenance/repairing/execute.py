@@ -103,7 +103,7 @@ class Run:
         if work.merges:
             makers.append(Merging(tuple(work.merges), self.run_id, self.table))
         if work.replacements:
-            makers.append(Copying(work.branch, tuple(work.replacements), self.run_id, self.table))
+            makers.append(Copying(work.branch, tuple(work.replacements.values()), self.run_id, self.table))
         return makers
 
     def _commit(self, change: Change) -> CommitResult:

@@ -87,8 +87,13 @@ class OldFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
-    """Lost files, all that one rewrite made in a partition, and the files that it made them of."""
+    """Lost files, all that one rewrite made in a partition, and the files that it made them of.
 
+    Attributes:
+        schema_id: of the columns in which these were compared.
+    """
+
+    schema_id: int
     lost: tuple[ManifestEntry, ...]
     old: tuple[OldFile, ...]
 
@@ -115,7 +120,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     Attributes:
         entries: by location of the manifest and place in it.
         rows, once, counts_anew: as for `MendEntries`.
-        replacements: lost files in whose place copies of older files come.
+        replacements: by the first of the lost files, where copies of older files come in their place.
         gone: locations of files that must be missing still when their entries go.
         broken: those that cannot be read, and must be as they were.
         drops_dangling: whether delete files that reach nothing are taken out.
@@ -128,7 +133,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     rows: set[str] = set()
     once: set[str] = set()
     merges: list[VectorMerge] = []
-    replacements: list[Replacement] = []
+    replacements: dict[str, Replacement] = {}
     gone: set[str] = set()
     broken: dict[str, FileInfo] = {}
     counts_anew: bool = False
@@ -148,7 +153,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     @property
     def copied(self) -> list[DataFile]:
         """The files of which copies are made."""
-        return [old.entry.data_file for one in self.replacements for old in one.old]
+        return [old.entry.data_file for one in self.replacements.values() for old in one.old]
 
     def manifests(self) -> set[str]:
         """The locations of the manifests that are written anew."""
@@ -187,7 +192,7 @@ def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork], lists: Iterable
             for named in (sorted(work.rows), sorted(work.once), sorted({*work.gone, *work.broken}))
         ]
         parts += [[work.branch, merge.data_file, merge.cardinality] for merge in work.merges]
-        parts += [[work.branch, one] for one in work.replacements]
+        parts += [[work.branch, one] for one in work.replacements.values()]
     return frozenset(_hashed(part) for part in parts)
 
 

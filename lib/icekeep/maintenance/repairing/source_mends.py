@@ -27,6 +27,9 @@ from icekeep.spec.snapshots import Snapshot
 
 Answer = Replacement | CannotMendError
 
+_SAME = ("content", "record_count", "file_size_in_bytes")
+"""What the entry of a lost file says as it did when it was written."""
+
 
 class Sources:
     """What can be put back of the lost files of each head; found out for all of a head once it is asked for one."""
@@ -40,6 +43,7 @@ class Sources:
         """
         self._table, self._reader, self._faults, self._is_in_trash = table, reader, faults, is_in_trash
         self._answers: dict[str, dict[str, Answer]] = {}
+        self._places: dict[tuple[str, str], Place] = {}
 
     def mend(self, head: Head, fault: Fault) -> str:
         """Plan that copies of older files take the place of a missing file; returns what is done.
@@ -52,12 +56,11 @@ class Sources:
         answer = self._answers[head.branch][str(fault.facts["file_path"])]
         if isinstance(answer, CannotMendError):
             raise answer
-        places = [self._place(head, lost.data_file.file_path) for lost in answer.lost]
+        places = [self._places[head.branch, lost.data_file.file_path] for lost in answer.lost]
         for place in places:
             head.work.entries[place.key] = place.mended(None, is_replaced=True)
             head.work.gone.add(place.entry.data_file.file_path)
-        if answer not in head.work.replacements:
-            head.work.replacements.append(answer)
+        head.work.replacements[places[0].entry.data_file.file_path] = answer
         return self._action(answer)
 
     def _action(self, answer: Replacement) -> str:
@@ -70,10 +73,6 @@ class Sources:
             f"{answer.lost[0].snapshot_id} rewrote into it; no row is lost"
         )
 
-    def _place(self, head: Head, path: str) -> Place:
-        fault = next(one for one in self._faults if one.facts["file_path"] == path)
-        return self._lost(head, fault)
-
     def _answered(self, head: Head) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
         lost: defaultdict[int | None, list[Place]] = defaultdict(list)
@@ -84,6 +83,7 @@ class Sources:
                 answers[str(fault.facts["file_path"])] = error
                 continue
             lost[place.entry.snapshot_id].append(place)
+            self._places[head.branch, place.entry.data_file.file_path] = place
         found: dict[str, Replacement] = {}
         for snapshot_id, places in lost.items():
             for path, answer in self._of_snapshot(head, snapshot_id, places).items():
@@ -225,7 +225,7 @@ class Rewrite:
                 f"wrote {wanted}"
             )
         refuse_other_columns(self._table, self._snapshot, [old.entry.data_file for old in some])
-        return Replacement(lost=tuple(lost), old=some)
+        return Replacement(schema_id=self._metadata.current_schema_id, lost=tuple(lost), old=some)
 
     def _check_lost(self, lost: Sequence[ManifestEntry], news: Mapping[str, ManifestEntry]) -> None:
         """All that was written in the partition is lost, and as it was written."""
@@ -242,12 +242,8 @@ class Rewrite:
             file, written = entry.data_file, news[entry.data_file.file_path]
             if file.key_metadata is not None:
                 raise CannotMendError("the file is encrypted")
-            same = ("record_count", "first_row_id", "file_size_in_bytes")
-            if sequence_number(entry) != sequence_number(written) or any(
-                getattr(file, name) != getattr(written.data_file, name)
-                for name in same
-                if name != "first_row_id" or written.data_file.first_row_id is not None
-            ):
+            is_other = any(getattr(file, name) != getattr(written.data_file, name) for name in _SAME)
+            if is_other or sequence_number(entry) != sequence_number(written):
                 raise CannotMendError(f"its entry is another one than snapshot {number} wrote")
 
     def _check_olds(self, lost: Sequence[ManifestEntry], olds: Sequence[ManifestEntry]) -> None:

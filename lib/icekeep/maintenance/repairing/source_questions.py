@@ -7,7 +7,7 @@ import msgspec
 from icekeep.commit.filtering import EntryReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.formats.deletes.files import read_position_deletes
-from icekeep.maintenance.deletion.territory import compared
+from icekeep.maintenance.repairing.named_entries import same_file
 from icekeep.maintenance.repairing.plan import Replacement
 from icekeep.spec.applicability import (
     DataFileIndex,
@@ -90,7 +90,7 @@ class InTheWay(msgspec.Struct, frozen=True):
     def _of_data(self, live: Iterator[ManifestEntry]) -> list[Hindrance]:
         """Rows must not be there twice."""
         numbers = {
-            compared(old.entry.data_file.file_path): number
+            same_file(old.entry.data_file.file_path): number
             for number, one in enumerate(self.replacements)
             for old in one.old
         }
@@ -99,7 +99,7 @@ class InTheWay(msgspec.Struct, frozen=True):
                 numbers[place], f"file {entry.data_file.file_path!r}, which the rewrite has read, is in the table again"
             )
             for entry in live
-            if (place := compared(entry.data_file.file_path)) in numbers
+            if (place := same_file(entry.data_file.file_path)) in numbers
         ]
 
     def _of_deletes(self, live: Iterator[ManifestEntry]) -> list[Hindrance]:
