@@ -184,6 +184,13 @@ public class Tables {
     return table(rows, scan.schema());
   }
 
+  /** Expire all snapshots that are older than a time but the last, and clean up as this library does by itself. */
+  public static JsonNode expire(JsonNode request) {
+    long olderThanMs = request.get("older_than_ms").asLong();
+    table(request).expireSnapshots().expireOlderThan(olderThanMs).retainLast(1).commit();
+    return NODES.nullNode();
+  }
+
   /** The metadata that was read for the table, as Iceberg writes it. */
   public static JsonNode metadata(JsonNode request) {
     return NODES.textNode(TableMetadataParser.toJson(((BaseTable) table(request)).operations().current()));

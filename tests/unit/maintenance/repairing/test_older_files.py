@@ -22,6 +22,7 @@ from icekeep.tables.update_schema import update_schema
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.cases import scaled, some_of
 from kit.choices import Choices
+from kit.damager import POSITION_DELETES
 from kit.job_world import Fault, Killed, World
 from kit.lost_files import Rows, append, compacted, damager, filled, lose, old_entries, rewritten, rewritten_files
 from kit.naive_scan import live_entries
@@ -301,6 +302,20 @@ def test_manifests_that_are_read_in_tasks_tell_the_same(monkeypatch, version):
     repaired(by)
     assert Rows.of(by.table) == before
     assert not faults_of(by.table)
+
+
+def test_deletes_that_might_be_for_the_file_and_are_not_are_no_hindrance():
+    by = compacted(filled())
+    append(by, range(24, 28))
+    by.delete_positions([24, 25], "PARQUET", "partition", is_referenced=False)
+    spoiler = damager(by)
+    [place] = spoiler.entries(POSITION_DELETES)
+    # Not every writer says which files a delete file is for.
+    spoiler.edit_file(place, referenced_data_file=None, lower_bounds=None, upper_bounds=None)
+    before = Rows.of(by.table)
+    lose(by)
+    repaired(by)
+    assert Rows.of(by.table) == before
 
 
 def test_positions_behind_the_end_of_a_file_delete_nothing():
