@@ -89,6 +89,34 @@ class CatalogContract:
         with pytest.raises(InvalidTableError):
             catalog.load(EVENTS)
 
+    @pytest.fixture
+    def spoilt(self, catalog, create) -> tuple[Table, str]:
+        """A sound version of a table, and where the current one is, which cannot be read."""
+        sound = create(owner="one")
+        location = catalog.swap(sound, [], set_counter(1)).table.metadata_location
+        sound.storage.delete_many([location])
+        sound.storage.create(location, b"garbage")
+        return sound, location
+
+    def test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file(self, catalog, other, spoilt):
+        sound, location = spoilt
+        outcome = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location))
+        assert isinstance(outcome, Committed)
+        after = other.load(EVENTS)
+        assert after.metadata_location == outcome.table.metadata_location not in (location, sound.metadata_location)
+        assert after.metadata == outcome.table.metadata
+        assert after.metadata.properties == sound.metadata.properties
+        assert [entry.metadata_file for entry in after.metadata.metadata_log][-1] == location
+        again = catalog.swap(after, [], set_counter(2))
+        assert isinstance(again, Committed)
+
+    def test_nothing_is_attached_where_another_file_is_current_by_now(self, catalog, spoilt):
+        sound, location = spoilt
+        attached = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location)).table
+        late = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location))
+        assert isinstance(late, Conflict)
+        assert catalog.load(EVENTS).metadata_location == attached.metadata_location
+
     def test_the_pointer_of_a_table_that_is_not_there_is_not_found(self, catalog, create):
         create()
         with pytest.raises(NotFoundError, match=r"no table 'db.event' in catalog 'local'; there is 'db.events'"):

@@ -34,7 +34,7 @@ from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import SetProperties, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from kit.runtime import FakeRuntime
@@ -167,6 +167,10 @@ class MemoryCatalog:
         if step.answer == "conflict":
             return Conflict("another writer was faster")
         return Unknown("the connection was lost", location)
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        # A swap compares the pointer and reads no metadata.
+        return self.swap(table, (), (SetProperties({}),))
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None

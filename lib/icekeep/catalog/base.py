@@ -227,6 +227,17 @@ class Catalog(Protocol):
             NotFoundError: an update names a snapshot or ref that is not there.
         """
 
+    def reattach(self, table: Table) -> SwapOutcome:
+        """Give a table metadata again whose current file cannot be read: that of `table`, as a new file.
+
+        Args:
+            table: the metadata that it is to have, such as that of an earlier file, and as `metadata_location` the file that is
+                current and cannot be read. It lands only while that file is current.
+
+        Raises:
+            UnsupportedError: this catalog takes changes to metadata only, and no metadata.
+        """
+
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
     ) -> str:

@@ -58,7 +58,7 @@ from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
-from icekeep.spec.updates import Update, log_previous
+from icekeep.spec.updates import SetProperties, Update, log_previous
 from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import canonical, join
 
@@ -147,9 +147,20 @@ class FilesystemCatalog(DirectoryNamespaces):
         if isinstance(new, Conflict):
             return new
         self._check_commit(table, new)
-        conflict = self._conflict_with_head(table)
-        if conflict is not None:
-            return conflict
+        return self._conflict_with_head(table) or self._commit(table, new)
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        new = next_metadata(table, (), (SetProperties({}),), self.runtime.now_ms())
+        if isinstance(new, Conflict):
+            return new
+        self._check_commit(table, new)
+        head = find_head(self._storage, self._metadata_directory(table.identifier))
+        if head is None or canonical(head.location) != canonical(table.metadata_location):
+            return Conflict("the table was dropped, or another writer committed", is_final=True)
+        return self._commit(table, new)
+
+    def _commit(self, table: Table, new: TableMetadata) -> SwapOutcome:
+        """Create the version that follows the head, which is at `table.metadata_location`."""
         directory, version = self._metadata_directory(table.identifier), file_version(table.metadata_location) + 1
         location = join(directory, f"v{version}{compression_suffix(new)}.metadata.json")
         data = encode(new)

@@ -50,7 +50,7 @@ from icekeep.errors import (
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import SetProperties, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
@@ -172,6 +172,10 @@ class SqlCatalog:
             return outcome
         self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, self._storage, self))
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        # A swap compares the pointer and reads no metadata.
+        return self.swap(table, (), (SetProperties({}),))
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None

@@ -100,6 +100,9 @@ class WatchedCatalog:
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         self._refuse("create")
 
+    def reattach(self, table: Table) -> SwapOutcome:
+        self._refuse("reattach")
+
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
     ) -> str:

@@ -205,6 +205,10 @@ class ClientCatalog(ABC, Generic[C]):
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         """As the protocol says."""
 
+    @abstractmethod
+    def reattach(self, table: Table) -> SwapOutcome:
+        """As the protocol says."""
+
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
     ) -> str:

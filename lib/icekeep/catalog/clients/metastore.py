@@ -42,7 +42,7 @@ from icekeep.catalog.resending import Sent, has_landed, sent_until_known
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import SetProperties, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from icekeep.storage.open import open_storage
@@ -161,6 +161,10 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             return outcome
         table.storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, table.storage, self))
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        # A swap compares the pointer and reads no metadata.
+        return self.swap(table, (), (SetProperties({}),))
 
     def _register(self, table: Table) -> None:
         self._validate_depth(table.identifier[:-1])

@@ -122,6 +122,12 @@ class RestCatalog(ClientCatalog["RestClient"]):
             return _with_all_refs(outcome, table, expected, location)
         return outcome
 
+    def reattach(self, table: Table) -> SwapOutcome:
+        raise UnsupportedError(
+            f"catalog {self.name!r} writes metadata itself, and cannot be given that of {table.name!r}: mend it at the server, "
+            "or drop the table there (without its files) and register a sound metadata file"
+        )
+
     def _register(self, table: Table) -> None:
         client = self._client()
         with self._changing(f"the registration of table {table.name!r}", None, table.identifier):

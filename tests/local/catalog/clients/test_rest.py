@@ -28,6 +28,8 @@ class TestRestCatalog(CatalogContract):
     test_a_compression_that_the_spec_does_not_know_is_refused = None
     test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
     test_a_pointer_is_found_though_the_metadata_makes_no_sense = None
+    test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file = None
+    test_nothing_is_attached_where_another_file_is_current_by_now = None
     # And it alone knows where new tables go.
     test_the_warehouse_is_above_new_tables = None
     # Without a requirement that says otherwise, a server applies a commit to whatever is current.
@@ -36,6 +38,10 @@ class TestRestCatalog(CatalogContract):
     @pytest.fixture
     def properties(self, server):
         return server.properties
+
+    def test_no_metadata_is_attached_since_the_server_writes_it(self, catalog, create):
+        with pytest.raises(UnsupportedError, match=r"writes metadata itself.*'db.events': mend it at the server"):
+            catalog.reattach(create())
 
     def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
         catalog.create_namespace(("a", "b"))
