@@ -110,12 +110,41 @@ class CatalogContract:
         again = catalog.swap(after, [], set_counter(2))
         assert isinstance(again, Committed)
 
-    def test_nothing_is_attached_where_another_file_is_current_by_now(self, catalog, spoilt):
+    def test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file(self, catalog, other, spoilt):
+        sound, location = spoilt
+        sound.storage.delete_many([location])
+        # In a directory the files are the pointer: without the newest the table is at the one before, and loads.
+        is_pointed_at = other.find(EVENTS).metadata_location == location
+        outcome = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location))
+        assert isinstance(outcome, Committed if is_pointed_at else Conflict)
+        assert other.load(EVENTS).metadata.properties == sound.metadata.properties
+
+    def test_nothing_is_attached_where_another_file_is_current_by_now(self, catalog, other, spoilt, files):
         sound, location = spoilt
         attached = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location)).table
-        late = catalog.reattach(msgspec.structs.replace(sound, metadata_location=location))
-        assert isinstance(late, Conflict)
+        before = files()
+        for client in (catalog, other):
+            late = client.reattach(msgspec.structs.replace(sound, metadata_location=location))
+            assert isinstance(late, Conflict)
         assert catalog.load(EVENTS).metadata_location == attached.metadata_location
+        assert files() == before
+
+    def test_nothing_is_attached_to_a_table_that_was_dropped(self, catalog, other, spoilt):
+        sound, location = spoilt
+        other.drop(EVENTS)
+        assert isinstance(catalog.reattach(msgspec.structs.replace(sound, metadata_location=location)), Conflict)
+        with pytest.raises(NotFoundError):
+            catalog.load(EVENTS)
+
+    def test_no_file_goes_where_metadata_is_attached_though_others_commits_delete_old_metadata(
+        self, catalog, create, files
+    ):
+        kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+        sound = catalog.swap(create(**kept), [], set_counter(1)).table
+        location = catalog.swap(sound, [], set_counter(2)).table.metadata_location
+        before = files()
+        assert isinstance(catalog.reattach(msgspec.structs.replace(sound, metadata_location=location)), Committed)
+        assert before < files()
 
     def test_the_pointer_of_a_table_that_is_not_there_is_not_found(self, catalog, create):
         create()

@@ -228,14 +228,15 @@ class Catalog(Protocol):
         """
 
     def reattach(self, table: Table) -> SwapOutcome:
-        """Give a table metadata again whose current file cannot be read: that of `table`, as a new file.
+        """Give a table metadata again whose current file cannot be read: that of `table`, as a new file. None is deleted.
 
         Args:
             table: the metadata that it is to have, such as that of an earlier file, and as `metadata_location` the file that is
                 current and cannot be read. It lands only while that file is current.
 
         Raises:
-            UnsupportedError: this catalog takes changes to metadata only, and no metadata.
+            UnsupportedError: this catalog takes changes to metadata only, and no metadata; one that does not compare metadata
+                (`compares_metadata`).
         """
 
     def drop(

@@ -28,6 +28,7 @@ from icekeep.catalog.dropped_versions import is_moved_aside, move_aside, move_ba
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     METADATA_PATH,
+    attached_metadata,
     compression_suffix,
     dropped_from_log,
     encode,
@@ -58,7 +59,7 @@ from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
-from icekeep.spec.updates import SetProperties, Update, log_previous
+from icekeep.spec.updates import Update, log_previous
 from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import canonical, join
 
@@ -147,12 +148,16 @@ class FilesystemCatalog(DirectoryNamespaces):
         if isinstance(new, Conflict):
             return new
         self._check_commit(table, new)
-        return self._conflict_with_head(table) or self._commit(table, new)
+        conflict = self._conflict_with_head(table)
+        if conflict is not None:
+            return conflict
+        outcome = self._commit(table, new)
+        if isinstance(outcome, Committed):
+            self._trim(table.metadata, new, file_version(outcome.table.metadata_location))
+        return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:
-        new = next_metadata(table, (), (SetProperties({}),), self.runtime.now_ms())
-        if isinstance(new, Conflict):
-            return new
+        new = attached_metadata(table, self.runtime.now_ms())
         self._check_commit(table, new)
         head = find_head(self._storage, self._metadata_directory(table.identifier))
         if head is None or canonical(head.location) != canonical(table.metadata_location):
@@ -170,10 +175,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         if not isinstance(outcome, Committed):
             return outcome
         self._write_hint(directory, version)
-        outcome = self._verified(outcome.table, data)
-        if isinstance(outcome, Committed):
-            self._trim(table.metadata, new, version)
-        return outcome
+        return self._verified(outcome.table, data)
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None

@@ -16,7 +16,7 @@ from icekeep.spec.metadata_codec import format_metadata, parse_metadata
 from icekeep.spec.requirements import Requirement, failing
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.table_properties import choice, is_true
-from icekeep.spec.updates import Update, apply_updates, log_previous
+from icekeep.spec.updates import SetProperties, Update, apply_updates, log_previous
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import is_location, is_under, join, loose_path
 
@@ -59,6 +59,15 @@ def next_metadata(
     if problem is not None:
         return Conflict(problem)
     updated = apply_updates(table.metadata, updates, now_ms=now_ms)
+    return log_previous(updated, table.metadata_location, table.metadata.last_updated_ms)
+
+
+def attached_metadata(table: Table, now_ms: int) -> TableMetadata:
+    """The metadata that `Catalog.reattach` writes: that of a table as it is, with the file that it takes the place of in its log.
+
+    The log has that file by the time of the metadata, for when it was written itself may not be known, and a log goes forward.
+    """
+    updated = apply_updates(table.metadata, (SetProperties({}),), now_ms=now_ms)
     return log_previous(updated, table.metadata_location, table.metadata.last_updated_ms)
 
 

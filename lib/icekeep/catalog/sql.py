@@ -32,6 +32,7 @@ from icekeep.catalog.base import (
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
+    attached_metadata,
     dropped_from_log,
     file_version,
     new_location,
@@ -50,7 +51,7 @@ from icekeep.errors import (
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import SetProperties, Update
+from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
@@ -160,6 +161,17 @@ class SqlCatalog:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(new, Conflict):
             return new
+        outcome = self._replace(table, new)
+        if isinstance(outcome, Committed):
+            self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
+        return outcome
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        # The pointer alone is compared; the file that it names is not read.
+        return self._replace(table, attached_metadata(table, self.runtime.now_ms()))
+
+    def _replace(self, table: Table, new: TableMetadata) -> SwapOutcome:
+        """Write metadata, and move the pointer from the file of `table` to it."""
         location = self._write(new, file_version(table.metadata_location) + 1)
         try:
             outcome = sent_until_known(lambda: self._moved(table, location), table, location, self.runtime)
@@ -170,12 +182,7 @@ class SqlCatalog:
             self._forget(location)
         if outcome is not None:
             return outcome
-        self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, self._storage, self))
-
-    def reattach(self, table: Table) -> SwapOutcome:
-        # A swap compares the pointer and reads no metadata.
-        return self.swap(table, (), (SetProperties({}),))
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None

@@ -31,6 +31,7 @@ from icekeep.catalog.clients.errors import proved_rejection, read_failure, was_s
 from icekeep.catalog.clients.refusals import CommitRefused, NoIcebergTable, NoSuchNamespace, NoSuchTable, TableExists
 from icekeep.catalog.clients.settings import KERBEROS
 from icekeep.catalog.metadata_files import (
+    attached_metadata,
     dropped_from_log,
     file_version,
     new_location,
@@ -42,7 +43,7 @@ from icekeep.catalog.resending import Sent, has_landed, sent_until_known
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import SetProperties, Update
+from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from icekeep.storage.open import open_storage
@@ -139,6 +140,17 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(new, Conflict):
             return new
+        outcome = self._replace(table, new)
+        if isinstance(outcome, Committed):
+            table.storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
+        return outcome
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        # The pointer alone is compared; the file that it names is not read.
+        return self._replace(table, attached_metadata(table, self.runtime.now_ms()))
+
+    def _replace(self, table: Table, new: TableMetadata) -> SwapOutcome:
+        """Write metadata, and move the pointer from the file of `table` to it."""
         client = self._client()
         location = new_location(new, file_version(table.metadata_location) + 1, self.runtime)
         client.check(new)
@@ -159,12 +171,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             table.storage.delete_many([location])
         if outcome is not None:
             return outcome
-        table.storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, table.storage, self))
-
-    def reattach(self, table: Table) -> SwapOutcome:
-        # A swap compares the pointer and reads no metadata.
-        return self.swap(table, (), (SetProperties({}),))
 
     def _register(self, table: Table) -> None:
         self._validate_depth(table.identifier[:-1])

@@ -29,7 +29,10 @@ class TestRestCatalog(CatalogContract):
     test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
     test_a_pointer_is_found_though_the_metadata_makes_no_sense = None
     test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file = None
+    test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file = None
     test_nothing_is_attached_where_another_file_is_current_by_now = None
+    test_nothing_is_attached_to_a_table_that_was_dropped = None
+    test_no_file_goes_where_metadata_is_attached_though_others_commits_delete_old_metadata = None
     # And it alone knows where new tables go.
     test_the_warehouse_is_above_new_tables = None
     # Without a requirement that says otherwise, a server applies a commit to whatever is current.
