@@ -6,7 +6,8 @@ imported when their turn comes.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +87,18 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
     except InvalidTableError as error:
         if job.unreadable is None:
             raise
-        result = _without_table(job, reference, surroundings, arguments, error)
-        return _outcome(command, reference, result.status, result)
-    check_arguments(arguments, table.metadata)
-    if job.check is not None:
-        resolve(job.check)(table.metadata, **arguments)
+        work = partial(_without_table, job, reference, surroundings, error)
+    else:
+        check_arguments(arguments, table.metadata)
+        if job.check is not None:
+            resolve(job.check)(table.metadata, **arguments)
+        work = partial(_with_table, job, table)
+    is_plan = command.dry_run and job.plan is not None
     with (
         ending_when_abandoned(surroundings.runtime, surroundings.listener),
         warning_of_slow_reads(surroundings.listener),
     ):
-        result = _with_spark(command, job, surroundings, table, arguments)
-    is_plan = command.dry_run and job.plan is not None
+        result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
     status = "planned" if is_plan else getattr(result, "status", "done")
     return _outcome(command, reference, status, result)
 
@@ -145,34 +147,41 @@ def _parse_arguments(command: Command, job: Job, now_ms: int) -> dict[str, Any]:
     return arguments
 
 
-def _with_spark(
-    command: Command, job: Job, surroundings: Surroundings, table: Any, arguments: Mapping[str, Any]
-) -> Any:
-    is_plan = command.dry_run and job.plan is not None
-    function = resolve(job.plan if is_plan and job.plan is not None else job.run)
+def _with_spark(command: Command, job: Job, surroundings: Surroundings, work: Callable[..., Any]) -> Any:
+    """Do the work of a job, which is given what starts Spark, and what all its functions take beside."""
     extras = {"listener": surroundings.listener} if job.takes_listener else {}
     spark = Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
         if _is_in_cluster_mode(surroundings.seams):
             spark.started()
-        return function(table, spark.started, **arguments, **extras)
+        return work(spark, **extras)
     finally:
         spark.stop()
+
+
+def _with_table(
+    job: Job, table: Any, is_plan: bool, arguments: Mapping[str, Any], spark: "Session", **extras: Any
+) -> Any:
+    function = job.plan if is_plan and job.plan is not None else job.run
+    return resolve(function)(table, spark.started, **arguments, **extras)
 
 
 def _without_table(
     job: Job,
     reference: TableReference,
     surroundings: Surroundings,
-    arguments: Mapping[str, Any],
     error: InvalidTableError,
+    is_plan: bool,
+    arguments: Mapping[str, Any],
+    spark: "Session",
+    **extras: Any,
 ) -> Any:
-    """What a job says of a table that its catalog has, but whose metadata does not load."""
-    assert job.unreadable is not None
-    seams, runtime = surroundings.seams, surroundings.runtime
-    catalog = resolve(seams.open_catalog)(reference.catalog, runtime=runtime)
-    extras = {"listener": surroundings.listener} if job.takes_listener else {}
-    return resolve(job.unreadable)(catalog, parse_identifier(reference.name), error, **arguments, **extras)
+    """What a job does with a table that its catalog has, but whose metadata does not load."""
+    function = job.plan_unreadable if is_plan else job.unreadable
+    assert function is not None
+    catalog = resolve(surroundings.seams.open_catalog)(reference.catalog, runtime=surroundings.runtime)
+    identifier = parse_identifier(reference.name)
+    return resolve(function)(catalog, identifier, error, spark=spark.started, **arguments, **extras)
 
 
 def _is_in_cluster_mode(seams: Seams) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.maintenance.checking.deletes.job import check_delete_content
@@ -70,28 +70,19 @@ def check(table: Table, request: CheckRequest) -> CheckResult:
 
 
 def check_unreadable(
-    catalog: Catalog,
-    identifier: Identifier,
-    error: InvalidTableError,
-    *,
-    deep: bool = False,
-    all_of: Sequence[int] = (),
-    ref: str | None = None,
-    listener: Listener = SILENT,
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, **arguments: Any
 ) -> CheckResult:
     """What can be said of a table whose metadata does not load.
 
     Args:
         error: what its catalog raised.
-        all_of: as for `check`.
-        deep, ref: as for `check`, but without effect.
+        arguments: those of `check`; but for `all_of` they have no effect.
 
     Raises:
         NotFoundError: the catalog has no such table.
         TryAgainError: the catalog or the store is out of reach.
     """
-    del deep, ref, listener
-    tally = Tally(known_numbers(all_of))
+    tally = Tally(known_numbers(CheckRequest(**arguments).all_of))
     pointer = catalog.find(identifier)
     raw = raw_metadata(pointer.storage, pointer.metadata_location, tally)
     if raw is not None:

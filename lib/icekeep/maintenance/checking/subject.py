@@ -21,6 +21,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         raw: the metadata file's JSON object.
         snapshots: those that are looked at, the oldest first: all of the table, or the head of one reference.
         tally: takes all faults; of this process only, tasks have their own and it takes them in.
+        is_current: whether the table is what its catalog has; earlier metadata is not, and snapshots that expired since count.
     """
 
     table: Table
@@ -29,6 +30,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     spark: SparkSource
     listener: Listener
     tally: Tally
+    is_current: bool = True
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

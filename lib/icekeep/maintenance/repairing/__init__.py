@@ -29,5 +29,7 @@ JOB = Job(
     plan="icekeep.maintenance.repairing.job:plan_repair",
     run="icekeep.maintenance.repairing.job:repair",
     check="icekeep.maintenance.repairing.job:check_arguments",
+    unreadable="icekeep.maintenance.repairing.unreadable:repair_unreadable",
+    plan_unreadable="icekeep.maintenance.repairing.unreadable:plan_repair_unreadable",
     for_people="icekeep.operations.repair_shown:repair_shown",
 )

@@ -11,6 +11,8 @@ from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.execute import Run
 from icekeep.maintenance.repairing.plan import Planned, RepairPlan
 from icekeep.maintenance.repairing.planner import Asked, planned
+from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
+from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment, reattached
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.planning.refusals import refuse_encrypted
@@ -51,6 +53,9 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
     first: list[Planned] = []
 
     def once(now: Table, number: int) -> RepairResult:
+        again = _reattachment(now, asked, request)
+        if again is not None:
+            return carried_out(again, request, run.run_id)
         found = planned(now, asked, request.spark, request.listener)
         first.append(found)
         if number == 1:
@@ -78,7 +83,9 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
 @takes(RepairRequest)
 def plan_repair(table: Table, request: RepairRequest) -> RepairPlan:
     """Say what `repair` would do with these arguments; raises what it raises before it commits."""
-    return planned(table, _asked(table.metadata, request), request.spark, request.listener).plan
+    asked = _asked(table.metadata, request)
+    again = _reattachment(table, asked, request)
+    return planned(table, asked, request.spark, request.listener).plan if again is None else again.plan
 
 
 @takes(RepairRequest)
@@ -87,11 +94,40 @@ def check_arguments(metadata: TableMetadata, request: RepairRequest) -> None:
     _asked(metadata, request)
 
 
-def _asked(metadata: TableMetadata, request: RepairRequest) -> Asked:
-    refuse_encrypted(metadata, JOB.name)
+def carried_out(again: Reattachment, request: RepairRequest, run_id: str) -> RepairResult:
+    """Have a table begin again from earlier metadata, as it was planned and approved; raises as `reattached`."""
+    refuse_unapproved(request.approve, again.plan.hash, "nothing is changed")
+    is_planned = again.table is not None
+    location = reattached(again, request.listener).metadata_location if is_planned else again.spoilt_location
+    return RepairResult(
+        status="partial" if again.plan.not_mended else "done",
+        run=run_id,
+        mended=again.plan.mends,
+        not_mended=again.plan.not_mended,
+        lost_records_count=again.plan.lost_records_count,
+        metadata_location_before=again.spoilt_location,
+        metadata_location=location,
+        hash=again.plan.hash,
+    )
+
+
+def _reattachment(table: Table, asked: Asked, request: RepairRequest) -> Reattachment | None:
+    # A catalog that writes metadata itself takes none, and need not let us read it.
+    if not asked.numbers & NEEDS_EARLIER or not table.catalog.compares_metadata:
+        return None
+    return plan_reattachment(table.catalog, table.identifier, asked, request.spark, request.listener)
+
+
+def asked_for(request: RepairRequest) -> Asked:
+    """What a request asks for; raises `UsageError` where that is nothing, or no such kind of faults."""
     if not request.fault:
         raise UsageError("no kind of faults is given; name those that are to be mended, such as 302")
     return Asked(numbers=frozenset(known_numbers(request.fault)), accepted=frozenset(request.accept_loss))
+
+
+def _asked(metadata: TableMetadata, request: RepairRequest) -> Asked:
+    refuse_encrypted(metadata, JOB.name)
+    return asked_for(request)
 
 
 def _result(table: Table, run: Run, plan: RepairPlan, plan_hash: str) -> RepairResult:

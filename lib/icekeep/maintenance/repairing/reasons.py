@@ -3,6 +3,9 @@
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault
 
+NEEDS_EARLIER = frozenset((101, 103, 104, 105, 106, 111, 114, 115, 116, 117, 118, 120, 126, 130))
+"""What a metadata file can have of which it cannot be told what would be right: the table begins again from an earlier one."""
+
 
 class CannotMendError(Exception):
     """A fault stays; the text says why."""
@@ -10,6 +13,10 @@ class CannotMendError(Exception):
 
 def no_repair(number: int) -> str:
     """Why a kind of faults is never mended here."""
+    if number in NEEDS_EARLIER:
+        return (
+            f"the metadata file that has it could not be looked at, or it shows by others only; {CLASSES[number].mend}"
+        )
     return f"there is no repair of this kind; {CLASSES[number].mend}"
 
 

@@ -22,12 +22,13 @@ def check_entries(subject: Subject, listed: Listed) -> None:
     Raises:
         TryAgainError: the store, the catalog or Spark is out of reach.
     """
-    _check_files(subject, listed)
+    check_files(subject, listed)
     check_dangling(subject, listed)
     check_statistics(subject)
 
 
-def _check_files(subject: Subject, listed: Listed) -> None:
+def check_files(subject: Subject, listed: Listed) -> None:
+    """Tell files that are live twice, missing, of another size or of two kinds; raises as `check_entries`."""
     table, spark, tally = subject.table, subject.spark, subject.tally
     meeting = Meeting.of(subject.snapshots, listed)
     manifests = [
@@ -66,6 +67,8 @@ def _check_files(subject: Subject, listed: Listed) -> None:
 
 def _gone(subject: Subject, meeting: Meeting) -> BitMap:
     """The positions of snapshots that were expired since the table was loaded."""
+    if not subject.is_current:
+        return BitMap()
     try:
         now = {snapshot.snapshot_id for snapshot in subject.table.refresh().metadata.snapshots}
     except NotFoundError:

@@ -1,0 +1,55 @@
+"""The job `repair` on a table whose metadata does not load: what its command calls in place of `repair` and `plan_repair`."""
+
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier
+from icekeep.errors import InvalidTableError
+from icekeep.maintenance.repairing.job import RepairRequest, asked_for, carried_out
+from icekeep.maintenance.repairing.plan import RepairPlan
+from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
+from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment
+from icekeep.maintenance.repairing.result import RepairResult
+from icekeep.maintenance.repairing.spoilt import read_spoilt
+
+
+def repair_unreadable(
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, **arguments: Any
+) -> RepairResult:
+    """Have a table begin again from its last sound metadata; nothing is done unless `accept_loss` names the spoilt file.
+
+    Args:
+        error: what its catalog raised.
+        arguments: those of `repair`.
+
+    Raises:
+        InvalidTableError: `error`, where the metadata has no fault of the kinds that were asked for.
+        ConflictError: others changed the table meanwhile; nothing was changed.
+        OutcomeUnknownError: the new metadata may or may not have landed.
+        UsageError, UnsupportedError, SafetyError: as `repair`.
+    """
+    request, began_ms = RepairRequest(**arguments), catalog.runtime.monotonic_ms()
+    again = _planned(catalog, identifier, error, request)
+    result = carried_out(again, request, f"repair-{catalog.runtime.new_uuid()}")
+    return msgspec.structs.replace(result, elapsed_ms=catalog.runtime.monotonic_ms() - began_ms)
+
+
+def plan_repair_unreadable(
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, **arguments: Any
+) -> RepairPlan:
+    """Say what `repair_unreadable` would do; raises what it raises before it commits."""
+    return _planned(catalog, identifier, error, RepairRequest(**arguments)).plan
+
+
+def _planned(
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, request: RepairRequest
+) -> Reattachment:
+    again = plan_reattachment(catalog, identifier, asked_for(request), request.spark, request.listener)
+    if again is not None:
+        return again
+    numbers = sorted(read_spoilt(catalog.find(identifier)).tally.counts.keys() & NEEDS_EARLIER)
+    if numbers:
+        error.message = f"{error.message}; `--fault {numbers[0]}` has the table begin again from earlier metadata"
+        error.args = (error.message,)
+    raise error
