@@ -28,7 +28,13 @@ from kit.catalogs import COUNTER, EVENTS, add_snapshot, race, set_counter, simpl
 
 
 class CatalogContract:
-    """Inherit and define the fixture `properties`; everything must lie below `tmp_path`."""
+    """Inherit and define the fixture `properties`; everything must lie below `tmp_path`.
+
+    Attributes:
+        keeps_previous: whether the catalog keeps which metadata file was the table before.
+    """
+
+    keeps_previous = False
 
     @pytest.fixture
     def properties(self, tmp_path: Path) -> Mapping[str, str]:
@@ -79,6 +85,15 @@ class CatalogContract:
         found = other.find(EVENTS)
         assert found.metadata_location == after.metadata_location != made.metadata_location
         assert parse_metadata(found.storage.read(found.metadata_location), "") == after.metadata
+
+    def test_a_catalog_that_keeps_what_was_the_table_before_tells_it(self, catalog, other, create):
+        tables = [create()]
+        assert other.find(EVENTS).previous_location is None
+        for value in range(2):
+            tables.append(catalog.swap(tables[-1], [], set_counter(value)).table)
+            assert other.find(EVENTS).previous_location == (
+                tables[-2].metadata_location if self.keeps_previous else None
+            )
 
     def test_a_pointer_is_found_though_the_metadata_makes_no_sense(self, catalog, create):
         table = create()

@@ -49,12 +49,16 @@ def theirs(properties):
 
 
 class TestPostgresqlCatalog(CatalogRaceContract):
+    keeps_previous = True
+
     @pytest.fixture
     def properties(self, properties):
         return properties
 
 
 class TestPostgresqlCatalogOfSchemaVersionZero(CatalogContract):
+    keeps_previous = True
+
     @pytest.fixture
     def properties(self, properties, postgres):
         postgres.query(properties["uri"], V0_TABLES)

@@ -94,10 +94,15 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Pointer(msgspec.Struct, frozen=True):
-    """Where a table's current metadata is, and the storage that its files are reached through."""
+    """Where a table's current metadata is, and the storage that its files are reached through.
+
+    Attributes:
+        previous_location: the metadata file that was the table's before, where the catalog keeps that; it may be gone.
+    """
 
     metadata_location: str
     storage: Storage
+    previous_location: str | None = None
 
 
 class Description(msgspec.Struct, frozen=True):

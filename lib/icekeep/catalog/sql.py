@@ -107,15 +107,16 @@ class SqlCatalog:
 
     def find(self, identifier: Identifier | str) -> Pointer:
         identifier = as_identifier(identifier)
-        rows = self._select(sa.select(_TABLES.c.metadata_location).where(*self._row(identifier)))
+        columns = (_TABLES.c.metadata_location, _TABLES.c.previous_metadata_location)
+        rows: Sequence[Any] = self._select(sa.select(*columns).where(*self._row(identifier)))
         if not rows:
             raise no_such_table(self, identifier)
-        (location,) = rows[0]
+        location, previous = rows[0]
         if not location:
             raise InvalidTableError(
                 f"table {format_identifier(identifier)!r} in catalog {self.name!r} has no metadata location"
             )
-        return Pointer(str(location), self._storage)
+        return Pointer(str(location), self._storage, previous or None)
 
     def describe(self, identifier: Identifier) -> None:
         """Nothing but the metadata location, which may lie anywhere."""

@@ -146,7 +146,7 @@ class Rehearsal(WatchedCatalog):
     def find(self, identifier: Identifier | str) -> Pointer:
         # Each table may have a storage of its own, with credentials of its own.
         found = super().find(identifier)
-        return Pointer(found.metadata_location, RehearsalStorage(found.storage))
+        return msgspec.structs.replace(found, storage=RehearsalStorage(found.storage))
 
     def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())

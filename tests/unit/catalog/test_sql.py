@@ -80,6 +80,8 @@ def metadata_files(table):
 
 
 class TestSqlCatalog(CatalogRaceContract):
+    keeps_previous = True
+
     @pytest.fixture
     def properties(self, tmp_path):
         uri = f"sqlite:///{tmp_path}/catalog.db"
@@ -87,6 +89,8 @@ class TestSqlCatalog(CatalogRaceContract):
 
 
 class TestSqlCatalogOfSchemaVersionZero(CatalogContract):
+    keeps_previous = True
+
     @pytest.fixture
     def properties(self, tmp_path):
         uri = f"sqlite:///{tmp_path}/catalog.db"

@@ -317,6 +317,13 @@ def test_a_packing_that_is_not_known_is_not_supported(data, location, codec):
         parse_metadata(data, location)
 
 
+@pytest.mark.parametrize("location", ["s3://b/v1.gz.metadata.json", "s3://b/v1.zstd.metadata.json"])
+@pytest.mark.parametrize("data", [b"", b"\x00\x00\x00", b"<html>"])
+def test_a_file_that_its_name_says_is_gzip_or_zstd_and_that_is_not_is_no_metadata(data, location):
+    with pytest.raises(InvalidTableError):
+        parse_metadata(data, location)
+
+
 def test_a_gzip_file_that_was_cut_short_is_refused_wherever_the_cut_is():
     data = gzip.compress(document_bytes(full_document()))
     for length in range(2, len(data)):

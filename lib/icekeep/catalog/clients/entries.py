@@ -34,6 +34,13 @@ COLUMN_TYPES: Mapping[str, str] = {
 """Hive's types, by the names of Iceberg's."""
 
 
+class EntryPointer(msgspec.Struct, frozen=True):
+    """Where an entry says that a table's metadata is, and where it was before."""
+
+    location: str
+    previous: str | None
+
+
 class PointerChange(msgspec.Struct):
     """A pointer's move from the metadata that a commit was based on to its own; a new table has no base.
 
@@ -78,6 +85,11 @@ def pointer_of(parameters: Mapping[str, str] | None, identifier: Identifier) -> 
     if not is_iceberg(parameters) or not location:
         raise NoIcebergTable.of(identifier)
     return location
+
+
+def pointers_of(parameters: Mapping[str, str] | None, identifier: Identifier) -> EntryPointer:
+    """Both metadata locations in an entry's parameters; raises as `pointer_of`."""
+    return EntryPointer(pointer_of(parameters, identifier), (parameters or {}).get(_PREVIOUS) or None)
 
 
 def column_type(type_: Type, name_of: Callable[[PrimitiveType], str]) -> str:

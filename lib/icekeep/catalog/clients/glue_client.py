@@ -16,10 +16,11 @@ from icekeep.catalog.clients.aws_session import aws_session
 from icekeep.catalog.clients.entries import (
     COLUMN_TYPES,
     EXTERNAL_TABLE,
+    EntryPointer,
     PointerChange,
     column_type,
     is_iceberg,
-    pointer_of,
+    pointers_of,
 )
 from icekeep.catalog.clients.refusals import (
     CommitRefused,
@@ -60,9 +61,9 @@ class GlueClient:
         # Else each commit adds to the history of its entry, and Glue keeps no endless one.
         self._skips_archive = settings.switch("glue.skip-archive", default=True)
 
-    def pointer(self, identifier: Identifier) -> str:
-        """The metadata location of a table."""
-        return pointer_of(self._entry(identifier).get("Parameters"), identifier)
+    def pointer(self, identifier: Identifier) -> EntryPointer:
+        """The metadata location of a table, and the one before."""
+        return pointers_of(self._entry(identifier).get("Parameters"), identifier)
 
     def compares(self) -> bool:
         """Glue compares the version of the table's entry."""

@@ -21,10 +21,11 @@ from icekeep.catalog.clients.entries import (
     COLUMN_TYPES,
     EXTERNAL_TABLE,
     POINTER,
+    EntryPointer,
     PointerChange,
     column_type,
     is_iceberg,
-    pointer_of,
+    pointers_of,
 )
 from icekeep.catalog.clients.hive_lock import HiveLocks, user_name
 from icekeep.catalog.clients.refusals import (
@@ -71,10 +72,10 @@ class HiveClient:
         self._runtime = runtime
         self._locks = HiveLocks(settings, runtime)
 
-    def pointer(self, identifier: Identifier) -> str:
-        """The metadata location of a table."""
+    def pointer(self, identifier: Identifier) -> EntryPointer:
+        """The metadata location of a table, and the one before."""
         with self._opened() as metastore:
-            return pointer_of(_entry(metastore, identifier).parameters, identifier)
+            return pointers_of(_entry(metastore, identifier).parameters, identifier)
 
     def compares(self) -> bool:
         """Whether the metastore itself compares the pointer (HIVE-26882), as Hive does from 4.0.1 on; older ones do not tell."""

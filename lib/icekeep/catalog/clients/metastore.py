@@ -26,7 +26,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.adapter import Client, ClientCatalog, installed_release
-from icekeep.catalog.clients.entries import PointerChange
+from icekeep.catalog.clients.entries import EntryPointer, PointerChange
 from icekeep.catalog.clients.errors import proved_rejection, read_failure, was_sent_before
 from icekeep.catalog.clients.refusals import CommitRefused, NoIcebergTable, NoSuchNamespace, NoSuchTable, TableExists
 from icekeep.catalog.clients.settings import KERBEROS
@@ -52,8 +52,8 @@ from icekeep.storage.open import open_storage
 class MetastoreClient(Client, Protocol):
     """What is asked of a metastore besides."""
 
-    def pointer(self, identifier: Identifier) -> str:
-        """The metadata location of a table; raises `NoSuchTable` or `NoIcebergTable`."""
+    def pointer(self, identifier: Identifier) -> EntryPointer:
+        """The metadata location of a table, and the one before; raises `NoSuchTable` or `NoIcebergTable`."""
 
     def compares(self) -> bool:
         """Whether a change that is late can do no harm, since the metastore compares what it replaces."""
@@ -189,12 +189,16 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             raise read_failure(error.__cause__ or error, self.name, self._properties) from error
 
     def _find(self, identifier: Identifier) -> Pointer:
-        location = self._pointer(identifier)
-        if location is None:
+        entry = self._entry(identifier)
+        if entry is None:
             raise no_such_table(self, identifier)
-        return Pointer(location, self._storage())
+        return Pointer(entry.location, self._storage(), entry.previous)
 
     def _pointer(self, identifier: Identifier) -> str | None:
+        entry = self._entry(identifier)
+        return None if entry is None else entry.location
+
+    def _entry(self, identifier: Identifier) -> EntryPointer | None:
         if len(identifier) != 2:
             return None
         with self._reading():

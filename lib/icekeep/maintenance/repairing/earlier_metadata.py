@@ -27,7 +27,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """The file to begin again from.
 
     Attributes:
-        is_logged: whether some metadata log says that it was the table.
+        is_logged: whether the catalog, or some metadata log, says that it was the table.
         passed_count: of versions between it and the spoilt one, as far as their names tell.
         followers: metadata files that follow the spoilt one, and are not taken: nobody says that they ever were the table.
     """
@@ -64,14 +64,15 @@ def choose(spoilt: SpoiltMetadata, accepted: Collection[str]) -> Chosen:
     """
     known = {"table-uuid": spoilt.table_uuid, "metadata-log": spoilt.log}
     may_go = {canonical(one) for one in accepted}
-    found = [one for one in last_sound(spoilt.storage, spoilt.location, known) if canonical(one.location) not in may_go]
+    earlier = last_sound(spoilt.storage, spoilt.location, known)
+    found = [one for one in earlier if canonical(one.location) not in may_go and not _lost_to(spoilt, one)]
     if not found:
         raise CannotMendError(
             "no earlier metadata file of the table was found that is sound; bring the file back from a backup, and "
             "`icekeep check` tells what else is there"
         )
     around = _around(spoilt, found)
-    if spoilt.names(found[0].location):
+    if spoilt.follows(found[0].location):
         one, is_logged = found[0], True
     else:
         _refuse_strangers(spoilt, around)
@@ -85,13 +86,20 @@ def choose(spoilt: SpoiltMetadata, accepted: Collection[str]) -> Chosen:
     )
 
 
+def _lost_to(spoilt: SpoiltMetadata, one: Earlier) -> bool:
+    """Whether a file is one of those that lost a race: the catalog says that another of its version was the table."""
+    previous = spoilt.previous_location
+    is_of_the_version = previous is not None and file_version(previous) == file_version(one.location) >= 0
+    return is_of_the_version and not spoilt.follows(one.location)
+
+
 def _newest(spoilt: SpoiltMetadata, found: list[Earlier], around: _Around) -> tuple[Earlier, bool]:
     """The newest by version; of several of one version the one that a log names."""
     newest = max(found, key=lambda one: file_version(one.location))
     rivals = [newest]
     if file_version(newest.location) >= 0:
         rivals = [one for one in found if file_version(one.location) == file_version(newest.location)]
-    logged = [one for one in rivals if one.location in around.logged or spoilt.names(one.location)]
+    logged = [one for one in rivals if one.location in around.logged or spoilt.follows(one.location)]
     if len(logged) == 1:
         return logged[0], True
     if len(rivals) > 1:

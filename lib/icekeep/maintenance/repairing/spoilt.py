@@ -17,6 +17,7 @@ from icekeep.maintenance.checking.metadata.document import check_metadata, is_uu
 from icekeep.spec.metadata_codec import metadata_document
 from icekeep.spec.metadata_packing import unpacked_head
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical
 
 UNREADABLE = 101
 _TEXT_MAX_BYTES = 256 << 20
@@ -32,10 +33,12 @@ class SpoiltMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         data: its bytes; `None` where it is not there.
         raw: its JSON; `None` where it is none.
         tally: the faults that it has.
+        previous_location: what the catalog says was the table before it, where it says that.
     """
 
     location: str
     storage: Storage
+    previous_location: str | None
     data: bytes | None
     raw: Any
     tally: Tally
@@ -71,8 +74,10 @@ class SpoiltMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The snapshots that its text names anywhere, each once."""
         return iter(dict.fromkeys(int(one) for one in _SNAPSHOT_ID.findall(self.text)))
 
-    def names(self, location: str) -> bool:
-        """Whether its text names a metadata file: those that were the table are in its log."""
+    def follows(self, location: str) -> bool:
+        """Whether a metadata file was the table: the catalog says so, or its text names it, as it names those in its log."""
+        if self.previous_location is not None and canonical(self.previous_location) == canonical(location):
+            return True
         return location != self.location and is_named(location, self.text)
 
 
@@ -94,7 +99,14 @@ def read_spoilt(pointer: Pointer) -> SpoiltMetadata:
             check_metadata(raw, location, tally)
     except InvalidTableError as error:
         tally.add(Fault(number=UNREADABLE, where=location, detail=first_line(error)))
-    return SpoiltMetadata(location=location, storage=pointer.storage, data=data, raw=raw, tally=tally)
+    return SpoiltMetadata(
+        location=location,
+        storage=pointer.storage,
+        previous_location=pointer.previous_location,
+        data=data,
+        raw=raw,
+        tally=tally,
+    )
 
 
 def _read(pointer: Pointer) -> bytes | None:

@@ -45,6 +45,8 @@ def connected(properties, client):
 
 
 class TestGlueCatalog(CatalogContract):
+    keeps_previous = True
+
     # Glue has one level of namespaces.
     test_namespaces_are_listed_at_all_levels = None
     test_only_an_empty_namespace_is_dropped = None

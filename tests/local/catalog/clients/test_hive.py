@@ -44,6 +44,8 @@ def metastore():
 
 
 class TestHiveCatalog(CatalogContract):
+    keeps_previous = True
+
     # A metastore has one level of namespaces.
     test_namespaces_are_listed_at_all_levels = None
     test_only_an_empty_namespace_is_dropped = None
