@@ -57,8 +57,9 @@ def refuse_unknown_packing(data: bytes, location: str) -> None:
     """Raise `UnsupportedError` for a file that is packed in a way that we do not read, by its first bytes or its name."""
     codec = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
     named = _NAMED.search(location)
+    is_packed = not data.lstrip().startswith((b"{", _GZIP, _ZSTD))
     # One whose name says that we read it is spoilt, if its bytes say something else.
-    if codec is None and named is not None and named[1] not in ("gz", "zstd") and not data.lstrip().startswith((b"{", _GZIP, _ZSTD)):
+    if codec is None and named is not None and named[1] not in ("gz", "zstd") and is_packed:
         codec = named[1]
     if codec is not None:
         raise UnsupportedError(

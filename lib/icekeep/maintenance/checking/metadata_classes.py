@@ -5,7 +5,10 @@ from icekeep.maintenance.checking.faults import FaultClass
 _LOAD = "engines refuse to load the table"
 _RAISE = "`icekeep repair` raises it; through a REST catalog no client can"
 _FIX = "set the number right in a copy of the metadata file, and register that: no engine commits it"
-_BACK = "register the last sound metadata file: `icekeep drop` without --purge, then `icekeep register`; later commits are lost"
+_BACK = (
+    "bring the file back from a backup; else `icekeep repair` with --accept-loss and its location: the table begins again from"
+    " the last sound metadata file, and later commits are lost"
+)
 
 METADATA_CLASSES = (
     FaultClass(

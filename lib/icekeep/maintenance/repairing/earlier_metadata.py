@@ -14,7 +14,7 @@ from icekeep.maintenance.checking.metadata.earlier import Earlier, last_sound
 from icekeep.maintenance.repairing.reasons import CannotMendError
 from icekeep.maintenance.repairing.spoilt import SpoiltMetadata, is_named, salvaged, uuid_in
 from icekeep.storage.base import FileInfo, ListingShare
-from icekeep.storage.locations import canonical
+from icekeep.storage.locations import canonical, is_location
 
 _READ_MAX = 20
 """So many files beside the spoilt one are read, those nearest to it by their versions."""
@@ -42,7 +42,7 @@ class _Around(msgspec.Struct, kw_only=True):
     """What metadata files beside the spoilt one tell.
 
     Attributes:
-        uuids: whose they are.
+        uuids: whose they are, those that may be lost left out.
         logged: candidates that one of them names.
         followers: those that name the spoilt one.
     """
@@ -63,15 +63,14 @@ def choose(spoilt: SpoiltMetadata, accepted: Collection[str]) -> Chosen:
         UnavailableError, UsageError: storage is out of reach, or denies access.
     """
     known = {"table-uuid": spoilt.table_uuid, "metadata-log": spoilt.log}
-    may_go = {canonical(one) for one in accepted}
-    earlier = last_sound(spoilt.storage, spoilt.location, known)
-    found = [one for one in earlier if canonical(one.location) not in may_go and not _lost_to(spoilt, one)]
+    earlier = last_sound(spoilt.storage, spoilt.location, known, without=accepted)
+    found = [one for one in earlier if not _lost_to(spoilt, one)]
     if not found:
         raise CannotMendError(
             "no earlier metadata file of the table was found that is sound; bring the file back from a backup, and "
             "`icekeep check` tells what else is there"
         )
-    around = _around(spoilt, found)
+    around = _around(spoilt, found, {canonical(one) for one in accepted if is_location(one)})
     if spoilt.follows(found[0].location):
         one, is_logged = found[0], True
     else:
@@ -121,7 +120,7 @@ def _refuse_strangers(spoilt: SpoiltMetadata, around: _Around) -> None:
         )
 
 
-def _around(spoilt: SpoiltMetadata, found: list[Earlier]) -> _Around:
+def _around(spoilt: SpoiltMetadata, found: list[Earlier], accepted: Collection[str]) -> _Around:
     """Look at metadata files beside the spoilt one, one after the other."""
     around = _Around()
     own_uuid = spoilt.table_uuid
@@ -131,10 +130,14 @@ def _around(spoilt: SpoiltMetadata, found: list[Earlier]) -> _Around:
         except MissingFileError:
             continue
         said = uuid_in(text)
-        if said is not None:
+        if said is not None and canonical(location) not in accepted:
             around.uuids.add(said)
-        around.logged |= {one.location for one in found if one.location != location and is_named(one.location, text)}
-        if is_named(spoilt.location, text) and own_uuid in (None, said):
+        if not is_named(spoilt.location, text):
+            around.logged |= {
+                one.location for one in found if one.location != location and is_named(one.location, text)
+            }
+        elif own_uuid in (None, said):
+            # It may be what a run like this one left, and names what that one took, whatever that was.
             around.followers.append(location)
     return around
 

@@ -102,9 +102,10 @@ def gone_below(table: Table, spark: SparkSource, listener: Listener) -> list[Fau
     found = [fault for number in _GONE for fault in tally.faults(number)]
     # Where a list or a manifest is gone, that is why the rest of its snapshot was not looked at.
     is_told = any(fault.number in (_LIST_UNREADABLE, _MANIFEST_UNREADABLE) for fault in found)
-    for gap in tally.gaps():
-        if not (is_told and gap.what.startswith("snapshot ")):
-            raise SafetyError(
-                f"{gap.what} of {table.metadata_location!r} could not be looked at: {gap.why}; nothing was changed"
-            )
+    gaps = [gap for gap in tally.gaps() if not (is_told and gap.what.startswith("snapshot "))]
+    if gaps:
+        why = ", ".join(gap.why for gap in gaps if gap.what == gaps[0].what)
+        raise SafetyError(
+            f"{gaps[0].what} of {table.metadata_location!r} could not be looked at: {why}; nothing was changed"
+        )
     return found

@@ -26,10 +26,12 @@ from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, CannotMendError
 from icekeep.maintenance.repairing.spoilt import SpoiltMetadata, digest_of, read_spoilt
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
+from icekeep.spec.layout import metadata_directory
+from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.times import format_time
 from icekeep.spec.updates import log_previous
-from icekeep.storage.locations import canonical
+from icekeep.storage.locations import canonical, is_location
 
 _SHOWN = 10
 
@@ -101,6 +103,7 @@ def _planned(
     data = spoilt.storage.read(location)
     metadata = parse_metadata(data, location)
     refuse_encrypted(metadata, JOB.name)
+    _refuse_elsewhere(spoilt, location, metadata)
     sound = Table(identifier, metadata, location, spoilt.storage, catalog)
     gone = gone_below(sound, spark, listener)
     lost = lost_commits(spoilt, metadata)
@@ -126,6 +129,17 @@ def _planned(
         spoilt_digest=spoilt_digest,
         sound_digest=sound_digest,
     )
+
+
+def _refuse_elsewhere(spoilt: SpoiltMetadata, location: str, metadata: TableMetadata) -> None:
+    """Raise `CannotMendError` for metadata that lies beside the spoilt file, and says that its own lies in another directory."""
+    directory = canonical(spoilt.location).rpartition("/")[0]
+    is_beside = canonical(location).rpartition("/")[0] == directory
+    if is_beside and not spoilt.follows(location) and canonical(metadata_directory(metadata)) != directory:
+        raise CannotMendError(
+            f"{location!r} is of a table at {metadata.location!r}, which keeps its metadata elsewhere, and nothing says that it "
+            "was this table; find out, and register it by hand"
+        )
 
 
 def _action(sound: Table, chosen: Chosen, lost: str, gone: Sequence[Fault]) -> str:
@@ -155,7 +169,7 @@ def _action(sound: Table, chosen: Chosen, lost: str, gone: Sequence[Fault]) -> s
 
 def _need_accepted(spoilt: SpoiltMetadata, gone: Sequence[Fault], asked: Asked, action: str) -> None:
     """Raise `CannotMendError` unless each file that is lost was named."""
-    accepted = {canonical(one) for one in asked.accepted}
+    accepted = {canonical(one) for one in asked.accepted if is_location(one)}
     needed = [spoilt.location, *(fault.where for fault in gone)]
     missing = [one for one in needed if canonical(one) not in accepted]
     if missing:

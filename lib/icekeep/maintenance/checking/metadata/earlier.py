@@ -43,13 +43,14 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     current_snapshot_id: int | None
 
 
-def last_sound(storage: Storage, location: str, raw: object) -> list[Earlier]:
+def last_sound(storage: Storage, location: str, raw: object, *, without: Iterable[str] = ()) -> list[Earlier]:
     """The newest metadata files before one that load, have no fault but notices, and are of the same table.
 
     Args:
         location: of the damaged metadata file, which may be missing.
         raw: its decoded JSON, as far as there is any; `None` if there is none. Its log and `table-uuid` are looked at, so leave
             the latter out where it is known to be wrong.
+        without: locations of files that are passed over.
 
     Returns:
         At most 5, the newest first. Where `raw` says no `table-uuid`, the first that is found says what it is for the others.
@@ -58,7 +59,7 @@ def last_sound(storage: Storage, location: str, raw: object) -> list[Earlier]:
         UnavailableError: storage is out of reach for now.
         UsageError: it denies access, so that nobody knows what is there.
     """
-    search = _Search(storage, location, _uuid(raw))
+    search = _Search(storage, location, _uuid(raw), without)
     found = [one for one, _ in islice(search.sound(_logged(raw)), _FOUND_MAX)] or search.beside()
     return sorted(found, key=lambda one: (one.timestamp_ms, file_version(one.location)), reverse=True)
 
@@ -66,18 +67,19 @@ def last_sound(storage: Storage, location: str, raw: object) -> list[Earlier]:
 class _Search:
     """Reads metadata files for sound ones of one table, each once and not too many."""
 
-    def __init__(self, storage: Storage, location: str, table_uuid: str | None) -> None:
+    def __init__(self, storage: Storage, location: str, table_uuid: str | None, without: Iterable[str]) -> None:
         self._storage = storage
         self._location = location
         self._table_uuid = table_uuid
-        self._read = {canonical(location)}
+        self._passed = {canonical(one) for one in (location, *without) if is_location(one)}
+        self._read: set[str] = set()
 
     def sound(self, locations: Iterable[str]) -> Iterator[tuple[Earlier, TableMetadata]]:
         """Those that are sound, in their order."""
         for location in locations:
-            if not is_location(location) or canonical(location) in self._read:
+            if not is_location(location) or canonical(location) in self._read | self._passed:
                 continue
-            if len(self._read) > _READ_MAX:
+            if len(self._read) >= _READ_MAX:
                 return
             self._read.add(canonical(location))
             metadata = _sound(self._storage, location)
