@@ -15,7 +15,8 @@ def no_repair(number: int) -> str:
     """Why a kind of faults is never mended here."""
     if number in NEEDS_EARLIER:
         return (
-            f"the metadata file that has it could not be looked at, or it shows by others only; {CLASSES[number].mend}"
+            "it shows by other files only, or the catalog writes metadata itself: what is right cannot be told here; look at the "
+            "metadata files, and register a sound one by hand: `icekeep drop` without --purge, then `icekeep register`"
         )
     return f"there is no repair of this kind; {CLASSES[number].mend}"
 

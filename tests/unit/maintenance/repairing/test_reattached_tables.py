@@ -565,7 +565,7 @@ def test_a_spoilt_table_has_the_rows_of_the_version_before(number):
         if number == 126:
             # Its UUID is one, but not that of the file before: which of the two is right nobody can tell.
             assert (result.mended, result.metadata_location) == ((), location)
-            assert "it shows by others only" in result.not_mended[0].reason
+            assert "it shows by other files only" in result.not_mended[0].reason
             mended += 1
             continue
         assert [one.fault_id for one in result.mended] == [number], (seed, result)
