@@ -24,7 +24,7 @@ from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef
-from kit.catalogs import COUNTER, EVENTS, add_snapshot, race, set_counter, simple_metadata
+from kit.catalogs import COUNTER, EVENTS, add_snapshot, attaching_race, race, set_counter, simple_metadata
 
 
 class CatalogContract:
@@ -488,3 +488,12 @@ class CatalogRaceContract(CatalogContract):
         assert len([name for name in files() if name.endswith("metadata.json")]) == 101
         # In each round all four loaded one base before any swapped, so a test without conflicts has tested nothing.
         assert conflicts >= 75
+
+    @pytest.mark.process
+    def test_of_processes_that_attach_metadata_at_once_one_does(self, catalog, properties, spoilt, files):
+        sound, location = spoilt
+        before = files()
+        kinds = attaching_race(properties, sound.metadata_location, location, clients=4)
+        assert kinds == {"Committed": 1, "Conflict": 3}
+        assert len(files() - before) == 1
+        assert catalog.load(EVENTS).metadata.properties == sound.metadata.properties

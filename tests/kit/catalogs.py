@@ -2,14 +2,16 @@
 
 import multiprocessing
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier
+from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.runtime import SystemRuntime
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
+from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
@@ -101,3 +103,28 @@ def _increment_often(properties: dict[str, str], swaps: int, start: Barrier, con
     catalog = open_catalog("local", properties)
     # Every writer loads the same base before any of them swaps: all but one must conflict, in every round.
     conflicts.put(sum(increment(catalog, EVENTS, start) for _ in range(swaps)))
+
+
+def attaching_race(properties: Mapping[str, str], sound_location: str, location: str, *, clients: int) -> Counter[str]:
+    """Let processes give `db.events` metadata again, all at once; how many outcomes there were of each kind."""
+    context = multiprocessing.get_context("fork")
+    start, outcomes = context.Barrier(clients), context.Queue()
+    processes = [
+        context.Process(target=_attach, args=(dict(properties), sound_location, location, start, outcomes))
+        for _ in range(clients)
+    ]
+    for process in processes:
+        process.start()
+    kinds = Counter(outcomes.get(timeout=30) for _ in processes)
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    return kinds
+
+
+def _attach(properties: dict[str, str], sound_location: str, location: str, start: Barrier, outcomes: Any) -> None:
+    catalog = open_catalog("local", properties)
+    storage = catalog.find(EVENTS).storage
+    metadata = parse_metadata(storage.read(sound_location), sound_location)
+    start.wait()
+    outcomes.put(type(catalog.reattach(Table(EVENTS, metadata, location, storage, catalog))).__name__)

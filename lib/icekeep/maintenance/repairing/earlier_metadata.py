@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from icekeep.catalog.metadata_files import file_version
+from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import MissingFileError, UnsupportedError
 from icekeep.maintenance.checking.metadata.earlier import Earlier, last_sound
 from icekeep.maintenance.repairing.reasons import CannotMendError
@@ -101,6 +102,8 @@ def _newest(spoilt: SpoiltMetadata, found: list[Earlier], around: _Around) -> tu
     logged = [one for one in rivals if one.location in around.logged or spoilt.follows(one.location)]
     if len(logged) == 1:
         return logged[0], True
+    if len(rivals) == 1 and _are_versions(newest.location, spoilt.location):
+        return newest, True
     if len(rivals) > 1:
         raise CannotMendError(
             f"{len(rivals)} sound metadata files have the version before it, and nothing tells which of them was the table; the "
@@ -108,6 +111,11 @@ def _newest(spoilt: SpoiltMetadata, found: list[Earlier], around: _Around) -> tu
             "name those that were not the table by --accept-loss too"
         )
     return newest, False
+
+
+def _are_versions(*locations: str) -> bool:
+    """Whether files have the names of versions in a directory, each of which lands by being created, and so was the table."""
+    return all(parse_version_name(one.rpartition("/")[2]) is not None for one in locations)
 
 
 def _refuse_strangers(spoilt: SpoiltMetadata, around: _Around) -> None:

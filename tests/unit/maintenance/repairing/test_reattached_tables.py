@@ -5,8 +5,10 @@ import json
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 
@@ -34,7 +36,7 @@ from kit.cases import scaled, some_of
 from kit.choices import Choices
 from kit.damager import CannotDamageError, Damager
 from kit.job_world import EVENTS, Fault, Killed, World
-from kit.lake import events
+from kit.lake import Lake, events, multiset
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, Step
 from kit.metadata_damage import METADATA_DAMAGE
 from kit.no_spark import no_spark
@@ -579,3 +581,41 @@ def test_a_spoilt_table_has_the_rows_of_the_version_before(number):
         assert check(now, no_spark).faults == (), (seed, result)
         mended += 1
     assert mended >= 2
+
+
+# Catalogs on disk
+
+
+@pytest.mark.parametrize("kind", ["sql", "filesystem"])
+@pytest.mark.parametrize("how", ["garbage", "cut", "without location", "missing"])
+def test_tables_of_catalogs_on_disk_begin_again(tmp_path, kind, how):
+    lake = Lake(tmp_path, kind)
+    table = lake.filled(commits=3, files=1, write__metadata__delete_after_commit__enabled="true")
+    location, sound = table.metadata_location, table.metadata.metadata_log[-1].metadata_file
+    path = Path(urlparse(location).path)
+    data = SPOILT[how](path.read_bytes())
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    rows = multiset(events(0, 20, month=1)) + multiset(events(1, 20, month=2))
+    files = {one: one.read_bytes() for one in lake.files_on_disk() if one.name != "version-hint.text"}
+    if kind == "filesystem" and how == "missing":
+        # In a directory the files are the pointer.
+        assert asked(lake.catalog, accept_loss=[location]).mended == ()
+        assert lake.load().metadata_location == sound
+        return
+    [stays] = asked(lake.catalog).not_mended
+    assert "no metadata log" not in stays.reason
+    plan = asked(lake.catalog, plan=True, accept_loss=[location])
+    result = asked(lake.catalog, accept_loss=[location], approve=plan.hash)
+    now = lake.load()
+    assert result.metadata_location == now.metadata_location
+    assert [entry.metadata_file for entry in now.metadata.metadata_log][-2:] == [sound, location]
+    assert {one: one.read_bytes() for one in files} == files
+    if kind == "filesystem":
+        assert now.metadata_location.endswith("/v5.metadata.json")
+        assert (path.parent / "version-hint.text").read_text() == "5"
+    assert lake.rows() == rows == multiset(lake.foreign().scan().to_arrow())
+    again = append(now, [events(5, 20)])
+    assert again.metadata.last_sequence_number == 3
+    assert check(again, no_spark).faults == ()
