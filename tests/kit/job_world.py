@@ -35,9 +35,15 @@ class HookedCatalog(MemoryCatalog):
         return self._hooked("load", lambda: super(HookedCatalog, self).load(identifier))
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        return self._swapped("swap", table, lambda: super(HookedCatalog, self).swap(table, requirements, updates))
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        return self._swapped("reattach", table, lambda: super(HookedCatalog, self).reattach(table))
+
+    def _swapped(self, operation: str, table: Table, call: Callable[[], SwapOutcome]) -> SwapOutcome:
         before = self._locations.get(table.identifier)
         try:
-            return self._hooked("swap", lambda: super(HookedCatalog, self).swap(table, requirements, updates))
+            return self._hooked(operation, call)
         except UnavailableError as error:
             # An error of a swap would prove that nothing landed.
             if (now := self._locations.get(table.identifier, "")) == before:

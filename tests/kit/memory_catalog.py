@@ -22,6 +22,7 @@ from icekeep.catalog.base import (
 )
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
+    attached_metadata,
     encode,
     file_version,
     new_location,
@@ -34,7 +35,7 @@ from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import SetProperties, Update
+from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from kit.runtime import FakeRuntime
@@ -107,7 +108,7 @@ class MemoryCatalog:
         self.loads_count = 0
         self._locations: dict[Identifier, str] = {}
         self._namespaces: set[Identifier] = set()
-        self._late: tuple[int, Table, Sequence[Requirement], Sequence[Update]] | None = None
+        self._late: tuple[int, Callable[[], SwapOutcome]] | None = None
 
     def follow(self, *steps: Step) -> None:
         """Add steps for the next swaps."""
@@ -147,6 +148,12 @@ class MemoryCatalog:
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         self.swaps.append((tuple(requirements), tuple(updates)))
+        return self._scripted(table, lambda: self._swap(table, requirements, updates))
+
+    def reattach(self, table: Table) -> SwapOutcome:
+        return self._scripted(table, lambda: self._replace(table, attached_metadata(table, self.runtime.now_ms())))
+
+    def _scripted(self, table: Table, act: Callable[[], SwapOutcome]) -> SwapOutcome:
         step = self.script.popleft() if self.script else COMMITS
         if step.before is not None:
             # What others do meanwhile is no part of the script.
@@ -155,9 +162,9 @@ class MemoryCatalog:
             self.script = script
         location = f"{table.metadata.location}/metadata/99999-never.metadata.json"
         if step.late:
-            self._late = (step.late, table, requirements, updates)
+            self._late = (step.late, act)
         if step.lands:
-            outcome = self._swap(table, requirements, updates)
+            outcome = act()
             if step.answer == "truth":
                 return outcome
             assert isinstance(outcome, Committed), f"the script wants this swap to land, but it gave {outcome}"
@@ -167,10 +174,6 @@ class MemoryCatalog:
         if step.answer == "conflict":
             return Conflict("another writer was faster")
         return Unknown("the connection was lost", location)
-
-    def reattach(self, table: Table) -> SwapOutcome:
-        # A swap compares the pointer and reads no metadata.
-        return self.swap(table, (), (SetProperties({}),))
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
@@ -220,10 +223,11 @@ class MemoryCatalog:
         self._namespaces.remove(namespace)
 
     def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        current = self._locations.get(table.identifier)
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())
-        if isinstance(new, Conflict):
-            return new
+        return new if isinstance(new, Conflict) else self._replace(table, new)
+
+    def _replace(self, table: Table, new: TableMetadata) -> SwapOutcome:
+        current = self._locations.get(table.identifier)
         if current is None:
             return Conflict("the table was dropped")
         if current != table.metadata_location:
@@ -233,10 +237,10 @@ class MemoryCatalog:
 
     def _land_late(self) -> None:
         if self._late is not None:
-            loads, *swap = self._late
-            self._late = (loads - 1, *swap) if loads > 1 else None
+            loads, act = self._late
+            self._late = (loads - 1, act) if loads > 1 else None
             if loads == 1:
-                assert isinstance(self._swap(*swap), Committed)
+                assert isinstance(act(), Committed)
 
     def _write(self, metadata: TableMetadata, version: int) -> str:
         location = new_location(metadata, version, self.runtime)

@@ -236,8 +236,9 @@ class Catalog(Protocol):
         """Give a table metadata again whose current file cannot be read: that of `table`, as a new file. None is deleted.
 
         Args:
-            table: the metadata that it is to have, such as that of an earlier file, and as `metadata_location` the file that is
-                current and cannot be read. It lands only while that file is current.
+            table: the metadata that it is to have, such as that of an earlier file, with this file in its log; and as
+                `metadata_location` the file that is current and cannot be read. It lands only while that file is current, which
+                does not come into the log.
 
         Raises:
             UnsupportedError: this catalog takes changes to metadata only, and no metadata; one that does not compare metadata

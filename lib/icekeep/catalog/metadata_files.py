@@ -63,12 +63,12 @@ def next_metadata(
 
 
 def attached_metadata(table: Table, now_ms: int) -> TableMetadata:
-    """The metadata that `Catalog.reattach` writes: that of a table as it is, with the file that it takes the place of in its log.
+    """The metadata that `Catalog.reattach` writes: that of a table as it is, at another time.
 
-    The log has that file by the time of the metadata, for when it was written itself may not be known, and a log goes forward.
+    The file that it takes the place of does not come into the log: whoever follows the log reads the files in it, and would
+    stop at one that nobody can read.
     """
-    updated = apply_updates(table.metadata, (SetProperties({}),), now_ms=now_ms)
-    return log_previous(updated, table.metadata_location, table.metadata.last_updated_ms)
+    return apply_updates(table.metadata, (SetProperties({}),), now_ms=now_ms)
 
 
 def encode(metadata: TableMetadata) -> bytes:

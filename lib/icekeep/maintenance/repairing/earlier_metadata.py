@@ -140,12 +140,12 @@ def _around(spoilt: SpoiltMetadata, found: list[Earlier], accepted: Collection[s
         said = uuid_in(text)
         if said is not None and canonical(location) not in accepted:
             around.uuids.add(said)
-        if not is_named(spoilt.location, text):
+        # What is newer may be what a run like this one left, and names what that one took, whatever that was.
+        if file_version(location) <= file_version(spoilt.location):
             around.logged |= {
                 one.location for one in found if one.location != location and is_named(one.location, text)
             }
-        elif own_uuid in (None, said):
-            # It may be what a run like this one left, and names what that one took, whatever that was.
+        if is_named(spoilt.location, text) and own_uuid in (None, said):
             around.followers.append(location)
     return around
 

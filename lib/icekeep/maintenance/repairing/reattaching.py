@@ -149,7 +149,8 @@ def _action(sound: Table, chosen: Chosen, lost: str, gone: Sequence[Fault]) -> s
         f"{format_time(metadata.last_updated_ms)}, with current snapshot {metadata.current_snapshot_id or 'none'} and "
         f"last-sequence-number {metadata.last_sequence_number}",
         lost,
-        "data of lost commits stays where it is, until `icekeep remove_orphan_files` takes what is old enough",
+        "the data of lost commits stays where it is until `icekeep remove_orphan_files` takes what is old enough, which wants "
+        "metadata files that cannot be read moved away first",
     ]
     if not chosen.is_logged:
         said.append(

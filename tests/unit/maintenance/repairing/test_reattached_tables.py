@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache
@@ -24,12 +25,15 @@ from icekeep.errors import (
 )
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.maintenance.repairing.plan import RepairPlan
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.repairing.unreadable import plan_repair_unreadable, repair_unreadable
 from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import canonical
 from icekeep.tables.append import append
 from kit.cases import scaled, some_of
@@ -39,6 +43,7 @@ from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import Lake, events, multiset
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, Step
 from kit.metadata_damage import METADATA_DAMAGE
+from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_histories import History
@@ -153,7 +158,8 @@ def test_a_table_begins_again_from_the_file_before_where_the_loss_is_accepted(ho
     assert now.metadata_location == result.metadata_location
     assert now.metadata.snapshots == before.snapshots
     assert now.metadata.last_sequence_number == before.last_sequence_number
-    assert log_of(world)[-2:] == [sound, location]
+    assert log_of(world)[-1] == sound
+    assert location not in log_of(world)
     assert sound in plan.mends[0].action
     assert plan.mends[0].lost_files == (location,)
     earlier.catalog._locations[EVENTS] = sound
@@ -223,7 +229,7 @@ def test_of_two_files_of_one_version_neither_is_taken_where_nothing_tells_which_
     assert repr(sound) in said
     assert repr(other) in said
     repaired(world, accept_loss=[location, other])
-    assert log_of(world)[-2:] == [sound, location]
+    assert log_of(world)[-1] == sound
 
 
 @pytest.mark.parametrize("by", ["the file", "a sibling", "the catalog"])
@@ -250,7 +256,7 @@ def test_of_two_files_of_one_version_the_one_is_taken_that_was_the_table(by, mon
         assert "no metadata log" not in action(world, accept_loss=[location])
         repaired(world, accept_loss=[location])
         monkeypatch.undo()
-        assert log_of(world)[-2:] == [sound, location]
+        assert log_of(world)[-1] == sound
         assert other not in log_of(world)
 
 
@@ -281,7 +287,7 @@ def test_metadata_of_another_table_in_the_directory_is_never_taken():
         else:
             # What is left of the file says whose it is.
             repaired(world, accept_loss=[location])
-        assert log_of(world)[-2:] == [sound, location]
+        assert log_of(world)[-1] == sound
 
 
 def test_where_only_metadata_of_another_table_is_left_nothing_is_done():
@@ -316,7 +322,7 @@ def test_a_newer_file_that_follows_the_spoilt_one_is_named_and_not_taken():
     spoil(world)
     assert f"{newer!r} may have more" in action(world, accept_loss=[location])
     repaired(world, accept_loss=[location])
-    assert log_of(world)[-2:] == [sound, location]
+    assert log_of(world)[-1] == sound
 
 
 def test_a_file_with_faults_is_passed_over_and_one_that_is_not_wanted_too():
@@ -340,7 +346,7 @@ def test_packed_metadata_begins_again_packed(how):
     assert location.endswith(".gz.metadata.json")
     spoil(world, how)
     repaired(world, accept_loss=[location])
-    assert log_of(world)[-2:] == [sound, location]
+    assert log_of(world)[-1] == sound
     gzip.decompress(world.memory.read(world.table.metadata_location))
     assert len(world.rows()) == 5
 
@@ -454,7 +460,7 @@ def test_of_two_runs_one_has_the_table_begin_again():
     world.catalog.follow(Step(before=lambda: repaired(world, accept_loss=[location])))
     with pytest.raises(ConflictError, match="was changed meanwhile: another writer committed"):
         repaired(world, accept_loss=[location])
-    assert log_of(world)[-1] == location
+    assert len(world.rows()) == 15
     files = [one for one in world.memory.files if "/00004-" in one]
     assert files == [canonical(world.table.metadata_location)]
 
@@ -506,11 +512,11 @@ def test_a_file_that_was_written_anew_meanwhile_is_not_passed_over():
 
 def test_an_answer_that_is_lost_is_looked_for_and_told_where_it_stays_unknown():
     world = filled()
-    location = spoil(world)
+    sound, location = log_of(world)[-1], spoil(world)
     lost = world.copy()
     lost.catalog.follow(LANDS_BUT_IS_UNKNOWN)
     assert repaired(lost, accept_loss=[location]).status == "done"
-    assert log_of(lost)[-1] == location
+    assert log_of(lost)[-1] == sound
     world.catalog.follow(IS_UNKNOWN)
     with pytest.raises(OutcomeUnknownError, match="may or may not have its metadata again"):
         repaired(world, accept_loss=[location])
@@ -519,7 +525,7 @@ def test_an_answer_that_is_lost_is_looked_for_and_told_where_it_stays_unknown():
 @pytest.mark.parametrize("how", ["garbage", "missing", "without location"])
 def test_a_run_that_is_cut_off_at_any_call_leaves_the_old_table_or_the_new_one(how):
     world = filled()
-    location = spoil(world, how)
+    sound, location = log_of(world)[-1], spoil(world, how)
     files = world.state()[0]
     with Fault(counted := world.copy()) as clean:
         repaired(counted, accept_loss=[location])
@@ -534,7 +540,7 @@ def test_a_run_that_is_cut_off_at_any_call_leaves_the_old_table_or_the_new_one(h
             assert {name: left.get(name) for name in files} == files, told
             if spoilt.pointer() == location:
                 assert repaired(spoilt, accept_loss=[location]).status == "done", told
-            assert log_of(spoilt)[-1] == location, told
+            assert log_of(spoilt)[-1] == sound, told
             assert len(spoilt.rows()) == 15, told
 
 
@@ -572,7 +578,7 @@ def test_a_spoilt_table_has_the_rows_of_the_version_before(number):
             continue
         assert [one.fault_id for one in result.mended] == [number], (seed, result)
         now = catalog.load(identifier)
-        sound = now.metadata.metadata_log[-2].metadata_file
+        sound = now.metadata.metadata_log[-1].metadata_file
         assert sound == table.metadata.metadata_log[-1].metadata_file
         catalog._locations[identifier] = sound
         before = catalog.load(identifier)
@@ -610,7 +616,7 @@ def test_tables_of_catalogs_on_disk_begin_again(tmp_path, kind, how):
     result = asked(lake.catalog, accept_loss=[location], approve=plan.hash)
     now = lake.load()
     assert result.metadata_location == now.metadata_location
-    assert [entry.metadata_file for entry in now.metadata.metadata_log][-2:] == [sound, location]
+    assert now.metadata.metadata_log[-1].metadata_file == sound
     assert {one: one.read_bytes() for one in files} == files
     if kind == "filesystem":
         assert now.metadata_location.endswith("/v5.metadata.json")
@@ -619,3 +625,27 @@ def test_tables_of_catalogs_on_disk_begin_again(tmp_path, kind, how):
     again = append(now, [events(5, 20)])
     assert again.metadata.last_sequence_number == 3
     assert check(again, no_spark).faults == ()
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_the_other_jobs_work_afterwards_and_what_is_lost_goes_once_the_spoilt_file_is_moved_away(how):
+    world = filled()
+    last = world.table
+    lost = {canonical(e.data_file.file_path) for e in live_entries(last)}
+    location = spoil(world, how)
+    repaired(world, accept_loss=[location])
+    assert check(world.table, no_spark, deep=True).status == "sound"
+    lost -= {canonical(e.data_file.file_path) for e in live_entries(world.table)}
+    assert lost
+    rows = world.rows()
+    world.runtime.pass_ms(30 * DAY_MS)
+    expire_snapshots(world.table, no_spark, older_than="1d", retain_last=1)
+    if how in ("garbage", "another document"):
+        with pytest.raises(SafetyError, match=re.escape(location)):
+            remove_orphan_files(world.table, no_spark)
+        put(world, location, None)
+    assert lost <= world.memory.files.keys()
+    remove_orphan_files(world.table, no_spark, force=True)
+    assert not lost & world.memory.files.keys()
+    assert world.rows() == rows
+    assert check(world.table, no_spark, deep=True).status == "sound"
