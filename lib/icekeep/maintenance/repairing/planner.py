@@ -41,7 +41,7 @@ from icekeep.maintenance.repairing.plan import (
     parts_of,
 )
 from icekeep.maintenance.repairing.puffin_mends import PUFFIN, Puffins
-from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, no_repair, only_older
+from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, NOT_FOUND, CannotMendError, no_repair, only_older
 from icekeep.maintenance.repairing.source_mends import Sources
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
@@ -53,7 +53,7 @@ _GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
 
 _DEEP = 400
 
-MENDED = METADATA | ROWS | ENTRIES | LOSSES | BROKEN | PUFFIN | TOTALS | {DANGLING, LIST, MANIFEST}
+MENDED = METADATA | NEEDS_EARLIER | ROWS | ENTRIES | LOSSES | BROKEN | PUFFIN | TOTALS | {DANGLING, LIST, MANIFEST}
 """The kinds of faults for which there is a repair."""
 
 

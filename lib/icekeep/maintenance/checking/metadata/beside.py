@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from icekeep.errors import IcekeepError, TryAgainError
-from icekeep.maintenance.checking.faults import Fault, Gap
+from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.subject import Subject
 from icekeep.spec.metadata_codec import metadata_document
 from icekeep.storage.base import FileInfo, Storage
@@ -42,14 +42,13 @@ def check_logs(subject: Subject) -> None:
 
 
 def _check_uuid(locations: Sequence[str], table_uuid: str, subject: Subject) -> None:
-    unread: list[Gap] = []
     for location in locations:
         try:
             raw = metadata_document(subject.table.storage.read(location), location)
         except TryAgainError:
             raise
         except IcekeepError as error:
-            unread.append(Gap(what=f"metadata {location!r}", why=error.message))
+            subject.tally.gap(f"metadata {location!r}", error.message)
             continue
         before = raw.get("table-uuid") if isinstance(raw, dict) else None
         # In version 1 a table may have been without.
@@ -63,8 +62,6 @@ def _check_uuid(locations: Sequence[str], table_uuid: str, subject: Subject) -> 
                 )
             )
         return
-    for gap in unread:
-        subject.tally.gap(gap.what, gap.why)
 
 
 def _heads(locations: Sequence[str], storage: Storage) -> list[FileInfo | str | None]:
