@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from icekeep.errors import SafetyError, UsageError
+from icekeep.catalog.base import Identifier
+from icekeep.errors import InvalidTableError, SafetyError, UsageError
 from icekeep.events import Listener, StepAdvanced, StepStarted
 from icekeep.operations.catalogs import TableReference
+from icekeep.operations.config import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
 from icekeep.operations.running_jobs import Seams
 from icekeep.runtime import Runtime
@@ -101,7 +103,7 @@ class FakeTable(NamedTuple):
     """As much of a table as the command line looks at."""
 
     name: str
-    metadata: TableMetadata
+    metadata: Any
 
 
 def forget() -> None:
@@ -113,6 +115,31 @@ def forget() -> None:
 def load_table(reference: TableReference, *, runtime: Runtime) -> FakeTable:
     HISTORY.append(f"load {reference.full_name}")
     return FakeTable(reference.name, MetadataBuilder().commits(2).tag("audit", at=1).build())
+
+
+def load_broken_table(reference: TableReference, *, runtime: Runtime) -> FakeTable:
+    """A table whose metadata does not load."""
+    HISTORY.append(f"load {reference.full_name}")
+    raise InvalidTableError("it is no metadata")
+
+
+def open_catalog(settings: CatalogSettings, *, runtime: Runtime) -> str:
+    HISTORY.append(f"open {settings.name}")
+    return settings.name
+
+
+def plan_on_broken(
+    catalog: str, identifier: Identifier, error: Exception, *, spark: Callable[[], str], **arguments: Any
+) -> Result:
+    spark()
+    return _called("plan_on_broken", FakeTable(f"{catalog}.{'.'.join(identifier)}", error), arguments)
+
+
+def run_on_broken(
+    catalog: str, identifier: Identifier, error: Exception, *, spark: Callable[[], str], **arguments: Any
+) -> Result:
+    _called("run_on_broken", FakeTable(f"{catalog}.{'.'.join(identifier)}", error), arguments)
+    return Result(status="partial")
 
 
 def build_session(app_name: str) -> str:

@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.errors import ExpressionError, NotFoundError, OptionError, UnavailableError, UsageError
+from icekeep.errors import ExpressionError, InvalidTableError, NotFoundError, OptionError, UnavailableError, UsageError
 from icekeep.events import SILENT
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
@@ -40,7 +40,7 @@ class Orphaned(FakeRuntime):
         return self.answers < 0
 
 
-def run(name, table="db.t", *, dry_run=False, runtime=None, **arguments):
+def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, **arguments):
     command = Command(
         name=name,
         conf=None,
@@ -51,7 +51,7 @@ def run(name, table="db.t", *, dry_run=False, runtime=None, **arguments):
         dry_run=dry_run,
         arguments=arguments,
     )
-    surroundings = Surroundings(seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=runtime or FakeRuntime())
+    surroundings = Surroundings(seams=seams, listener=SILENT, interrupts=Interrupts(), runtime=runtime or FakeRuntime())
     return run_job(command, JOBS[name], surroundings)
 
 
@@ -119,6 +119,33 @@ def test_a_dry_run_of_a_job_that_changes_nothing_is_the_job():
     outcome = run("plan_scan", dry_run=True, ref="audit")
     assert (CALLS[0].function, CALLS[0].arguments) == ("plan_scan", {"where": ALWAYS_TRUE, "ref": "audit"})
     assert (outcome.status, outcome.dry_run) == ("done", True)
+
+
+BROKEN = replace(SEAMS, load_table="kit.fake_jobs:load_broken_table", open_catalog="kit.fake_jobs:open_catalog")
+
+
+def test_a_job_that_takes_a_table_that_does_not_load_runs_or_plans_without_it(monkeypatch):
+    job = replace(
+        JOBS["expire_snapshots"],
+        unreadable="kit.fake_jobs:run_on_broken",
+        plan_unreadable="kit.fake_jobs:plan_on_broken",
+    )
+    monkeypatch.setitem(JOBS, "expire_snapshots", job)
+    outcome = run("expire_snapshots", seams=BROKEN, older_than="1d")
+    assert HISTORY == ["load local.db.t", "open local", "run_on_broken"]
+    assert (outcome.status, outcome.dry_run) == ("partial", False)
+    assert CALLS[0] == ("run_on_broken", "local.db.t", {"older_than": "1d", "listener": SILENT})
+    HISTORY.clear()
+    outcome = run("expire_snapshots", seams=BROKEN, dry_run=True)
+    session = "start icekeep expire_snapshots db.t"
+    assert ["load local.db.t", "open local", session, "plan_on_broken", "stop"] == HISTORY
+    assert (outcome.status, outcome.dry_run) == ("planned", True)
+
+
+def test_a_job_that_takes_none_fails_where_the_table_does_not_load():
+    with pytest.raises(InvalidTableError, match="it is no metadata"):
+        run("compact", seams=BROKEN)
+    assert HISTORY == ["load local.db.t"]
 
 
 @pytest.mark.parametrize(
