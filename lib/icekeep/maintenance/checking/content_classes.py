@@ -119,7 +119,7 @@ CONTENT_CLASSES = (
         name="puffin-footer-wrong",
         rule="the Puffin file of a vector has a footer, and in it the blob with its data file and cardinality",
         readers="engines that read by the footer fail",
-        mend="`icekeep repair` writes its vectors into a new file where they are sound; else bring it back from a backup",
+        mend="`icekeep repair` writes its vectors into a new file where they are sound; else bring the file back from a backup",
     ),
     FaultClass(
         number=417,

@@ -12,14 +12,17 @@ MANIFEST_CLASSES = (
         name="manifest-list-unreadable",
         rule="the manifest list of each snapshot is there and whole",
         readers="the snapshot cannot be read",
-        mend="`icekeep repair` brings it back from the trash or puts it together where that is proved; else go back a snapshot",
+        mend=(
+            "`icekeep repair` brings a list that is gone back from the trash, or puts it together where the table proves what it "
+            "held; else a backup, or go back to another snapshot"
+        ),
     ),
     FaultClass(
         number=202,
         name="manifest-unreadable",
         rule="each manifest is there and whole",
         readers="snapshots that name it cannot be read",
-        mend="`icekeep repair` brings the manifest back from the trash; else from a backup, or go back to a snapshot before it",
+        mend="`icekeep repair` brings it back from the trash; else a backup, or go back to a snapshot before it",
     ),
     FaultClass(
         number=203,

@@ -56,7 +56,7 @@ class Run:
             self.mended += [one for one in mends if one.is_put_back and one.where == file.location]
         for new in planned.lists:
             write_list(table, new, SparkManifestReader(self._spark, table.storage))
-            self.mended += [one for one in mends if not one.is_put_back and one.where == new.location]
+            self.mended += [one for one in mends if one.is_put_back and one.where == new.location]
         self._metadata(planned)
         self.mended += [one for one in mends if not one.branch]
         refusals = []

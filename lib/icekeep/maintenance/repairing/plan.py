@@ -24,7 +24,7 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
         branch: on which; empty where it is of the whole table.
         where: the file, or the part of the metadata.
         action: what is written, in a sentence.
-        is_put_back: whether the file comes back from the trash.
+        is_put_back: whether the file is put back where it was, with no commit.
         lost_files: what readers lose by it: files that are gone from the branch.
         lost_records_count: the records of these, deleted ones among them; or rows that readers saw twice, or saw by one of two
             vectors.

@@ -204,7 +204,7 @@ class _Planner:
         self._returns.update({one.location: one for one in found.returns})
         if found.new is not None:
             self._lists[found.new.location] = found.new
-        return [msgspec.structs.replace(self._mend(head, fault, found.action), is_put_back=bool(found.returns))]
+        return [msgspec.structs.replace(self._mend(head, fault, found.action), is_put_back=True)]
 
     def _file(self, head: Head, fault: Fault) -> list[Mend]:
         found = mend_file(head, fault, self._asked.numbers)

@@ -17,6 +17,7 @@ from kit.row_texts import scanned_rows
 from kit.trash import in_trash, written_plan
 
 MANIFEST = 202
+FROM_TRASH = "comes back from the trash"
 
 
 class Trashed(Before):
@@ -47,7 +48,7 @@ class Trashed(Before):
         assert not {*self.gone} & files_in(self.table).keys()
         result = mended_by(self.by.table, fault)
         assert {one.fault_id for one in result.mended} == {fault}, result
-        assert all(one.is_put_back for one in result.mended)
+        assert all(one.is_put_back and FROM_TRASH in one.action for one in result.mended)
         now = self.by.table
         assert scanned_rows(now) == self.rows
         assert entries_of(now) == self.entries
@@ -58,7 +59,7 @@ class Trashed(Before):
     def stays(self, fault: int, why: str) -> None:
         before = files_in(self.table)
         result = mended_by(self.by.table, fault)
-        assert not [one for one in result.mended if one.is_put_back], result
+        assert not [one for one in result.mended if FROM_TRASH in one.action], result
         assert any(why in one.reason for one in result.not_mended), result
         assert before.items() <= files_in(self.by.table).items()
         assert not {*self.gone} & files_in(self.by.table).keys()
