@@ -47,6 +47,7 @@ def rebuilt_list(table: Table, snapshot: Snapshot, reader: ManifestReader) -> Re
         CannotMendError: nothing proves what it held.
     """
     _refuse_untold(snapshot)
+    _refuse_checksum(table, str(snapshot.manifest_list))
     parent = parent_of(table, snapshot, reader)
     _refuse_wrong_totals(table, snapshot, parent)
     proof = _Proof(snapshot, parent, written_by(table, snapshot, parent))
@@ -61,6 +62,15 @@ def _refuse_untold(snapshot: Snapshot) -> None:
     for name in _NEEDED:
         if not summary.get(name, "").isdecimal():
             raise CannotMendError(f"the summary of snapshot {snapshot.snapshot_id} does not say {name}")
+
+
+def _refuse_checksum(table: Table, location: str) -> None:
+    directory, _, name = location.rpartition("/")
+    checksum = f"{directory}/.{name}.crc"
+    if table.storage.head(checksum) is not None:
+        raise CannotMendError(
+            f"{checksum!r} is the checksum of the lost list, by which Hadoop would refuse another one"
+        )
 
 
 def _refuse_wrong_totals(table: Table, snapshot: Snapshot, parent: Parent) -> None:
@@ -87,7 +97,14 @@ class _Proof:
     def __init__(self, snapshot: Snapshot, parent: Parent, written: Sequence[Written]) -> None:
         self._snapshot, self._parent, self._written = snapshot, parent, written
         self._summary: Mapping[str, str] = snapshot.summary or {}
-        self._before = [entry.data_file for entry in parent.live.values()]
+        self._before = _ways([entry.data_file for entry in parent.live.values()])
+        self._sums = {
+            one.row.manifest_path: (
+                _ways([entry.data_file for entry in one.added]),
+                _ways([parent.live[key].data_file for key in one.gone]),
+            )
+            for one in written
+        }
 
     def chosen(self) -> Sequence[Written]:
         """The manifests that the list named, or others by which exactly the same is live; raises `CannotMendError`."""
@@ -134,22 +151,22 @@ class _Proof:
             yield from combinations(every, size)
 
     def _fit(self, chosen: Sequence[Written]) -> _Fit | None:
+        if not self._counts_fit(chosen):
+            return None
         gone = [key for one in chosen for key in one.gone]
         added = [entry for one in chosen for entry in one.added]
-        if self._counts_fit(chosen, gone, added) and self._files_fit(chosen, gone, added):
-            return self._numbered(chosen, gone, added)
-        return None
+        return self._numbered(chosen, gone, added) if self._files_fit(chosen, gone, added) else None
 
-    def _counts_fit(self, chosen: Sequence[Written], gone: Iterable[FileKey], added: Iterable[ManifestEntry]) -> bool:
+    def _counts_fit(self, chosen: Sequence[Written]) -> bool:
         created = self._summary.get(_CREATED)
         if created not in (None, str(len(chosen))) and not self._is_replaced_by_parent(chosen):
             return False
         # Where nothing is told of files, their bytes have to be what they were.
-        if not chosen and self._before and _SIZE not in self._summary:
+        if not chosen and self._parent.live and _SIZE not in self._summary:
             return False
-        new = _ways([entry.data_file for entry in added])
-        old = _ways([self._parent.live[key].data_file for key in gone])
-        before = _ways(self._before)
+        sums = [self._sums[one.row.manifest_path] for one in chosen]
+        new, old = ([_summed(some[which][way] for some in sums) for way in range(2)] for which in range(2))
+        before = self._before
         for total, (adding, removing) in TOTALS.items():
             is_size = total == _SIZE
             after = [str(b[total] + n[total] - o[total]) for b, n, o in zip(before, new, old, strict=True)]
@@ -206,6 +223,13 @@ class _Proof:
         for row in carried:
             entries = self._parent.entries[row.manifest_path]
             yield row.manifest_path, tuple(key_of(e) for e in entries if e.data_file.first_row_id is None)
+
+
+def _summed(totals: Iterable[Mapping[str, int]]) -> Counter[str]:
+    found = Counter[str]()
+    for one in totals:
+        found.update(one)
+    return found
 
 
 def _ways(files: Sequence[DataFile]) -> tuple[Counter[str], Counter[str]]:

@@ -13,14 +13,17 @@ from icekeep.maintenance.repairing.list_mends import write_list
 from icekeep.maintenance.repairing.plan import NewList
 from icekeep.maintenance.repairing.rebuilt_lists import rebuilt_list
 from icekeep.tables.append import append
+from icekeep.tables.refs import create_branch
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.cases import scaled
 from kit.choices import Choices
+from kit.damager import Damager
 from kit.lost_lists import Before, Lost, files_in, mended_by, parent_of, some_rows, three_files, without_list
 from kit.memory_catalog import after
 from kit.naive_scan import live_entries
 from kit.our_histories import in_memory
 from kit.row_histories import START
+from kit.row_texts import scanned_rows
 from kit.written_deletes import new_data_files
 
 MERGES = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
@@ -226,6 +229,34 @@ def test_a_name_that_does_not_say_the_commit_is_refused():
     lost.damager.edit_metadata(renamed)
     result = mended_by(lost.by.table)
     assert "does not say which commit wrote it" in result.not_mended[0].reason
+
+
+def test_a_list_whose_checksum_hadoop_has_kept_is_refused():
+    lost = Lost()
+    lost.damager.write(f"{lost.directory}/.{lost.list.rpartition('/')[2]}.crc", b"crc")
+    lost.is_left(mended_by(lost.by.table), "is the checksum of the lost list")
+
+
+def test_a_list_that_two_branches_begin_with_is_written_once():
+    by = three_files()
+    create_branch(by.table, "audit")
+    lost = Lost(by=by)
+    result = lost.mended()
+    assert sorted(one.branch for one in result.mended) == ["audit", "main"]
+    assert scanned_rows(by.table, "audit") == lost.rows
+    lost.is_back()
+
+
+def test_the_list_of_a_branch_of_its_own():
+    by = three_files()
+    create_branch(by.table, "audit")
+    append(by.table, [some_rows(by)], branch="audit")
+    rows = scanned_rows(by.table, "audit")
+    damager = Damager(by.catalog, by.identifier, Choices(0))
+    damager.remove(str(by.table.metadata.head("audit").manifest_list))
+    result = mended_by(by.table)
+    assert [one.branch for one in result.mended] == ["audit"]
+    assert scanned_rows(by.table, "audit") == rows
 
 
 def test_only_heads_are_mended():
