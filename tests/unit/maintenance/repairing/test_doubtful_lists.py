@@ -80,6 +80,29 @@ def test_two_choices_that_differ_in_a_file_are_refused():
     lost.is_left(mended_by(lost.by.table), "2 choices of manifests")
 
 
+def test_leftovers_that_keep_one_of_two_files_twice_do_not_stand_for_both():
+    by = three_files()
+    append(by.table, [some_rows(by), some_rows(by)])
+    two = StorageManifestReader(by.table.storage).manifests(by.table.metadata.head("main"))[0]
+    known = {e.data_file.file_path: e for e in live_entries(by.table)}
+    append(by.table, [some_rows(by)])
+    lost = Lost(by=by)
+
+    def one_kept(entries):
+        entries.sort(key=lambda entry: entry["data_file"]["file_path"])
+        del entries[1:]
+        for entry in entries:
+            old = known[entry["data_file"]["file_path"]]
+            entry.update(status=0, snapshot_id=old.snapshot_id)
+            entry.update(sequence_number=old.sequence_number, file_sequence_number=old.file_sequence_number)
+
+    for number in (7, 8):
+        lost.left_over(number, one_kept, source=two.manifest_path)
+    assert len(lost.damager.records(two.manifest_path)) == 2
+    lost.mended()
+    lost.is_back()
+
+
 def test_a_choice_that_adds_other_rows_does_not_fit():
     lost = Lost()
 
