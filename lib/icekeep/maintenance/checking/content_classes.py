@@ -5,7 +5,6 @@ from icekeep.maintenance.checking.faults import FaultClass
 _MEASURED = "`icekeep repair` measures the file and sets its entry right; `icekeep compact` with rewrite-all=true writes it anew"
 _BROKEN = "bring the file back from a backup; else `icekeep repair` with --accept-loss takes its entry out"
 _ANEW = "write the file anew: `icekeep compact` with rewrite-all=true and a filter that reaches it"
-_DELETES_ANEW = "write the deletes anew: `icekeep rewrite_position_deletes` with rewrite-all=true"
 
 CONTENT_CLASSES = (
     FaultClass(
@@ -91,7 +90,7 @@ CONTENT_CLASSES = (
         name="position-deletes-unsorted",
         rule="the rows of a position delete file are sorted by file_path and pos",
         readers="readers that stop at the first greater path miss deletes, and rows come back",
-        mend=_DELETES_ANEW,
+        mend="`icekeep repair` sorts them into a new file; in version 3 `icekeep rewrite_position_deletes` does",
     ),
     FaultClass(
         number=413,

@@ -21,6 +21,7 @@ from icekeep.maintenance.repairing.merging import Merging
 from icekeep.maintenance.repairing.new_files import Maker, WithNewFiles
 from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
 from icekeep.maintenance.repairing.result import RepairedBranch
+from icekeep.maintenance.repairing.sorting import Sorting
 from icekeep.maintenance.repairing.trash import bring_back
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -102,6 +103,8 @@ class Run:
         makers: list[Maker] = []
         if work.merges:
             makers.append(Merging(tuple(work.merges), self.run_id, self.table))
+        if work.sorts:
+            makers.append(Sorting(work.sorts, self.run_id, self.table))
         if work.replacements:
             makers.append(Copying(work.branch, tuple(work.replacements.values()), self.run_id, self.table))
         return makers

@@ -120,6 +120,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     Attributes:
         entries: by location of the manifest and place in it.
         rows, once, counts_anew: as for `MendEntries`.
+        sorts: position delete files that are written in order.
         replacements: by the first of the lost files, where copies of older files come in their place.
         gone: locations of files that must be missing still when their entries go.
         broken: those that cannot be read, and must be as they were.
@@ -133,6 +134,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     rows: set[str] = set()
     once: set[str] = set()
     merges: list[VectorMerge] = []
+    sorts: list[MendedEntry] = []
     replacements: dict[str, Replacement] = {}
     gone: set[str] = set()
     broken: dict[str, FileInfo] = {}
@@ -143,7 +145,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
     @property
     def writes_entries(self) -> bool:
         """Whether there is a commit that writes manifests, or totals, anew."""
-        return bool(self.entries or self.rows or self.once or self.merges or self.counts_anew)
+        return bool(self.entries or self.rows or self.once or self.merges or self.sorts or self.counts_anew)
 
     @property
     def is_empty(self) -> bool:
@@ -157,8 +159,8 @@ class BranchWork(msgspec.Struct, kw_only=True):
 
     def manifests(self) -> set[str]:
         """The locations of the manifests that are written anew."""
-        merged = {one.manifest for merge in self.merges for one in merge.entries}
-        return {path for path, _ in self.entries} | self.rows | self.once | merged
+        anew = [*self.sorts, *(one for merge in self.merges for one in merge.entries)]
+        return {path for path, _ in self.entries} | self.rows | self.once | {one.manifest for one in anew}
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +195,7 @@ def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork], lists: Iterable
         ]
         parts += [[work.branch, merge.data_file, merge.cardinality] for merge in work.merges]
         parts += [[work.branch, one] for one in work.replacements.values()]
+        parts += [[work.branch, one.manifest, one.index] for one in work.sorts]
     return frozenset(_hashed(part) for part in parts)
 
 

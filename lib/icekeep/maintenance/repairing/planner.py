@@ -42,6 +42,7 @@ from icekeep.maintenance.repairing.plan import (
 )
 from icekeep.maintenance.repairing.puffin_mends import PUFFIN, Puffins
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, NOT_FOUND, CannotMendError, no_repair, only_older
+from icekeep.maintenance.repairing.sorting import UNSORTED, mend_order
 from icekeep.maintenance.repairing.source_mends import Sources
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
@@ -53,7 +54,18 @@ _GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
 
 _DEEP = 400
 
-MENDED = METADATA | NEEDS_EARLIER | ROWS | ENTRIES | LOSSES | BROKEN | PUFFIN | TOTALS | {DANGLING, LIST, MANIFEST}
+MENDED = (
+    METADATA
+    | NEEDS_EARLIER
+    | ROWS
+    | ENTRIES
+    | LOSSES
+    | BROKEN
+    | PUFFIN
+    | UNSORTED
+    | TOTALS
+    | {DANGLING, LIST, MANIFEST}
+)
 """The kinds of faults for which there is a repair."""
 
 
@@ -143,7 +155,7 @@ class _Planner:
     def _look_for_files(self) -> None:
         faults = [
             fault
-            for number in self._asked.numbers & (ENTRIES | LOSSES | BROKEN)
+            for number in self._asked.numbers & (ENTRIES | LOSSES | BROKEN | UNSORTED)
             for fault in self._tally.faults(number)
         ]
         paths = {path for fault in faults for path in paths_of(fault)}
@@ -177,6 +189,7 @@ class _Planner:
             (BROKEN, self._broken),
             (ROWS, self._row),
             (PUFFIN, self._puffin),
+            (UNSORTED, self._order),
             ({MANIFEST}, self._manifest),
         )
         way = next((act for numbers, act in ways if number in numbers), None)
@@ -190,6 +203,9 @@ class _Planner:
 
     def _row(self, head: Head, fault: Fault) -> list[Mend]:
         return [self._mend(head, fault, mend_row(head, fault))]
+
+    def _order(self, head: Head, fault: Fault) -> list[Mend]:
+        return [self._mend(head, fault, mend_order(head, fault))]
 
     def _puffin(self, head: Head, fault: Fault) -> list[Mend]:
         return [self._mend(head, fault, self._puffins.mend(head, fault))]

@@ -52,6 +52,7 @@ def rebuilt_list(table: Table, snapshot: Snapshot, reader: ManifestReader) -> Re
     _refuse_wrong_totals(table, snapshot, parent)
     proof = _Proof(snapshot, parent, written_by(table, snapshot, parent))
     chosen = proof.chosen()
+    _refuse_wrong_sum(snapshot, parent, chosen, proof.carried(chosen))
     rows = _rows(table, reader, [*(one.row for one in chosen), *proof.carried(chosen)], snapshot)
     data = _encoded(table, snapshot, rows)
     return Rebuilt(NewList(location=str(snapshot.manifest_list), data=data), len(chosen), len(rows) - len(chosen))
@@ -82,6 +83,19 @@ def _refuse_wrong_totals(table: Table, snapshot: Snapshot, parent: Parent) -> No
             raise CannotMendError(
                 f"the summary of snapshot {snapshot.parent_snapshot_id}, on which it was built, has a wrong {name}"
             )
+
+
+def _refuse_wrong_sum(
+    snapshot: Snapshot, parent: Parent, chosen: Iterable[Written], carried: Iterable[ManifestFile]
+) -> None:
+    """Hold the list itself against the summary, whatever was said of the changes."""
+    old = [entry.data_file for row in carried for entry in parent.entries[row.manifest_path]]
+    kept = [parent.live[key].data_file for one in chosen for key in one.kept]
+    added = [entry.data_file for one in chosen for entry in one.added]
+    totals = totals_of([*old, *kept, *added])
+    for name in _NEEDED:
+        if str(totals[name]) != (snapshot.summary or {})[name]:
+            raise CannotMendError(f"the list would come to {name} {totals[name]}, where its summary says otherwise")
 
 
 class _Fit(Struct, frozen=True):

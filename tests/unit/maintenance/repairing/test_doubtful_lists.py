@@ -80,7 +80,8 @@ def test_two_choices_that_differ_in_a_file_are_refused():
     lost.is_left(mended_by(lost.by.table), "2 choices of manifests")
 
 
-def test_leftovers_that_keep_one_of_two_files_twice_do_not_stand_for_both():
+@pytest.mark.parametrize("numbers", [(7,), (7, 8)])
+def test_leftovers_that_keep_one_of_two_files_do_not_stand_for_both(numbers):
     by = three_files()
     append(by.table, [some_rows(by), some_rows(by)])
     two = StorageManifestReader(by.table.storage).manifests(by.table.metadata.head("main"))[0]
@@ -96,11 +97,25 @@ def test_leftovers_that_keep_one_of_two_files_twice_do_not_stand_for_both():
             entry.update(status=0, snapshot_id=old.snapshot_id)
             entry.update(sequence_number=old.sequence_number, file_sequence_number=old.file_sequence_number)
 
-    for number in (7, 8):
+    for number in numbers:
         lost.left_over(number, one_kept, source=two.manifest_path)
     assert len(lost.damager.records(two.manifest_path)) == 2
     lost.mended()
     lost.is_back()
+
+
+def test_a_leftover_that_adds_what_is_live_already_does_not_stand_for_what_is_lost():
+    lost = Lost()
+    known = StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table))[0].manifest_path
+
+    def added(entries):
+        for entry in entries:
+            entry.update(status=1, snapshot_id=lost.table.metadata.current_snapshot_id, sequence_number=None)
+
+    lost.left_over(7, added, source=known)
+    lost.damager.remove(lost.own)
+    del lost.files[lost.own]
+    lost.is_left(mended_by(lost.by.table), "no choice of the 1 manifests")
 
 
 def test_a_choice_that_adds_other_rows_does_not_fit():
@@ -170,6 +185,19 @@ def test_a_total_that_is_not_said_is_refused(name):
     lost = Lost()
     lost.summary(lambda summary: summary.pop(name))
     lost.is_left(mended_by(lost.by.table), f"does not say {name}")
+
+
+def test_row_ids_that_are_not_as_many_as_were_given_are_refused():
+    lost = Lost(3)
+
+    def edit(document):
+        head = next(s for s in document["snapshots"] if s["snapshot-id"] == document["current-snapshot-id"])
+        head["added-rows"] += 1
+        document["next-row-id"] += 1
+
+    lost.damager.edit_metadata(edit)
+    lost.files[lost.damager.location] = lost.damager.read(lost.damager.location)
+    lost.is_left(mended_by(lost.by.table), "comes to what its summary says")
 
 
 @pytest.mark.parametrize(
