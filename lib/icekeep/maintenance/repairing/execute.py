@@ -16,6 +16,7 @@ from icekeep.errors import ConflictError
 from icekeep.events import Listener
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.copying import Copying
+from icekeep.maintenance.repairing.entry_mends import DANGLING
 from icekeep.maintenance.repairing.list_mends import write_list
 from icekeep.maintenance.repairing.merging import Merging
 from icekeep.maintenance.repairing.new_files import Maker, WithNewFiles
@@ -26,6 +27,7 @@ from icekeep.maintenance.repairing.trash import bring_back
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import Update
 from icekeep.storage.base import FileInfo
 
@@ -58,28 +60,33 @@ class Run:
         for new in planned.lists:
             write_list(table, new, SparkManifestReader(self._spark, table.storage))
             self.mended += [one for one in mends if one.is_put_back and one.where == new.location]
-        self._metadata(planned)
+        self._metadata(table.metadata, planned)
         self.mended += [one for one in mends if not one.branch]
         refusals = []
         for work in planned.works:
             try:
-                self._branch(work)
+                self._branch(work, [one for one in mends if one.branch == work.branch and not one.is_put_back])
             except ConflictError as error:
                 refusals.append(error)
-            else:
-                self.mended += [one for one in mends if one.branch == work.branch and not one.is_put_back]
         if refusals:
             raise refusals[0]
 
-    def _metadata(self, planned: Planned) -> None:
+    def _metadata(self, read: TableMetadata, planned: Planned) -> None:
         if planned.counters:
             self._commit(RaiseLowCounters(planned.counters))
         if planned.statistics:
-            self._commit(ChangeStatistics(removals=tuple(sorted(planned.statistics))))
+            change: Change = ChangeStatistics(removals=tuple(sorted(planned.statistics)))
+            files = tuple(file for file in read.statistics if file.snapshot_id in planned.statistics)
+            self._commit(StillNamed(change, files))
         if planned.partition_statistics:
-            self._commit(ChangePartitionStatistics(removals=tuple(sorted(planned.partition_statistics))))
+            change = ChangePartitionStatistics(removals=tuple(sorted(planned.partition_statistics)))
+            named = tuple(
+                file for file in read.partition_statistics if file.snapshot_id in planned.partition_statistics
+            )
+            self._commit(StillNamed(change, named))
 
-    def _branch(self, work: BranchWork) -> None:
+    def _branch(self, work: BranchWork, mends: Sequence[Mend]) -> None:
+        """Carry out the work on one branch; each commit that lands is noted at once, with what it has mended."""
         summary = self._summary(work.faults)
         if work.writes_entries:
             change = MendEntries(
@@ -93,11 +100,13 @@ class Run:
             )
             whole = WithNewFiles(change, self._makers(work))
             self._landed(work, self._commit(StillLost(whole, tuple(sorted(work.gone)), tuple(work.broken.values()))))
+            self.mended += [one for one in mends if one.fault_id != DANGLING]
         if work.drops_dangling:
             dropping = RewriteManifests(
                 replaced=(), added=(), drop_dangling_deletes=True, branch=work.branch, summary=summary
             )
             self._landed(work, self._commit(dropping))
+            self.mended += [one for one in mends if one.fault_id == DANGLING]
 
     def _makers(self, work: BranchWork) -> list[Maker]:
         makers: list[Maker] = []
@@ -133,6 +142,21 @@ class Run:
             "icekeep.run": self.run_id,
             "icekeep.faults": ",".join(map(str, sorted(faults))),
         }
+
+
+class StillNamed(msgspec.Struct, frozen=True):
+    """A change that applies only while the table names some files of statistics as it did when they were looked at."""
+
+    change: Change
+    files: tuple[StatisticsFile | PartitionStatisticsFile, ...]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Raises `ConflictError` where it names one no longer: its snapshot may have another by now; else as the change."""
+        named = (*base.statistics, *base.partition_statistics)
+        for file in self.files:
+            if file not in named:
+                raise ConflictError(f"the table does not name {file.statistics_path!r} any more as it was read")
+        return self.change.apply(base, attempt)
 
 
 class StillLost(msgspec.Struct, frozen=True):

@@ -133,6 +133,8 @@ def _doubled_file(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     _need_accepted(path, accepted, f"readers have its {file.record_count} records {len(places)} times, and then once")
     for place in goes:
         head.work.entries[place.key] = place.mended(None, is_deleted=False)
+    # It is written as it is, so that each attempt sees whether it is live still: else the last entry might go.
+    head.work.entries[keeps.key] = keeps.mended(file)
     head.standing.discard((fault.number, fault.where))
     number = sequence_number(keeps.entry)
     return Lost(

@@ -1,0 +1,135 @@
+"""What others commit between a repair's plan and its commit: nothing is done that was not meant, and what landed is told."""
+
+from contextlib import contextmanager
+from copy import deepcopy
+
+import pytest
+
+from icekeep.commit.changes.change_statistics import ChangeStatistics
+from icekeep.commit.changes.manage_refs import ReplaceRef
+from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, OutcomeUnknownError
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.repairing.execute import Run
+from icekeep.maintenance.repairing.job import repair
+from icekeep.spec.snapshots import StatisticsFile
+from kit.choices import Choices
+from kit.damager import Damager
+from kit.job_world import EVENTS, World
+from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_by_vector
+
+
+def world_of(*numbers: int, version: int = 2) -> World:
+    world = World(version)
+    for number in numbers:
+        world.append(number)
+    return world
+
+
+@contextmanager
+def planned_before(monkeypatch, act):
+    """What is done once, after a repair has planned and before it commits."""
+    execute, done = Run.execute, []
+
+    def later(self, table, planned):
+        if not done:
+            done.append(act())
+        execute(self, table, planned)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "execute", later)
+        yield
+    assert done
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_the_last_entry_of_a_doubled_file_stays_where_the_branch_goes_back_meanwhile(version, monkeypatch):
+    """The newer entry is to stay; the snapshot that the branch goes back to has the older one alone."""
+    world = world_of(1, version=version)
+    once, before = world.rows(), world.table.metadata.current_snapshot_id
+    [entry] = live_entries(world.table)
+    world.append(2)
+    spoilt, last = Damager(world.catalog, EVENTS, Choices(1)), world.table.metadata.current_snapshot_id
+    copied = deepcopy(next(p.entry for p in spoilt.entries(0) if p.file["file_path"] == entry.data_file.file_path))
+    copied |= {"status": 0, "snapshot_id": last}
+    if version > 1:
+        copied |= {"sequence_number": 2, "file_sequence_number": 2}
+    if version == 3:
+        copied["data_file"]["first_row_id"] = entry.data_file.first_row_id
+    newest = next(row["manifest_path"] for row in spoilt.rows() if row["added_snapshot_id"] == last)
+    spoilt.edit_manifest(newest, lambda entries: entries.append(copied))
+
+    def goes_back():
+        commit(world.table, ReplaceRef(name="main", type="branch", snapshot_id=before, expected_id=last))
+
+    path = entry.data_file.file_path
+    with planned_before(monkeypatch, goes_back):
+        result = repair(world.table, no_spark, fault=[212], accept_loss=[path])
+    assert (result.mended, result.lost_records_count) == ((), 0)
+    assert world.rows() == once
+    assert world.table.metadata.current_snapshot_id == before
+
+
+def lossy() -> tuple[World, str]:
+    """A table with a lost file of 5 rows, and a vector that reaches nothing."""
+    world = world_of(1, 2, version=3)
+    lost, other = (file.file_path for file in data_files(world.table))
+    delete_by_vector(world.table, other, [0])
+    spoilt = Damager(world.catalog, EVENTS, Choices(1))
+    spoilt.edit_file(spoilt.vector(), referenced_data_file=other + "-gone")
+    del world.memory.files[lost]
+    return world, lost
+
+
+def refused_once(monkeypatch, error):
+    """The commit that takes out what reaches nothing ends with an error, the first time."""
+    apply, done = RewriteManifests.apply, []
+
+    def refused(self, base, attempt):
+        if not done:
+            done.append(1)
+            raise error
+        return apply(self, base, attempt)
+
+    monkeypatch.setattr(RewriteManifests, "apply", refused)
+
+
+def test_a_loss_that_landed_is_told_although_the_next_commit_of_its_branch_was_planned_anew(monkeypatch):
+    world, lost = lossy()
+    refused_once(monkeypatch, ConflictError("others were first"))
+    result = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+    assert [one.fault_id for one in result.mended] == [301, 214]
+    assert result.lost_records_count == 5
+    assert len(result.branches) == 2
+
+
+def test_a_loss_that_landed_is_told_by_the_error_of_the_next_commit_of_its_branch(monkeypatch):
+    world, lost = lossy()
+    refused_once(monkeypatch, OutcomeUnknownError("nobody knows"))
+    with pytest.raises(OutcomeUnknownError, match=r"nobody knows; run .* had mended before: branch 'main' at snapshot"):
+        repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+
+
+def test_statistics_that_others_set_meanwhile_stay(monkeypatch):
+    world = world_of(1)
+    directory, snapshot_id = f"{world.table.metadata.location}/metadata", world.table.metadata.current_snapshot_id
+    lost, new = (
+        StatisticsFile(
+            snapshot_id=snapshot_id,
+            statistics_path=f"{directory}/{name}.stats",
+            file_size_in_bytes=100,
+            file_footer_size_in_bytes=10,
+            blob_metadata=(),
+        )
+        for name in ("lost", "new")
+    )
+    world.memory.files[new.statistics_path] = (b"x" * 100, 0)
+    commit(world.table, ChangeStatistics(updates=(lost,)))
+    with planned_before(monkeypatch, lambda: commit(world.table, ChangeStatistics(updates=(new,)))):
+        result = repair(world.table, no_spark, fault=[304])
+    assert result.mended == ()
+    assert [one.statistics_path for one in world.table.metadata.statistics] == [new.statistics_path]
+    assert 304 not in {one.fault_id for one in check(world.table, no_spark).faults}
