@@ -14,6 +14,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
 from icekeep.maintenance.repairing.heads import Head
+from icekeep.maintenance.repairing.loss_mends import refuse_merged
 from icekeep.maintenance.repairing.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
@@ -43,6 +44,7 @@ def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[P
         if facts.get("content_offset") is not None and file.content_offset != facts["content_offset"]:
             continue
         refuse_untouchable(head, place.row)
+        refuse_merged(head, place)
         known = head.work.entries.get(place.key)
         if known is not None and known.file is None:
             raise CannotMendError("the file is taken out")
@@ -73,7 +75,8 @@ def _mended(head: Head, fault: Fault, place: Place, numbers: frozenset[int]) -> 
     so_far = place.entry.data_file if known is None or known.file is None else known.file
     wanted = {fault.number}
     if fault.number in MEASURED and 302 in numbers:
-        wanted.add(302)
+        # A size is only taken over together with all else that differs.
+        wanted |= MEASURED & numbers
     entry = msgspec.structs.replace(place.entry, data_file=so_far)
     return mended_file(entry, wanted, head.table, schema_of(head.table, fault))
 

@@ -14,7 +14,7 @@ from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
-from icekeep.spec.applicability import is_deletion_vector, partition_key, sequence_number
+from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 
 DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 301, 303, 212, 213, 220
@@ -81,6 +81,7 @@ def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collectio
     alone = _deletes_of(head, path) if is_data else []
     for place in (*places, *alone):
         refuse_doubled(head, place)
+        refuse_merged(head, place)
     for place in (*places, *alone):
         head.work.entries[place.key] = place.mended(None)
     more = f", and with it {len(alone)} delete files or vectors for it alone" if alone else ""
@@ -94,6 +95,12 @@ def refuse_doubled(head: Head, place: Place) -> None:
     if place.row.manifest_path in head.untouchable:
         path = place.row.manifest_path
         raise CannotMendError(f"files are doubled in manifest {path!r}: mend faults 212 and 220 first")
+
+
+def refuse_merged(head: Head, place: Place) -> None:
+    """Raise `CannotMendError` for the entry of a vector in whose place another one comes."""
+    if place.key in head.work.merged:
+        raise CannotMendError("a vector of it becomes another one in the same run; run the repair again afterwards")
 
 
 def named(head: Head, fault: Fault, path: str) -> list[Place]:
@@ -161,6 +168,9 @@ def _in_what_they_differ(files: Sequence[DataFile]) -> str:
         "record_count": [file.record_count for file in files],
         "first_row_id": [file.first_row_id for file in files],
         "the data file that they are for": [file.referenced_data_file for file in files],
+        "the paths that they may name": [path_bounds(file) for file in files if file.content is not FileContent.DATA],
+        "the columns that they compare": [{*(file.equality_ids or ())} for file in files],
+        "content_size_in_bytes": [file.content_size_in_bytes for file in files],
         "file_path": [file.file_path for file in files],
     }
     return next((name for name, values in said.items() if any(value != values[0] for value in values)), "")
@@ -199,6 +209,8 @@ def _two_vectors(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         raise CannotMendError(NOT_FOUND)
     for place in places:
         refuse_doubled(head, place)
+        if place.key in head.work.entries:
+            raise CannotMendError("an entry of it is described anew in the same run; run the repair again afterwards")
     _check_reach([p for p in about if p.entry.data_file.content is FileContent.DATA], places)
     try:
         positions = [read_deletion_vector(head.table.storage, place.entry.data_file) for place in places]

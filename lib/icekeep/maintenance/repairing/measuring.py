@@ -1,6 +1,6 @@
 """An entry as its file says that it is to be: what the check found is measured again, and nothing is written that was not."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from icekeep.formats.puffin.deletion_vectors import positions_of
 from icekeep.formats.puffin.files import read_puffin_footer, read_range
 from icekeep.formats.read import SourceFile, open_reader
 from icekeep.maintenance.checking.content.judging import Told
-from icekeep.maintenance.checking.content.metrics import BOUNDS, NANS, NULLS, VALUES, wrong_metrics
+from icekeep.maintenance.checking.content.metrics import BOUNDS, NANS, NULLS, VALUES, Wrong, wrong_metrics
 from icekeep.maintenance.checking.content.reading import Claims, Content, leaf_types, read_content, top_level
 from icekeep.maintenance.checking.manifests.metrics import column_types, is_judged
 from icekeep.maintenance.repairing.reasons import CannotMendError
@@ -166,6 +166,8 @@ class _Measuring:
     def _data(self) -> DataFile:
         content = self._content()
         file = self._sized(content.row_count)
+        if file is not self._file:
+            self._refuse_other_values(content)
         if _ROWS in self._numbers and content.row_count != file.record_count:
             file = self._counted(file, content.row_count)
         file = self._with_metrics(file, content)
@@ -200,10 +202,7 @@ class _Measuring:
         if content.columns is None or not self._numbers & {BOUNDS, *_COUNTS}:
             return file
         types = leaf_types(content.columns)
-        told = Told(*(dict(getattr(file, name) or {}) for name in Told.__struct_fields__))
-        is_orc = file.file_format.lower() == "orc"
-        found = wrong_metrics(told, content.metrics, types, top_level(types, self._schema), is_orc=is_orc)
-        for wrong in found:
+        for wrong in self._wrong_metrics(content, types):
             if wrong.number not in self._numbers:
                 continue
             if wrong.number == BOUNDS:
@@ -213,6 +212,23 @@ class _Measuring:
                 counts = {**getattr(file, name), **dict(zip(wrong.columns, wrong.found, strict=True))}
                 file = replace(file, **{name: counts})
         return file
+
+    def _wrong_metrics(self, content: Content, types: Mapping[int, PrimitiveType]) -> Iterator[Wrong]:
+        file = self._file
+        told = Told(*(dict(getattr(file, name) or {}) for name in Told.__struct_fields__))
+        is_orc = file.file_format.lower() == "orc"
+        return wrong_metrics(told, content.metrics, types, top_level(types, self._schema), is_orc=is_orc)
+
+    def _refuse_other_values(self, content: Content) -> None:
+        """A file of another size and of other values is another file: readers that go by its bounds would miss its rows."""
+        if content.columns is None:
+            return
+        for wrong in self._wrong_metrics(content, leaf_types(content.columns)):
+            if wrong.number not in self._numbers:
+                raise CannotMendError(
+                    f"it has {self._size_bytes} bytes where its entry says {self._file.file_size_in_bytes}, and other values "
+                    f"than its metrics say, so it may be another file; if it is the right one, mend fault {wrong.number} too"
+                )
 
     def _deletes(self) -> DataFile:
         count = self._vector_count() if is_deletion_vector(self._file) else self._rows_count()

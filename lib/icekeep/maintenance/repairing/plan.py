@@ -157,10 +157,15 @@ class BranchWork(msgspec.Struct, kw_only=True):
         """The files of which copies are made."""
         return [old.entry.data_file for one in self.replacements.values() for old in one.old]
 
+    @property
+    def merged(self) -> set[tuple[str, int]]:
+        """The entries in whose place new delete files come, as `entries` has them."""
+        anew = [*self.sorts, *(one for merge in self.merges for one in merge.entries)]
+        return {(one.manifest, one.index) for one in anew}
+
     def manifests(self) -> set[str]:
         """The locations of the manifests that are written anew."""
-        anew = [*self.sorts, *(one for merge in self.merges for one in merge.entries)]
-        return {path for path, _ in self.entries} | self.rows | self.once | {one.manifest for one in anew}
+        return {path for path, _ in (*self.entries, *self.merged)} | self.rows | self.once
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):

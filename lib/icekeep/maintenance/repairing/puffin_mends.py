@@ -47,7 +47,7 @@ class Puffins:
         places = live.vectors.get(path, ())
         if not places:
             raise CannotMendError("")
-        merged = {(one.manifest, one.index) for merge in head.work.merges for one in merge.entries}
+        merged = head.work.merged
         places = [place for place in places if place.key not in merged]
         if not places:
             return "its live vectors are written into a new Puffin file"

@@ -1,0 +1,126 @@
+"""Several faults in one entry, in one run: what is in doubt stays, and no run ends in two minds."""
+
+from copy import deepcopy
+from io import BytesIO
+
+import pyarrow.parquet as pq
+import pytest
+
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.spec.manifests.structs import FileContent
+from kit.choices import Choices
+from kit.damager import Damager, Place
+from kit.job_world import EVENTS, World
+from kit.lake import events
+from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+
+
+def world_of(*numbers: int, version: int = 2) -> World:
+    world = World(version)
+    for number in numbers:
+        world.append(number)
+    return world
+
+
+def damager(world: World) -> Damager:
+    return Damager(world.catalog, EVENTS, Choices(1))
+
+
+def faults_of(world: World) -> set[int]:
+    found = check(world.table, no_spark, deep=True, ref="main")
+    return {one.fault_id for one in (*found.faults, *found.notices)}
+
+
+def with_two_vectors() -> tuple[World, str, Place]:
+    """A table in which a data file has two vectors of one position, its location, and the entry of one of them."""
+    world = world_of(1, 2, version=3)
+    path = data_files(world.table)[0].file_path
+    delete_by_vector(world.table, path, [0])
+    spoilt = damager(world)
+    place = spoilt.vector()
+    other = place.file["file_path"] + "-2"
+    world.memory.files[other] = world.memory.files[place.file["file_path"]]
+    copied = deepcopy(place.entry)
+    copied["data_file"]["file_path"] = other
+    spoilt.edit_manifest(place.manifest, lambda entries: entries.append(copied))
+    return world, path, place
+
+
+@pytest.mark.parametrize("number", [231, 301, 302])
+def test_a_vector_that_becomes_another_one_is_not_described_anew_in_the_same_run(number):
+    world, path, place = with_two_vectors()
+    spoilt = damager(world)
+    if number == 301:
+        del world.memory.files[path]
+    elif number == 302:
+        spoilt.edit_file(place, file_size_in_bytes=place.file["file_size_in_bytes"] + 1)
+    else:
+        spoilt.edit_file(place, sort_order_id=77)
+    numbers = (213, number)
+    first = repair(world.table, no_spark, fault=numbers, accept_loss=[path])
+    assert {one.fault_id for one in first.mended} < {*numbers}
+    assert any("in the same run" in one.reason for one in first.not_mended)
+    repair(world.table, no_spark, fault=numbers, accept_loss=[path])
+    assert not {*numbers} & faults_of(world)
+
+
+def test_of_equality_deletes_that_compare_other_columns_none_is_chosen():
+    world = world_of(1, 2)
+    delete_equal(world.table, events(1, 5).slice(0, 1), ["id"])
+    spoilt = damager(world)
+    [place] = spoilt.entries(2)
+    other = deepcopy(place.entry)
+    [known] = place.file["equality_ids"]
+    other["data_file"]["equality_ids"] = [known + 1]
+    spoilt.edit_manifest(place.manifest, lambda entries: entries.append(other))
+    result = repair(world.table, no_spark, fault=[212], accept_loss=[place.file["file_path"]])
+    assert result.mended == ()
+    assert "differ in the columns that they compare" in result.not_mended[0].reason
+
+
+def test_of_position_deletes_that_may_name_other_paths_none_is_chosen():
+    world = world_of(1, 2)
+    delete_positions(world.table, [(data_files(world.table)[0].file_path, 0)])
+    spoilt = damager(world)
+    [place] = spoilt.entries(1)
+    other = deepcopy(place.entry)
+    for one in other["data_file"]["upper_bounds"]:
+        one["value"] += b"z"
+    spoilt.edit_manifest(place.manifest, lambda entries: entries.append(other))
+    result = repair(world.table, no_spark, fault=[212], accept_loss=[place.file["file_path"]])
+    assert result.mended == ()
+    assert "differ in the paths that they may name" in result.not_mended[0].reason
+
+
+def another_file(world: World) -> None:
+    """Another file of as many rows, of another size and with other values, has taken the place of the first one."""
+    first, second = (file.file_path for file in data_files(world.table))
+    data = BytesIO()
+    pq.write_table(pq.read_table(BytesIO(world.memory.files[second][0])), data, compression="none")
+    world.memory.files[first] = (data.getvalue(), 0)
+
+
+def test_the_size_of_a_file_of_other_values_is_not_taken_over_alone():
+    """Its rows would be read, and pruned by the bounds of the file that was there."""
+    world = world_of(1, 2)
+    another_file(world)
+    assert {302, 405} <= faults_of(world)
+    state = world.state()
+    result = repair(world.table, no_spark, fault=[302])
+    assert "mend fault 405 too" in result.not_mended[0].reason
+    assert world.state() == state
+
+
+def test_the_size_of_a_file_is_taken_over_with_its_bounds_where_both_are_to_be_mended():
+    world = world_of(1, 2)
+    another_file(world)
+    plan = plan_repair(world.table, no_spark, fault=[302, 405])
+    result = repair(world.table, no_spark, fault=[302, 405], approve=plan.hash)
+    assert {one.fault_id for one in result.mended} == {302, 405}
+    assert result.not_mended == ()
+    assert faults_of(world) == set()
+    assert len(live_entries(world.table)) == 2
+    assert all(entry.data_file.content is FileContent.DATA for entry in live_entries(world.table))
