@@ -9,6 +9,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.repairing.list_mends import write_list
 from icekeep.maintenance.repairing.plan import NewList
 from icekeep.maintenance.repairing.rebuilt_lists import rebuilt_list
@@ -21,6 +22,7 @@ from kit.damager import Damager
 from kit.lost_lists import Before, Lost, files_in, mended_by, parent_of, some_rows, three_files, without_list
 from kit.memory_catalog import after
 from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_histories import START
 from kit.row_texts import scanned_rows
@@ -213,10 +215,24 @@ def test_a_number_that_does_not_fit_is_refused(name):
     lost.is_left(mended_by(lost.by.table), "comes to what its summary says")
 
 
-def test_a_number_of_something_else_that_was_done_is_refused():
+@pytest.mark.parametrize("name", ["removed-delete-files", "deleted-records", "manifests-created"])
+def test_a_number_of_something_else_that_was_done_is_refused(name):
     lost = Lost()
-    lost.summary(lambda summary: summary.update({"removed-delete-files": "1"}))
+    lost.summary(lambda summary: summary.update({name: "2"}))
     lost.is_left(mended_by(lost.by.table), "comes to what its summary says")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rewritten_manifests_of_other_names_are_those_of_the_parent_if_all_bytes_are_the_same(version):
+    by = three_files(version)
+    rewrite_manifests(by.table, no_spark)
+    lost = Lost(by=by)
+    size = lost.table.metadata.head("main").summary["total-files-size"]
+    lost.summary(lambda summary: summary.pop("total-files-size"))
+    lost.is_left(mended_by(by.table), "no choice of the 0 manifests")
+    lost.summary(lambda summary: summary.update({"total-files-size": size}))
+    lost.mended()
+    lost.is_back()
 
 
 def test_wrong_totals_of_the_parent_are_refused():
@@ -270,12 +286,13 @@ def test_a_list_that_is_there_and_cannot_be_read_is_left():
     assert lost.damager.read(lost.list) == lost.bytes[:100]
 
 
-def test_a_name_that_does_not_say_the_commit_is_refused():
+@pytest.mark.parametrize("name", ["list.avro", "snap-42-1-{}.avro"])
+def test_a_name_that_does_not_say_the_commit_is_refused(name):
     lost = Lost()
 
     def renamed(document):
         head = next(s for s in document["snapshots"] if s["snapshot-id"] == document["current-snapshot-id"])
-        head["manifest-list"] = f"{lost.directory}/list.avro"
+        head["manifest-list"] = f"{lost.directory}/{name.format(lost.uuid)}"
 
     lost.damager.edit_metadata(renamed)
     result = mended_by(lost.by.table)
