@@ -232,6 +232,18 @@ def test_of_two_files_of_one_version_neither_is_taken_where_nothing_tells_which_
     assert log_of(world)[-1] == sound
 
 
+def test_a_newer_file_does_not_tell_which_of_two_was_the_table():
+    world = filled()
+    sound = log_of(world)[-1]
+    other = sibling(world, sound, "00002-aaaa")
+    location = spoil(world)
+    # As a run leaves it that is killed before its swap: it names what that run took.
+    sibling(
+        world, sound, "00004-aaaa", **{"metadata-log": [{"metadata-file": other, "timestamp-ms": 1_700_000_001_000}]}
+    )
+    assert "nothing tells which of them was the table" in reason(world, accept_loss=[location])
+
+
 @pytest.mark.parametrize("by", ["the file", "a sibling", "the catalog"])
 def test_of_two_files_of_one_version_the_one_is_taken_that_was_the_table(by, monkeypatch):
     for is_first in (True, False):
@@ -508,6 +520,41 @@ def test_a_file_that_was_written_anew_meanwhile_is_not_passed_over():
     with pytest.raises(ConflictError, match="was written anew; nothing was changed"):
         repaired(world, accept_loss=[location])
     assert len(world.rows()) == 20
+
+
+def test_a_table_that_others_mended_and_committed_to_before_the_swap_is_left_alone():
+    world = filled()
+    location = world.table.metadata_location
+    whole = world.memory.read(location)
+    spoil(world)
+    listed = parse_metadata(world.memory.read(log_of(filled())[-1]), "").current_snapshot.manifest_list
+
+    def after_the_choice(operation: str, at: str) -> None:
+        if (operation, canonical(at)) == ("read", canonical(listed)):
+            world.storage.before = lambda operation, at: None
+            put(world, location, whole)
+            append(world.table, [events(7, 5)])
+
+    world.storage.before = after_the_choice
+    with pytest.raises(ConflictError, match="has other metadata by now"):
+        repaired(world, accept_loss=[location])
+    assert len(world.rows()) == 25
+
+
+def test_where_the_sound_file_is_spoilt_meanwhile_nothing_is_done():
+    world = filled()
+    sound, location = log_of(world)[-1], spoil(world)
+    times = []
+
+    def after_the_plan(operation: str, at: str) -> None:
+        times.append((operation, at) == ("read", location))
+        if sum(times) == 3:
+            put(world, sound, b"garbage")
+
+    world.storage.before = after_the_plan
+    with pytest.raises(ConflictError, match="is not what it was any more; nothing was changed"):
+        repaired(world, accept_loss=[location])
+    assert world.pointer() == location
 
 
 def test_an_answer_that_is_lost_is_looked_for_and_told_where_it_stays_unknown():
