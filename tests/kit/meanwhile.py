@@ -27,7 +27,9 @@ from icekeep.commit.changes.manage_refs import (
     ReplaceRef,
     SetRefRetention,
 )
+from icekeep.commit.changes.mend_entries import MendedEntry, MendEntries
 from icekeep.commit.changes.overwrite_files import OverwriteFiles
+from icekeep.commit.changes.raise_counters import RaiseLowCounters
 from icekeep.commit.changes.restore_snapshots import RestoreExpired
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile, RewriteDeletes
 from icekeep.commit.changes.rewrite_files import RewriteFiles
@@ -40,6 +42,7 @@ from icekeep.commit.changes.update_spec import UpdateSpec
 from icekeep.commit.changes.upgrade_format_version import UpgradeTable
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.file_sets import entry_digest
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.spec.applicability import applied_delete, path_digest
@@ -51,6 +54,8 @@ from icekeep.spec.snapshots import SnapshotRef, StatisticsFile
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import STRING
 from icekeep.spec.updates import RemoveSnapshots
+from kit.choices import Choices
+from kit.damager import Damager
 from kit.memory_catalog import MemoryCatalog, after
 from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
 from kit.sharing import SharingReader
@@ -250,6 +255,30 @@ def _manifests(table: Table, name: str) -> RewriteManifests:
     )
 
 
+def _mended(table: Table, name: str, **said: Any) -> MendEntries:
+    """The entry of a file that says something else of it, or goes where nothing is said."""
+    reader = StorageManifestReader(table.storage)
+    [one] = [
+        MendedEntry(
+            manifest=manifest.manifest_path,
+            index=index,
+            planned=entry,
+            file=replace(entry.data_file, **said) if said else None,
+        )
+        for manifest in manifests_of(table)
+        for index, entry in enumerate(reader.entries(manifest, table.metadata))
+        if entry.is_live and entry.data_file.file_path == path_of(name)
+    ]
+    return MendEntries(entries=(one,), counts_anew=True, format_version=2)
+
+
+def _raised(table: Table) -> RaiseLowCounters:
+    """After another engine has forgotten how many columns there were."""
+    damager = Damager(table.catalog, EVENTS, Choices(0))
+    damager.edit_metadata(lambda document: document.update({"last-column-id": 0}))
+    return RaiseLowCounters(frozenset({"last_column_id"}))
+
+
 def _statistics(table: Table) -> ChangeStatistics:
     at = path_of("s.puffin")
     sizes = {"file_size_in_bytes": 100, "file_footer_size_in_bytes": 10}
@@ -271,6 +300,8 @@ CHANGES: Mapping[str, Act] = {
     "merge deletes": Act(lambda s: _merge(s.table)),
     "convert e": Act(lambda s: _convert(s.table)),
     "rewrite manifests": Act(lambda s: _manifests(s.table, "optimized-m-ours")),
+    "mend b": Act(lambda s: _mended(s.table, "b", file_size_in_bytes=1)),
+    "take out b": Act(lambda s: _mended(s.table, "b"), less(*whole("b"))),
     "expire": Act(lambda s: ExpireSnapshots(policy=EVERYTHING_OLD, now_ms=s.table.runtime.now_ms())),
     "restore": Act(
         lambda s: RestoreExpired(
@@ -301,6 +332,7 @@ CHANGES: Mapping[str, Act] = {
     "set order": Act(lambda s: UpdateSortOrder((SortKey("kind"),))),
     "upgrade": Act(lambda s: UpgradeTable(3, str(s.table.runtime.new_uuid()))),
     "statistics": Act(lambda s: _statistics(s.table)),
+    "raise counters": Act(lambda s: _raised(s.table)),
 }
 """Every change, as it was worked out on the start."""
 
