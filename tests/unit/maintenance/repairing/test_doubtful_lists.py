@@ -13,6 +13,7 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.repairing.list_mends import write_list
 from icekeep.maintenance.repairing.plan import NewList
 from icekeep.maintenance.repairing.rebuilt_lists import rebuilt_list
+from icekeep.spec.avro import read_header
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch
 from icekeep.tables.upgrade_format_version import upgrade_format_version
@@ -262,6 +263,14 @@ def test_a_parent_whose_list_is_gone_too_is_refused():
     lost.is_left(mended_by(lost.by.table), "on which it was built, cannot be read")
 
 
+def test_a_parent_that_has_a_manifest_twice_is_refused():
+    lost = Lost()
+    location = str(parent_of(lost.table).manifest_list)
+    lost.damager.edit_avro(location, lambda rows: rows.append(rows[0]))
+    lost.files[location] = lost.damager.read(location)
+    lost.is_left(mended_by(lost.by.table), "are doubled in snapshot")
+
+
 def test_a_list_without_its_own_manifest_is_refused():
     lost = Lost()
     own = lost.own
@@ -358,14 +367,19 @@ def test_a_list_that_would_be_another_one_now_is_not_written():
     assert lost.table.storage.head(lost.list) is None
 
 
-def test_what_is_put_together_names_the_manifests_that_the_list_named():
-    lost = Lost()
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_what_is_put_together_has_the_rows_and_the_header_that_the_list_had(version):
+    lost = Lost(version)
     lost.mended()
-    now, then = lost.damager.records(lost.list), None
+
+    def told() -> tuple[object, object]:
+        rows = sorted(lost.damager.records(lost.list), key=lambda row: row["manifest_path"])
+        header = read_header(lost.damager.read(lost.list), lost.list).metadata
+        return rows, header
+
+    now = told()
     lost.damager.write(lost.list, lost.bytes)
-    then = lost.damager.records(lost.list)
-    by_path = lambda rows: sorted(rows, key=lambda row: row["manifest_path"])  # noqa: E731
-    assert by_path(now) == by_path(then)
+    assert now == told()
 
 
 @pytest.mark.parametrize("version", [2, 3])
