@@ -111,8 +111,9 @@ class Lost(Before):
         # The first manifest that the newest commit wrote.
         self.own = f"{self.directory}/{self.uuid}-m0.avro"
 
-    def left_over(self, number: int, change=None, source: str | None = None) -> str:
+    def left_over(self, change=None, *, source: str | None = None, gap: int = 0) -> str:
         """One more manifest that is named by the commit, a copy of its own or of another one."""
+        number = sum(f"/{self.uuid}-m" in path for path in self.files) + gap
         location = f"{self.directory}/{self.uuid}-m{number}.avro"
         self.damager.write(location, self.damager.read(source or self.own))
         if change is not None:

@@ -24,6 +24,7 @@ MAX_ENTRIES = 200_000
 """So many entries are read to put one list together."""
 
 _LIST_NAME = re.compile(r"snap-(\d+)-\d+-(.+)\.avro")
+_NUMBER = re.compile(r"m(\d+)[-.]")
 _ID_BASES = (0, 1 << 60)
 """Two row ids to begin with: entries that say one of their own say it both times."""
 
@@ -72,6 +73,20 @@ class Written(Struct, frozen=True):
         return not self.kept.isdisjoint(self.inheriting)
 
 
+class OfCommit(Struct, frozen=True):
+    """The manifests that are named by the UUID of one commit.
+
+    Attributes:
+        written: those that can be of its snapshot.
+        named_count: of all.
+        has_gaps: whether some are gone, by their numbers.
+    """
+
+    written: tuple[Written, ...]
+    named_count: int
+    has_gaps: bool
+
+
 def key_of(entry: ManifestEntry) -> FileKey:
     """What names the file of an entry."""
     return entry.data_file.file_path, entry.data_file.content_offset
@@ -99,15 +114,14 @@ def parent_of(table: Table, snapshot: Snapshot, reader: ManifestReader) -> Paren
     return found
 
 
-def written_by(table: Table, snapshot: Snapshot, parent: Parent) -> list[Written]:
-    """The manifests beside a list that are named by the UUID of its commit, and can be of this snapshot.
+def written_by(table: Table, snapshot: Snapshot, parent: Parent) -> OfCommit:
+    """The manifests beside a list that are named by the UUID of its commit.
 
-    Left out are those that cannot be read, and those that tell of files which the parent does not have: such an attempt was
-    made on something else.
+    Those cannot be of its snapshot that tell of files which the parent does not have: that attempt was made on something else.
 
     Raises:
-        CannotMendError: the list's name does not say the commit, or there are too many entries, or a manifest describes a file
-            of the parent anew.
+        CannotMendError: the list's name does not say the commit, or there are too many entries, or a manifest cannot be read, or
+            describes a file of the parent anew.
     """
     location = str(snapshot.manifest_list)
     directory, _, name = location.rpartition("/")
@@ -116,14 +130,17 @@ def written_by(table: Table, snapshot: Snapshot, parent: Parent) -> list[Written
         raise CannotMendError(f"the name {name!r} of the list does not say which commit wrote it")
     start = f"{said[2]}-"
     share = ListingShare(directory, is_deep=False, starts_with=start)
+    names = (info.location.removeprefix(f"{directory}/") for info in table.storage.list_share(share))
+    named = sorted(name for name in names if name.startswith(start) and name.endswith(".avro"))
+    numbers = {int(found[1]) for name in named if (found := _NUMBER.match(name, len(start)))}
     known = {row.manifest_path for row in parent.rows}
-    paths = sorted(
-        info.location
-        for info in table.storage.list_share(share)
-        if info.location.rpartition("/")[2].startswith(start) and info.location.endswith(".avro")
-    )
     reading = _Reading(table, snapshot, parent)
-    return [one for path in paths if path not in known if (one := reading.written(path)) is not None]
+    read = [reading.written(path) for name in named if (path := f"{directory}/{name}") not in known]
+    return OfCommit(
+        written=tuple(one for one in read if one is not None),
+        named_count=len(named),
+        has_gaps=numbers != {*range(len(numbers))},
+    )
 
 
 def _refuse_many(count: int) -> None:
@@ -141,8 +158,8 @@ class _Reading:
     def written(self, path: str) -> Written | None:
         try:
             row, entries = self._read(path)
-        except (InvalidTableError, UnsupportedError):
-            return None
+        except (InvalidTableError, UnsupportedError) as error:
+            raise CannotMendError(f"manifest {path!r} of its commit cannot be read: {first_line(error)}") from error
         self._count += len(entries)
         _refuse_many(self._count)
         by_status: dict[Status, list[ManifestEntry]] = {status: [] for status in Status}

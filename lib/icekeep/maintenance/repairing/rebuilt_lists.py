@@ -24,6 +24,7 @@ from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.row_lineage import assign_row_ids
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.many import head_many
 
 _NEEDED = ("total-data-files", "total-delete-files", "total-records")
 _SIZE = "total-files-size"
@@ -50,8 +51,12 @@ def rebuilt_list(table: Table, snapshot: Snapshot, reader: ManifestReader) -> Re
     _refuse_checksum(table, str(snapshot.manifest_list))
     parent = parent_of(table, snapshot, reader)
     _refuse_wrong_totals(table, snapshot, parent)
-    proof = _Proof(snapshot, parent, written_by(table, snapshot, parent))
+    of_commit = written_by(table, snapshot, parent)
+    proof = _Proof(snapshot, parent, of_commit.written)
     chosen = proof.chosen()
+    if of_commit.has_gaps and of_commit.named_count > len(chosen):
+        raise CannotMendError("of the manifests that its commit left some are no part of it, and others are gone")
+    _refuse_missing_files(table, chosen)
     _refuse_wrong_sum(snapshot, parent, chosen, proof.carried(chosen))
     rows = _rows(table, reader, [*(one.row for one in chosen), *proof.carried(chosen)], snapshot)
     data = _encoded(table, snapshot, rows)
@@ -96,6 +101,15 @@ def _refuse_wrong_sum(
     for name in _NEEDED:
         if str(totals[name]) != (snapshot.summary or {})[name]:
             raise CannotMendError(f"the list would come to {name} {totals[name]}, where its summary says otherwise")
+
+
+def _refuse_missing_files(table: Table, chosen: Iterable[Written]) -> None:
+    """The files of an attempt that failed may be gone."""
+    files = [entry.data_file for one in chosen for entry in one.added]
+    found = head_many([file.file_path for file in files], table.storage)
+    for file, info in zip(files, found, strict=True):
+        if info is None or info.size_bytes != file.file_size_in_bytes:
+            raise CannotMendError(f"file {file.file_path!r}, which it would add, is not there, or has another size")
 
 
 class _Fit(Struct, frozen=True):

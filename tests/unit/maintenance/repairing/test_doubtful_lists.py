@@ -1,13 +1,8 @@
-"""Manifest lists that are gone, beside leftovers and wrong words: put together where one outcome fits alone, else left."""
+"""Manifest lists that are gone: put together where every number that is said fits, else left, and why is told."""
 
 import pytest
 
-from icekeep.commit import retry
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.repairing.list_mends import write_list
@@ -17,37 +12,13 @@ from icekeep.spec.avro import read_header
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch
 from icekeep.tables.upgrade_format_version import upgrade_format_version
-from kit.cases import scaled
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.lost_lists import Before, Lost, files_in, mended_by, parent_of, some_rows, three_files, without_list
-from kit.memory_catalog import after
-from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_histories import START
 from kit.row_texts import scanned_rows
-from kit.written_deletes import new_data_files
-
-MERGES = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
-
-
-def other_file(entries):
-    """Another file of as many rows and bytes."""
-    for entry in entries:
-        entry["data_file"]["file_path"] += ".other"
-
-
-def of_nobody(entries):
-    """Existing entries of files that nobody knows."""
-    other_file(entries)
-    for entry in entries:
-        entry.update(status=0, snapshot_id=42, sequence_number=1, file_sequence_number=1)
-
-
-def of_another_snapshot(entries):
-    for entry in entries:
-        entry.update(snapshot_id=42)
 
 
 def test_the_first_snapshot_has_no_parent():
@@ -58,129 +29,6 @@ def test_the_first_snapshot_has_no_parent():
     without_list(by)
     assert mended_by(by.table).mended
     before.is_back()
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_copies_of_manifests_that_a_failed_attempt_left_change_nothing(version):
-    lost = Lost(version)
-    lost.left_over(7)
-    lost.left_over(8)
-    lost.mended()
-    lost.is_back()
-
-
-@pytest.mark.parametrize("change", [of_nobody, of_another_snapshot])
-def test_manifests_of_an_attempt_on_something_else_are_passed_over(change):
-    lost = Lost()
-    lost.left_over(7, change)
-    lost.mended()
-    lost.is_back()
-
-
-def test_two_choices_that_differ_in_a_file_are_refused():
-    lost = Lost()
-    lost.left_over(7, other_file)
-    lost.is_left(mended_by(lost.by.table), "2 choices of manifests")
-
-
-@pytest.mark.parametrize("numbers", [(7,), (7, 8)])
-def test_leftovers_that_keep_one_of_two_files_do_not_stand_for_both(numbers):
-    by = three_files()
-    append(by.table, [some_rows(by), some_rows(by)])
-    two = StorageManifestReader(by.table.storage).manifests(by.table.metadata.head("main"))[0]
-    known = {e.data_file.file_path: e for e in live_entries(by.table)}
-    append(by.table, [some_rows(by)])
-    lost = Lost(by=by)
-
-    def one_kept(entries):
-        entries.sort(key=lambda entry: entry["data_file"]["file_path"])
-        del entries[1:]
-        for entry in entries:
-            old = known[entry["data_file"]["file_path"]]
-            entry.update(status=0, snapshot_id=old.snapshot_id)
-            entry.update(sequence_number=old.sequence_number, file_sequence_number=old.file_sequence_number)
-
-    for number in numbers:
-        lost.left_over(number, one_kept, source=two.manifest_path)
-    assert len(lost.damager.records(two.manifest_path)) == 2
-    lost.mended()
-    lost.is_back()
-
-
-def test_a_leftover_that_adds_what_is_live_already_does_not_stand_for_what_is_lost():
-    lost = Lost()
-    known = StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table))[0].manifest_path
-
-    def added(entries):
-        for entry in entries:
-            entry.update(status=1, snapshot_id=lost.table.metadata.current_snapshot_id, sequence_number=None)
-
-    lost.left_over(7, added, source=known)
-    lost.damager.remove(lost.own)
-    del lost.files[lost.own]
-    lost.is_left(mended_by(lost.by.table), "no choice of the 1 manifests")
-
-
-def test_a_choice_that_adds_other_rows_does_not_fit():
-    lost = Lost()
-
-    def more_rows(entries):
-        other_file(entries)
-        entries[0]["data_file"]["record_count"] += 1
-
-    lost.left_over(7, more_rows)
-    lost.mended()
-    lost.is_back()
-
-
-def test_two_manifests_that_take_away_different_files_of_one_size_are_refused():
-    """A retried delete that found another file the second time."""
-    by = three_files()
-    live = {e.data_file.file_path: e for e in live_entries(by.table)}
-    commit(by.table, DeleteFiles(paths=frozenset([min(live)])))
-    lost = Lost(by=by)
-    manifests = [m.manifest_path for m in StorageManifestReader(by.table.storage).manifests(parent_of(by.table))]
-    other = next(m for m in manifests if lost.damager.records(m)[0]["data_file"]["file_path"] == max(live))
-
-    def as_gone(entries):
-        for entry in entries:
-            known = live[entry["data_file"]["file_path"]]
-            entry.update(
-                status=2,
-                snapshot_id=by.table.metadata.current_snapshot_id,
-                sequence_number=known.sequence_number,
-                file_sequence_number=known.file_sequence_number,
-            )
-
-    lost.left_over(7, as_gone, source=other)
-    lost.is_left(mended_by(by.table), "2 choices of manifests")
-
-
-def test_a_manifest_that_describes_a_file_anew_is_refused():
-    by = three_files()
-    entry = next(e for e in live_entries(by.table) if e.snapshot_id != by.table.metadata.current_snapshot_id)
-    lost = Lost(by=by)
-    source = next(m.manifest_path for m in StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table)))
-
-    def described(entries):
-        entries[0].update(
-            status=0,
-            snapshot_id=entry.snapshot_id,
-            sequence_number=entry.sequence_number,
-            file_sequence_number=entry.file_sequence_number,
-        )
-        entries[0]["data_file"]["file_path"] = entry.data_file.file_path
-        entries[0]["data_file"]["sort_order_id"] = 5
-
-    lost.left_over(7, described, source=source)
-    lost.is_left(mended_by(lost.by.table), "describes file")
-
-
-def test_more_manifests_than_can_be_tried_are_refused():
-    lost = Lost()
-    for number in range(1, 14):
-        lost.left_over(number)
-    lost.is_left(mended_by(lost.by.table), "12 are tried at most")
 
 
 @pytest.mark.parametrize("name", ["total-data-files", "total-delete-files", "total-records"])
@@ -279,12 +127,20 @@ def test_a_list_without_its_own_manifest_is_refused():
     lost.is_left(mended_by(lost.by.table), "no choice of the 0 manifests")
 
 
+def test_a_manifest_that_adds_a_file_which_is_gone_is_refused():
+    lost = Lost()
+    path = lost.damager.records(lost.own)[0]["data_file"]["file_path"]
+    lost.damager.remove(path)
+    del lost.files[path]
+    lost.is_left(mended_by(lost.by.table), "which it would add, is not there")
+
+
 def test_an_own_manifest_that_was_cut_off_is_refused():
     lost = Lost()
     own = lost.own
     lost.damager.change_bytes(own, lambda data: data.__delitem__(slice(-9, None)))
     lost.files[own] = lost.damager.read(own)
-    lost.is_left(mended_by(lost.by.table), "no choice of the 0 manifests")
+    lost.is_left(mended_by(lost.by.table), "of its commit cannot be read")
 
 
 def test_a_list_that_is_there_and_cannot_be_read_is_left():
@@ -400,45 +256,3 @@ def test_rows_that_several_manifests_number_are_refused_after_an_upgrade():
     before = Before(lost.by)
     without_list(lost.by)
     before.is_left(mended_by(lost.by.table), "the order of these is not known")
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_manifests_that_a_conflict_left_change_nothing(version, monkeypatch):
-    """Two attempts of an append that merges, each on another base, of which nothing was cleaned up."""
-    monkeypatch.setattr(retry, "remove_unused", lambda files, snapshot: None)
-    by = three_files(version)
-    table = commit(by.table, ChangeProperties(updates=MERGES)).table
-    files = new_data_files(table, some_rows(by))
-    theirs = new_data_files(table, some_rows(by))
-    by.catalog.follow(after(lambda: commit(by.table, AppendFiles(files=theirs, merges_manifests=False))))
-    commit(table, AppendFiles(files=files))
-    assert not by.catalog.script
-    lost = Lost(by=by)
-    assert len([path for path in lost.files if f"/{lost.uuid}-m" in path]) > 2
-    lost.mended()
-    lost.is_back()
-
-
-@pytest.mark.parametrize("seed", range(scaled(6, least=3)))
-def test_leftovers_of_any_kind_never_change_a_row(seed):
-    """Copies of the table's own manifests, in part, as new, kept and gone entries: what is live is live again, or is left."""
-    chosen = Choices(seed)
-    lost = Lost(chosen.choice((1, 2)))
-    sources = [m.manifest_path for m in StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table))]
-    number = lost.table.metadata.current_snapshot_id
-
-    def change(entries):
-        for entry in entries:
-            entry["status"] = chosen.choice((0, 1, 2))
-            if entry["status"] or chosen.random() < 0.3:
-                entry["snapshot_id"] = number
-            if chosen.random() < 0.3:
-                entry["data_file"]["file_path"] += ".other"
-
-    for n in range(chosen.randint(1, 4)):
-        lost.left_over(5 + n, change, source=chosen.choice([*sources, lost.own]))
-    result = mended_by(lost.by.table)
-    if result.mended:
-        lost.is_back()
-    else:
-        lost.is_left(result)
