@@ -137,10 +137,19 @@ class History:
     """A table and what happened to it; every choice follows from the numbers of the steps.
 
     Format version 1 has no delete files: there those steps do nothing.
+
+    Args:
+        formats: of files, of which each step takes one.
     """
 
-    def __init__(self, by: Interpreter, version: int, partition_by: Sequence[tuple[str, str]] = ()) -> None:
-        self.by, self.version, self.model = by, version, RowModel()
+    def __init__(
+        self,
+        by: Interpreter,
+        version: int,
+        partition_by: Sequence[tuple[str, str]] = (),
+        formats: Sequence[str] = FORMATS,
+    ) -> None:
+        self.by, self.version, self.formats, self.model = by, version, formats, RowModel()
         by.create(START, partition_by, version)
 
     @classmethod
@@ -177,7 +186,7 @@ class History:
         return {row["id"]: files[row["_file"]] for row in scan_rows(self.table, FILE).to_pylist()}
 
     def _append(self, chosen: Choices) -> None:
-        metadata, file_format = self.table.metadata, chosen.choice(FORMATS)
+        metadata, file_format = self.table.metadata, chosen.choice(self.formats)
         rows = [self._row(chosen, number, file_format) for number in range(chosen.randint(4, 12))]
         self.by.append(self._named(rows), file_format)
         self.model.append(rows, metadata)
@@ -201,7 +210,7 @@ class History:
         ids = chosen.sample(live, min(len(live), chosen.randint(1, 4)))
         scope = chosen.choice(("file", "partition"))
         is_referenced = scope == "file" and chosen.random() < 0.5
-        self.by.delete_positions(ids, chosen.choice(FORMATS), scope, is_referenced=is_referenced)
+        self.by.delete_positions(ids, chosen.choice(self.formats), scope, is_referenced=is_referenced)
         self.model.delete(ids)
 
     def _equality(self, chosen: Choices) -> None:
@@ -218,7 +227,7 @@ class History:
     def _delete_equal(self, chosen: Choices, columns: Sequence[NestedField], *, adds: bool = False) -> None:
         if self.version == 1:
             return
-        metadata, file_format = self.table.metadata, chosen.choice(FORMATS)
+        metadata, file_format = self.table.metadata, chosen.choice(self.formats)
         fields = [field for field in metadata.schema.fields if field in columns]
         live = self.model.live or self.model.rows
         keys: list[list[Any]] = []

@@ -6,45 +6,18 @@ from functools import cache
 import pytest
 
 from icekeep.catalog.base import Catalog
-from icekeep.errors import InvalidTableError, UsageError
+from icekeep.errors import UsageError
 from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.job import check, check_unreadable
-from icekeep.maintenance.checking.result import CheckResult
+from icekeep.maintenance.checking.job import check
 from kit.cases import scaled
 from kit.choices import Choices
+from kit.damage import DAMAGE, IMPLIED, checked, found_in, spoil
 from kit.damager import CannotDamageError, Damager
-from kit.entry_damage import CONTENT_DAMAGE, ENTRY_DAMAGE
-from kit.metadata_damage import METADATA_DAMAGE
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_histories import History
 
-DAMAGE = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
 TABLES = 40
-_TOTALS = {215, 232, 233}
-IMPLIED: dict[int, set[int]] = {
-    107: {110},
-    111: {107},
-    114: {121},
-    119: {208},
-    124: {304},
-    128: {222, 417},
-    136: {101},
-    208: {214},
-    211: {222},
-    212: _TOTALS,
-    213: _TOTALS,
-    214: {416},
-    218: {214},
-    219: _TOTALS,
-    226: {405},
-    228: {420},
-    302: {233},
-    402: {*_TOTALS, 417},
-    415: _TOTALS,
-    421: {214},
-}
-"""What is wrong too where a class's damage is done, and so may be told beside it."""
 
 
 @cache
@@ -58,26 +31,11 @@ def table_of(number: int) -> tuple[Catalog, tuple[str, ...]]:
     return deepcopy(by.catalog), by.identifier
 
 
-def checked(catalog: Catalog, identifier: tuple[str, ...]) -> CheckResult:
-    """What the job says of a table."""
-    try:
-        table = catalog.load(identifier)
-    except InvalidTableError as error:
-        return check_unreadable(catalog, identifier, error, deep=True)
-    return check(table, no_spark, deep=True)
-
-
-def found_in(result: CheckResult) -> set[int]:
-    """The numbers of what was found, notices among them."""
-    return {one.fault_id for one in (*result.faults, *result.notices)}
-
-
 def damaged(number: int, seed: int, *damage: int) -> tuple[Catalog, tuple[str, ...]] | None:
     """The table of a seed, spoilt in each way; `None` where it has nothing that could be."""
     catalog, identifier = table_of(seed)
     try:
-        for one in (number, *damage):
-            DAMAGE[one](Damager(catalog, identifier, Choices(seed * 1000 + one)))
+        spoil(catalog, identifier, seed, number, *damage)
     except CannotDamageError:
         return None
     return catalog, identifier
@@ -95,7 +53,7 @@ def test_nothing_is_found_in_a_sound_table(seed):
 def test_of_a_table_that_does_not_load_earlier_metadata_is_named():
     catalog, identifier = table_of(1)
     before = catalog.load(identifier)
-    DAMAGE[101](Damager(catalog, identifier, Choices(1)))
+    spoil(catalog, identifier, 1, 101)
     found = checked(catalog, identifier).sound_metadata
     logged = [entry.metadata_file for entry in before.metadata.metadata_log]
     assert [one.metadata_location for one in found] == logged[: -len(found) - 1 : -1]

@@ -11,22 +11,16 @@ from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.applicability import partition_key
 from kit.cases import scaled
-from kit.choices import Choices
-from kit.damager import CannotDamageError, Damager
-from kit.entry_damage import CONTENT_DAMAGE, ENTRY_DAMAGE
-from kit.metadata_damage import METADATA_DAMAGE
+from kit.damage import DANGLING, MENDABLE, spoil
+from kit.damager import CannotDamageError
 from kit.naive_scan import live_entries, naive_rows
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_histories import History
 from kit.row_texts import scanned_rows
 
-DAMAGE = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
 TABLES = 40
-DANGLING, RECORD_COUNT = 214, 402
-MENDABLE = (
-    108, 109, 124, 128, 203, 204, 205, 206, 207, 214, 215, 225, 226, 227, 230, 231, 302, 402, 405, 406, 407, 415, 422
-)  # fmt: skip
+RECORD_COUNT = 402
 
 
 @cache
@@ -39,7 +33,7 @@ def damaged(number: int, seed: int) -> tuple[Catalog, tuple[str, ...]] | None:
     by = history(seed).by
     catalog = deepcopy(by.catalog)
     try:
-        DAMAGE[number](Damager(catalog, by.identifier, Choices(seed * 1000 + number)))
+        spoil(catalog, by.identifier, seed, number)
     except CannotDamageError:
         return None
     return catalog, by.identifier
