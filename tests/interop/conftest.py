@@ -1,4 +1,4 @@
-"""The judges of the interop tests: Iceberg Java, started once, and a private PostgreSQL; and a tally of what was tried."""
+"""The judges of the interop tests, each started once: Iceberg Java, DuckDB, PostgreSQL; and a tally of what was tried."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kit.java import IcebergJava
-from kit.judges import java, postgres
+from kit.judges import duckdb, java, postgres
 from kit.lake import Lake
 from kit.soundness import checks_below
 
-__all__ = ["java", "postgres"]
+__all__ = ["duckdb", "java", "postgres"]
 
 _TRIED: Counter[str] = Counter()
 

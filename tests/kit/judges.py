@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kit.duckdb_judge import DuckDB
 from kit.java import IcebergJava
 from kit.postgres import Postgres
 
@@ -12,6 +13,14 @@ from kit.postgres import Postgres
 def java() -> Iterator[IcebergJava]:
     """Iceberg Java, ready to open catalogs."""
     judge = IcebergJava()
+    yield judge
+    judge.close()
+
+
+@pytest.fixture(scope="session")
+def duckdb() -> Iterator[DuckDB]:
+    """DuckDB with its Iceberg extension."""
+    judge = DuckDB()
     yield judge
     judge.close()
 
