@@ -172,12 +172,12 @@ def _found_on_main(table: Table) -> set[int]:
 
 def _repaired(table: Table, number: int) -> RepairResult:
     """With all that may be lost accepted; without that nothing is lost."""
-    plan = plan_repair(table, no_spark, faults=[number])
+    plan = plan_repair(table, no_spark, fault=[number])
     accepted = [one.where for one in plan.not_mended]
     if number in LOSSES:
         assert plan.mends == ()
-        plan = plan_repair(table, no_spark, faults=[number], accept_loss=accepted)
+        plan = plan_repair(table, no_spark, fault=[number], accept_loss=accepted)
     else:
         assert plan.lost_records_count == 0
         accepted = []
-    return repair(table, no_spark, faults=[number], accept_loss=accepted, approve=plan.hash)
+    return repair(table, no_spark, fault=[number], accept_loss=accepted, approve=plan.hash)

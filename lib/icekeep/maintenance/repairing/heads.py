@@ -25,6 +25,7 @@ class Head:
         work: what is going to be written there.
         untouchable: manifests that no other mend may rewrite, since files are doubled in them.
         standing: number and place of the faults that double rows, of those that are not mended.
+        problem: why nothing is mended there.
     """
 
     def __init__(self, table: Table, branch: str, snapshot: Snapshot, reader: ManifestReader) -> None:
@@ -40,7 +41,7 @@ class Head:
         try:
             self.rows = reader.manifests(snapshot)
         except (InvalidTableError, UnsupportedError) as error:
-            self.problem = first_line(error)
+            self.problem = f"the head of branch {branch!r} cannot be read: {first_line(error)}"
 
     @property
     def paths(self) -> frozenset[str]:

@@ -1,5 +1,7 @@
 """Mends of the table's metadata: counters that are too low, statistics of what is not there."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from icekeep.catalog.base import Table
@@ -10,7 +12,8 @@ from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.spec.mending_update import low_counters
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 
-_COUNTERS = {108: "last_column_id", 109: "last_partition_id", 128: "next_row_id"}
+_NEXT_ROW_ID = 128
+_COUNTERS = {108: "last_column_id", 109: "last_partition_id", _NEXT_ROW_ID: "next_row_id"}
 _FILE_MISSING = 304
 _STATISTICS = frozenset((124, _FILE_MISSING))
 METADATA = frozenset(_COUNTERS) | _STATISTICS
@@ -28,6 +31,17 @@ def mend_metadata(table: Table, fault: Fault, work: MetadataWork) -> Mend:
     """Plan what is to be changed; raises `CannotMendError` where nothing can be, or need not be."""
     action = _counter(table, fault, work) if fault.number in _COUNTERS else _statistics(table, fault, work)
     return Mend(fault_id=fault.number, name=CLASSES[fault.number].name, branch="", where=fault.where, action=action)
+
+
+def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
+    """Why no snapshot may be added once these kinds of faults are mended; `None` where one may.
+
+    Each takes its row ids from the counter: where that is too low they are those of other rows.
+    """
+    is_low = any(one.name == _COUNTERS[_NEXT_ROW_ID] for one in low_counters(table.metadata))
+    if not is_low or (_NEXT_ROW_ID in numbers and table.catalog.compares_metadata):
+        return None
+    return f"next-row-id is too low, and a new snapshot would give out row ids twice: mend fault {_NEXT_ROW_ID} first"
 
 
 def _counter(table: Table, fault: Fault, work: MetadataWork) -> str:

@@ -28,7 +28,7 @@ from icekeep.maintenance.repairing.facts import manifests_of, paths_of
 from icekeep.maintenance.repairing.heads import Head, heads_of
 from icekeep.maintenance.repairing.list_mends import LIST, MANIFEST, ListMend, mend_list, mend_manifest
 from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, Lost, mend_loss
-from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata
+from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata, why_no_snapshots
 from icekeep.maintenance.repairing.plan import (
     MAX_MENDS,
     Mend,
@@ -97,6 +97,8 @@ class _Planner:
     def __init__(self, table: Table, asked: Asked, tally: Tally, reader: ManifestReader) -> None:
         self._table, self._asked, self._tally, self._reader = table, asked, tally, reader
         self._heads = heads_of(table, reader)
+        for head in self._heads:
+            head.problem = head.problem or why_no_snapshots(table, asked.numbers)
         self._metadata = MetadataWork()
         self._trash, self._returns = Trash(table), dict[str, TrashedFile]()
         self._sources = Sources(table, self._reader, tally.faults(DATA_FILE_MISSING), self._is_in_trash)
@@ -267,7 +269,7 @@ class _Planner:
         reasons: list[str] = []
         for head in self._heads:
             try:
-                _refuse_unreadable(head)
+                _refuse_problem(head)
                 action = act(head)
             except CannotMendError as error:
                 reasons.append(str(error))
@@ -331,13 +333,13 @@ def _order(number: int) -> tuple[int, int]:
 
 
 def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -> list[Mend]:
-    _refuse_unreadable(head)
+    _refuse_problem(head)
     return act(head, fault)
 
 
-def _refuse_unreadable(head: Head) -> None:
+def _refuse_problem(head: Head) -> None:
     if head.problem is not None:
-        raise CannotMendError(f"the head of branch {head.branch!r} cannot be read: {head.problem}")
+        raise CannotMendError(head.problem)
 
 
 def _stays(fault: Fault, reason: str) -> NotMended:

@@ -130,9 +130,9 @@ def mends(pair: tuple[int, int], seed: int, catalog: Catalog, rounds: list[tuple
 
 def repaired(table: Table, numbers: tuple[int, ...]) -> RepairResult:
     """With all that may be lost accepted."""
-    accepted = [one.where for one in plan_repair(table, no_spark, faults=numbers).not_mended]
-    plan = plan_repair(table, no_spark, faults=numbers, accept_loss=accepted)
-    return repair(table, no_spark, faults=numbers, accept_loss=accepted, approve=plan.hash)
+    accepted = [one.where for one in plan_repair(table, no_spark, fault=numbers).not_mended]
+    plan = plan_repair(table, no_spark, fault=numbers, accept_loss=accepted)
+    return repair(table, no_spark, fault=numbers, accept_loss=accepted, approve=plan.hash)
 
 
 def promised(pair: tuple[int, int], seed: int, lost: set[str]) -> Counter[str]:
