@@ -50,11 +50,17 @@ def lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the sound tables' files."""
+    return tmp_path_factory.mktemp("copies")
+
+
 @pytest.mark.parametrize("origin", [chosen(origin) for origin in origins()])
 def test_what_was_spoilt_is_named_and_mended(
-    origin: Origin, lake: Lake, java: IcebergJava, duckdb: DuckDB, tmp_path: Path, tried: Tried
+    origin: Origin, lake: Lake, java: IcebergJava, duckdb: DuckDB, copies: Path, tried: Tried
 ) -> None:
-    spoilable = Spoilable(made(origin, lake, java), lake, tmp_path)
+    spoilable = Spoilable(made(origin, lake, java), lake, copies)
     judges = judges_of(spoilable, java, duckdb)
     assert judges.keys() >= {"Iceberg Java"} or judges.keys() >= {"Iceberg Java's Spark"}
     assert judges.keys() == ENGINES or not (origin.is_plain and origin.file_format == "parquet")

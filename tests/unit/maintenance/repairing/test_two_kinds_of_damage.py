@@ -10,9 +10,9 @@ from itertools import combinations
 
 import pytest
 
-from icekeep.catalog.base import Catalog, Table
+from icekeep.catalog.base import Catalog
 from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import RepairResult, plan_repair, repair
+from icekeep.maintenance.repairing.job import RepairResult, repair
 from kit.cases import scaled
 from kit.choices import Choices
 from kit.damage import DAMAGE, IMPLIED, LOSSES, MENDABLE, checked, found_in, spoil
@@ -110,29 +110,21 @@ def test_both_kinds_are_mended_at_once_or_one_after_the_other(part):
 
 
 def mends(pair: tuple[int, int], seed: int, catalog: Catalog, rounds: list[tuple[int, ...]]) -> bool:
-    """Mend in several rounds; whether both faults went."""
+    """Mend in several rounds, with all accepted that may be lost; whether both faults went."""
     identifier = history(seed).by.identifier
-    before = found_on_main(catalog.load(identifier))
-    lost: set[str] = set()
+    before = checked(catalog, identifier)
+    accepted = [one.where for fault in before.faults if fault.fault_id in LOSSES for one in fault.examples]
     told: list[RepairResult] = []
     for numbers in rounds:
-        result = repaired(catalog.load(identifier), numbers)
-        told.append(result)
-        lost |= {path for mend in result.mended for path in mend.lost_files}
-        assert found_on_main(catalog.load(identifier)) <= before, (pair, seed, rounds, told)
-    now = catalog.load(identifier)
-    assert scanned_rows(now) == promised(pair, seed, lost), (pair, seed, rounds, told)
-    left = found_on_main(now) & {*pair}
+        told.append(repair(catalog.load(identifier), no_spark, fault=numbers, accept_loss=accepted))
+    now, case = catalog.load(identifier), (pair, seed, rounds, told)
+    lost = {path for result in told for mend in result.mended for path in mend.lost_files}
+    assert scanned_rows(now) == promised(pair, seed, lost), case
+    left = found_in(check(now, no_spark, deep=True, ref="main"))
+    assert left <= found_in(before), case
     reasons = {one.fault_id for result in told for one in result.not_mended if one.reason}
-    assert left <= reasons, (pair, seed, rounds, told)
-    return not left
-
-
-def repaired(table: Table, numbers: tuple[int, ...]) -> RepairResult:
-    """With all that may be lost accepted."""
-    accepted = [one.where for one in plan_repair(table, no_spark, fault=numbers).not_mended]
-    plan = plan_repair(table, no_spark, fault=numbers, accept_loss=accepted)
-    return repair(table, no_spark, fault=numbers, accept_loss=accepted, approve=plan.hash)
+    assert left & {*pair} <= reasons, case
+    return not left & {*pair}
 
 
 def promised(pair: tuple[int, int], seed: int, lost: set[str]) -> Counter[str]:
@@ -147,7 +139,3 @@ def promised(pair: tuple[int, int], seed: int, lost: set[str]) -> Counter[str]:
             lambda some: some.__setitem__(slice(None), [e for e in some if e["data_file"]["file_path"] not in lost]),
         )
     return scanned_rows(catalog.load(by.identifier))
-
-
-def found_on_main(table: Table) -> set[int]:
-    return found_in(check(table, no_spark, deep=True, ref="main"))
