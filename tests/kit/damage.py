@@ -1,15 +1,18 @@
 """All damage that there is, by the class of the fault that it makes: what else is told beside it, and what `repair` mends."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from icekeep.catalog.base import Catalog, Identifier
+from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.checking.job import check, check_unreadable
 from icekeep.maintenance.checking.result import CheckResult
+from icekeep.maintenance.repairing.job import RepairResult
+from icekeep.spec.manifests.structs import DataFile
 from kit.choices import Choices
-from kit.damager import Damager
+from kit.damager import Damager, Record
 from kit.entry_damage import CONTENT_DAMAGE, ENTRY_DAMAGE
 from kit.metadata_damage import METADATA_DAMAGE, Damage
+from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 
 DAMAGE: Mapping[int, Damage] = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
@@ -25,7 +28,7 @@ IMPLIED: dict[int, set[int]] = {
     136: {101},
     208: {214},
     211: {222},
-    212: _TOTALS,
+    212: {*_TOTALS, 417},
     213: _TOTALS,
     214: {416},
     218: {214},
@@ -45,8 +48,14 @@ MENDABLE = (
 )  # fmt: skip
 """What is mended with no loss."""
 
-LOSSES = (212, 213, 220, 301, 303)
+WRITTEN_ANEW = (201, 416)
+"""What is mended with no loss, by a file that is written anew, where that can be."""
+
+LOSSES = (212, 213, 220, 301, 303, 401, 413, 414)
 """What is mended where the loss is accepted."""
+
+Key = tuple[str, int | None]
+"""Which file: its location, and where in it a vector begins."""
 
 
 def spoil(catalog: Catalog, identifier: Identifier, seed: int, *numbers: int) -> None:
@@ -67,3 +76,30 @@ def checked(catalog: Catalog, identifier: Identifier) -> CheckResult:
 def found_in(result: CheckResult) -> set[int]:
     """The numbers of what was found, notices among them."""
     return {one.fault_id for one in (*result.faults, *result.notices)}
+
+
+def lost_keys(before: Table, after: Table, results: Iterable[RepairResult]) -> set[Key]:
+    """What was live before a repair and is not after, of the files that are told as lost."""
+    told = {path for result in results for mend in result.mended for path in mend.lost_files}
+    keys = [{_key(entry.data_file) for entry in live_entries(table)} for table in (before, after)]
+    return {key for key in keys[0] - keys[1] if key[0] in told}
+
+
+def take_out(catalog: Catalog, identifier: Identifier, keys: Collection[Key]) -> None:
+    """Take the entries of some files out of their manifests by hand, as nobody does."""
+
+    def change(entries: list[Record]) -> None:
+        entries[:] = [e for e in entries if (e["data_file"]["file_path"], _offset(e["data_file"])) not in keys]
+
+    damager = Damager(catalog, identifier, Choices())
+    places = [*damager.entries(None)]
+    for manifest in {one.manifest for one in places if (one.file["file_path"], _offset(one.file)) in keys}:
+        damager.edit_manifest(manifest, change)
+
+
+def _key(file: DataFile) -> Key:
+    return file.file_path, file.content_offset
+
+
+def _offset(file: Record) -> int | None:
+    return file.get("content_offset")

@@ -8,13 +8,12 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlparse
 
 import fastavro
 
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.spec.metadata_packing import unpacked
-from icekeep.storage.locations import canonical
+from icekeep.storage.locations import canonical, local_path
 from kit.choices import Choices
 from kit.storage import MemoryStorage
 
@@ -89,7 +88,7 @@ class Damager:
 
     @staticmethod
     def _path(location: str) -> Path:
-        return Path(unquote(urlparse(location).path))
+        return Path(local_path(location))
 
     # Metadata
 

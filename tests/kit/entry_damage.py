@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from kit.damager import DATA, EQUALITY_DELETES, POSITION_DELETES, CannotDamageError, Damager, Record, is_vector
+from kit.damager import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES, CannotDamageError, Damager, Record, is_vector
 from kit.metadata_damage import Damage
 
 _ABSENT = 424_242
@@ -17,6 +17,11 @@ def _row(damager: Damager, wanted: Callable[[Record], object] = lambda row: True
         raise CannotDamageError
     found: Record = damager.chosen.choice(rows)
     return found
+
+
+def _is_live(damager: Damager, row: Record) -> bool:
+    """Whether a manifest has live entries; what is said of others misleads nobody."""
+    return any(entry["status"] != DELETED for entry in damager.records(row["manifest_path"]))
 
 
 def _count_name(row: Record, kind: str) -> str:
@@ -61,7 +66,12 @@ def _row_counts(damager: Damager) -> None:
 
 
 def _summary(damager: Damager) -> None:
-    row = _row(damager, lambda one: any(s.get("lower_bound") is not None for s in one.get("partitions") or ()))
+    row = _row(
+        damager,
+        lambda one: (
+            any(s.get("lower_bound") is not None for s in one.get("partitions") or ()) and _is_live(damager, one)
+        ),
+    )
     summaries = deepcopy(row["partitions"])
     summary = next(s for s in summaries if s.get("lower_bound") is not None)
     bound = summary["lower_bound"]

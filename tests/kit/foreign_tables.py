@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlparse
 
 from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.storage.locations import local_path
 from kit.duckdb_judge import DuckDB
 from kit.java import IcebergJava, JavaError
 from kit.java_histories import ByJava
@@ -88,7 +88,7 @@ class Spoilable:
         table = history.table
         self.history, self.lake, self.identifier = history, lake, table.identifier
         self._metadata_location = table.metadata_location
-        self._home = Path(unquote(urlparse(table.metadata.location).path))
+        self._home = Path(local_path(table.metadata.location))
         self._copy = copies / table.identifier[-1]
         shutil.copytree(self._home, self._copy)
 

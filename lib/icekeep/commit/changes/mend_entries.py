@@ -12,6 +12,7 @@ from icekeep.commit.live_files import add, require_format_version
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.commit.summary import SummaryBuilder, totals_of
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.spec.applicability import partition_key
 from icekeep.spec.manifests.decode import read_manifest
 from icekeep.spec.manifests.inspection import COUNTS, lacks_counts
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
@@ -129,8 +130,9 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
             old, new = one.planned.data_file, one.file
             if new is None:
                 continue
-            kept = ("file_path", "content_offset", "spec_id", "partition", "content", "first_row_id")
-            if any(getattr(old, name) != getattr(new, name) for name in kept):
+            kept = ("file_path", "content_offset", "content", "first_row_id")
+            is_same = partition_key(old) == partition_key(new)
+            if not is_same or any(getattr(old, name) != getattr(new, name) for name in kept):
                 raise IcekeepBug(f"the entry of {old.file_path!r} would be one of another file")
 
     def _by_manifest(self) -> Mapping[str, Mapping[int, MendedEntry]]:
@@ -186,7 +188,7 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
                 location=row.manifest_path,
             )
         for index, mend in mends.items():
-            if index >= len(read) or read[index] != mend.planned or not read[index].is_live:
+            if index >= len(read) or not _is_same(read[index], mend.planned) or not read[index].is_live:
                 raise ConflictError(
                     f"file {mend.planned.data_file.file_path!r} is not live any more as it was read",
                     manifest=row.manifest_path,
@@ -257,6 +259,14 @@ def read_by_wrong_row(row: ManifestFile, partition: StructType, storage: Storage
         row = msgspec.structs.replace(row, manifest_length=len(data))
     header, entries = read_manifest(data, row, partition)
     return [*entries], bool(header.unknown_field_ids)
+
+
+def _is_same(entry: ManifestEntry, other: ManifestEntry) -> bool:
+    """Whether two entries say the same; a NaN in their partitions equals every NaN."""
+    one, two = (
+        msgspec.structs.replace(e, data_file=msgspec.structs.replace(e.data_file, partition=())) for e in (entry, other)
+    )
+    return one == two and partition_key(entry.data_file) == partition_key(other.data_file)
 
 
 def _entries(

@@ -25,7 +25,8 @@ class Head:
         work: what is going to be written there.
         untouchable: manifests that no other mend may rewrite, since files are doubled in them.
         standing: number and place of the faults that double rows, of those that are not mended.
-        problem: why nothing is mended there.
+        problem: why its manifest list cannot be read.
+        barred: why no snapshot may be added to it.
     """
 
     def __init__(self, table: Table, branch: str, snapshot: Snapshot, reader: ManifestReader) -> None:
@@ -36,12 +37,13 @@ class Head:
         self.untouchable: set[str] = set()
         self.standing: set[tuple[int, str]] = set()
         self.problem: str | None = None
+        self.barred: str | None = None
         self.rows: list[ManifestFile] = []
         self._named: NamedEntries | None = None
         try:
             self.rows = reader.manifests(snapshot)
         except (InvalidTableError, UnsupportedError) as error:
-            self.problem = f"the head of branch {branch!r} cannot be read: {first_line(error)}"
+            self.problem = first_line(error)
 
     @property
     def paths(self) -> frozenset[str]:

@@ -98,7 +98,7 @@ class _Planner:
         self._table, self._asked, self._tally, self._reader = table, asked, tally, reader
         self._heads = heads_of(table, reader)
         for head in self._heads:
-            head.problem = head.problem or why_no_snapshots(table, asked.numbers)
+            head.barred = why_no_snapshots(table, asked.numbers)
         self._metadata = MetadataWork()
         self._trash, self._returns = Trash(table), dict[str, TrashedFile]()
         self._sources = Sources(table, self._reader, tally.faults(DATA_FILE_MISSING), self._is_in_trash)
@@ -269,7 +269,7 @@ class _Planner:
         reasons: list[str] = []
         for head in self._heads:
             try:
-                _refuse_problem(head)
+                _refuse_barred(head)
                 action = act(head)
             except CannotMendError as error:
                 reasons.append(str(error))
@@ -333,13 +333,15 @@ def _order(number: int) -> tuple[int, int]:
 
 
 def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -> list[Mend]:
-    _refuse_problem(head)
+    _refuse_barred(head)
     return act(head, fault)
 
 
-def _refuse_problem(head: Head) -> None:
+def _refuse_barred(head: Head) -> None:
     if head.problem is not None:
-        raise CannotMendError(head.problem)
+        raise CannotMendError(f"the head of branch {head.branch!r} cannot be read: {head.problem}")
+    if head.barred is not None:
+        raise CannotMendError(head.barred)
 
 
 def _stays(fault: Fault, reason: str) -> NotMended:
