@@ -217,6 +217,9 @@ def drop_dangling(head: Head, reader: ManifestReader) -> str:
     """
     if head.standing:
         raise CannotMendError("files are doubled: mend faults 212 and 220 first")
+    if head.misleading:
+        wrong = ", ".join(map(str, sorted(head.misleading)))
+        raise CannotMendError(f"it is not sure what deletes reach while other faults are there: mend {wrong} first")
     try:
         count = dangling_deletes_count(head.table.metadata, head.branch, reader)
     except (InvalidTableError, UnsupportedError) as error:

@@ -27,6 +27,7 @@ class Head:
         standing: number and place of the faults that double rows, of those that are not mended.
         problem: why its manifest list cannot be read.
         barred: why no snapshot may be added to it.
+        misleading: numbers of the faults by which it is not known what deletes reach.
     """
 
     def __init__(self, table: Table, branch: str, snapshot: Snapshot, reader: ManifestReader) -> None:
@@ -36,6 +37,7 @@ class Head:
         )
         self.untouchable: set[str] = set()
         self.standing: set[tuple[int, str]] = set()
+        self.misleading: set[int] = set()
         self.problem: str | None = None
         self.barred: str | None = None
         self.rows: list[ManifestFile] = []

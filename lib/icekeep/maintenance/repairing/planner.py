@@ -52,6 +52,9 @@ _DOUBLED_FILE, _DOUBLED_MANIFEST = 212, 220
 _GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
 """Where these are, nothing else is mended."""
 
+_MISLEADING = (202, 204, 206, 207, 208, 210, 211, 217, 218)
+"""Where these are, it is not known which data files there are, or how old, and so not which deletes reach none."""
+
 _DEEP = 400
 
 MENDED = (
@@ -153,6 +156,12 @@ class _Planner:
         for fault in self._tally.faults(_DOUBLED_MANIFEST):
             if fault.where in head.doubled_manifests:
                 head.standing.add((fault.number, fault.where))
+        for number in _MISLEADING:
+            faults = self._tally.faults(number)
+            # Where there are very many not all are kept.
+            is_whole = len(faults) == self._tally.counts.get(number, 0)
+            if not is_whole or any((manifests_of(one) or {one.where}) & head.paths for one in faults):
+                head.misleading.add(number)
 
     def _look_for_files(self) -> None:
         faults = [

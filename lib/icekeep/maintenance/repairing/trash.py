@@ -42,9 +42,12 @@ class Trash:
 
     @cached_property
     def _plans(self) -> list[DeletionPlan]:
-        storage = self._table.storage
+        storage, uuid = self._table.storage, self._table.metadata.table_uuid
         return [
-            plan for plan in plans_of(self._table) if plan.is_trash and not last_work(plan.directory, storage).deletes
+            plan
+            for plan in plans_of(self._table)
+            # A table that was dropped may have left plans at the location of this one.
+            if plan.is_trash and plan.table_uuid == uuid and not last_work(plan.directory, storage).deletes
         ]
 
     def _names(self, plan: DeletionPlan, path: str) -> bool:

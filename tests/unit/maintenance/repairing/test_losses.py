@@ -4,6 +4,7 @@ from collections import Counter
 from contextlib import suppress
 from copy import deepcopy
 from io import BytesIO
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
@@ -148,6 +149,17 @@ def test_a_lost_file_comes_back_from_the_trash_and_no_row_is_lost(version):
     assert faults_of(world) == set()
     assert world.rows() == whole
     assert world.table.metadata.head("main") == head
+
+
+def test_a_file_in_the_trash_of_another_table_does_not_come_back():
+    """A table that was dropped, and made again at the same place."""
+    world = world_of(1, 2)
+    path = data_files(world.table)[0].file_path
+    trashed(world, path)
+    damager(world).edit_metadata(lambda document: document.update({"table-uuid": str(UUID(int=7))}))
+    state = world.state()
+    assert "--accept-loss" in mended(world, 301).not_mended[0].reason
+    assert world.state() == state
 
 
 def test_a_file_of_another_size_in_the_trash_does_not_come_back():
