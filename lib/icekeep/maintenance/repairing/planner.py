@@ -47,6 +47,7 @@ from icekeep.maintenance.repairing.source_mends import Sources
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.spec.manifests.structs import ManifestContent
 
 _DOUBLED_FILE, _DOUBLED_MANIFEST = 212, 220
 _GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
@@ -54,6 +55,9 @@ _GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
 
 _MISLEADING = (202, 204, 206, 207, 208, 210, 211, 217, 218)
 """Where these are, it is not known which data files there are, or how old, and so not which deletes reach none."""
+
+_COUNTS = (204, 205)
+_HAS_ROW_IDS = 3
 
 _DEEP = 400
 
@@ -126,6 +130,7 @@ class _Planner:
                 head.work.counts_anew = can_count_anew(head, self._reader)
         works = tuple(head.work for head in self._heads if not head.work.is_empty)
         self._refuse_gaps()
+        self._refuse_wrong_row_ids()
         mends, parts = tuple(self._mends), parts_of(self._mends, works, self._lists.values())
         plan = RepairPlan(
             mends=mends,
@@ -332,6 +337,26 @@ class _Planner:
             if gap.what in written or gap.what in lists:
                 raise SafetyError(
                     f"{gap.what!r} would be written anew, and was not checked: {gap.why}; nothing was changed"
+                )
+
+    def _refuse_wrong_row_ids(self) -> None:
+        """Refuse commits that number rows by wrong counts: a commit gives row ids to manifests that have none yet."""
+        if self._table.metadata.format_version < _HAS_ROW_IDS:
+            return
+        faults = [fault for number in _COUNTS for fault in self._tally.faults(number)]
+        is_whole = len(faults) == sum(self._tally.counts.get(number, 0) for number in _COUNTS)
+        wrong = {path for fault in faults for path in manifests_of(fault)}
+        for head in self._heads:
+            unnumbered = {
+                row.manifest_path
+                for row in head.rows
+                if row.first_row_id is None and row.content is ManifestContent.DATA
+            }
+            stays = unnumbered - head.work.manifests()
+            if not head.work.is_empty and (stays & wrong or (stays and not is_whole)):
+                raise SafetyError(
+                    f"a commit to branch {head.branch!r} would number rows by counts that are wrong, of manifest "
+                    f"{min(stays & wrong or stays)!r}: mend faults 204 and 205 first; nothing was changed"
                 )
 
 

@@ -6,9 +6,11 @@ from io import BytesIO
 import pyarrow.parquet as pq
 import pytest
 
+from icekeep.errors import SafetyError
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.choices import Choices
 from kit.damager import Damager, Place
 from kit.job_world import EVENTS, World
@@ -124,3 +126,23 @@ def test_the_size_of_a_file_is_taken_over_with_its_bounds_where_both_are_to_be_m
     assert faults_of(world) == set()
     assert len(live_entries(world.table)) == 2
     assert all(entry.data_file.content is FileContent.DATA for entry in live_entries(world.table))
+
+
+def test_no_commit_numbers_rows_by_wrong_counts():
+    """After an upgrade the next commit gives row ids to what has none: by 205 two rows would have one id."""
+    world = world_of(1, 2)
+    upgrade_format_version(world.table, 3)
+    spoilt = damager(world)
+    place = next(spoilt.entries(0))
+    spoilt.edit_manifest(place.manifest, lambda entries: entries[0]["data_file"].update(sort_order_id=77))
+    for row in spoilt.rows():
+        if row["manifest_path"] != place.manifest:
+            spoilt.edit_row(row["manifest_path"], added_rows_count=1)
+    assert {205, 231} <= faults_of(world)
+    state = world.state()
+    with pytest.raises(SafetyError, match="mend faults 204 and 205 first"):
+        repair(world.table, no_spark, fault=[231])
+    assert world.state() == state
+    assert {one.fault_id for one in repair(world.table, no_spark, fault=[205, 231]).mended} == {205, 231}
+    assert faults_of(world) == set()
+    assert sorted(entry.data_file.first_row_id for entry in live_entries(world.table)) == [0, 5]
