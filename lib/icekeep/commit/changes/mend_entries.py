@@ -1,18 +1,18 @@
 """Write manifests anew whose entries, or whose rows of the manifest list, say what is not so."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes
 from icekeep.commit.filtering import EntryReader, identity, without_history
-from icekeep.commit.live_files import add, require_format_version
+from icekeep.commit.live_files import FileKey, add, file_key, require_format_version
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.commit.summary import SummaryBuilder, totals_of
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.spec.applicability import partition_key
+from icekeep.spec.applicability import is_deletion_vector, partition_key
 from icekeep.spec.manifests.decode import read_manifest
 from icekeep.spec.manifests.inspection import COUNTS, lacks_counts
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
@@ -32,7 +32,8 @@ class MendedEntry(msgspec.Struct, frozen=True, kw_only=True):
         file: as its file is to be described; `None` where the entry goes.
         is_replaced: of one that goes, whether its rows are in files that the same change adds.
         is_deleted: of one that goes, whether it is marked as deleted. Not where the same file is live by another entry:
-            engines delete the files of such marks when snapshots expire.
+            engines delete the files of such marks when snapshots expire. So a vector is not marked either while its Puffin
+            file has others that are live.
     """
 
     manifest: str
@@ -90,11 +91,11 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         rows = self._listed_once([] if head is None else attempt.reader.manifests(head))
         self._check_listed(rows)
         summary, totals = SummaryBuilder(self.summary), Counter[str]()
-        mends = self._by_manifest()
+        mends, used = self._by_manifest(), self._used_puffins(rows, base, attempt)
         manifests: list[ManifestFile] = []
         for row in rows:
             if row.manifest_path in mends:
-                manifests += self._mended(row, mends[row.manifest_path], base, attempt, summary, totals)
+                manifests += self._mended(row, mends[row.manifest_path], used, base, attempt, summary, totals)
             else:
                 manifests.append(row)
         added = self._added(base, attempt, summary)
@@ -175,6 +176,7 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         self,
         row: ManifestFile,
         mends: Mapping[int, MendedEntry],
+        used: frozenset[str],
         base: TableMetadata,
         attempt: Attempt,
         summary: SummaryBuilder,
@@ -193,12 +195,24 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
                     f"file {mend.planned.data_file.file_path!r} is not live any more as it was read",
                     manifest=row.manifest_path,
                 )
-        entries = [*_entries(read, mends, attempt.snapshot_id)]
+        entries = [*_entries(read, mends, used, attempt.snapshot_id)]
         for mend in mends.values():
             _count(mend, summary)
         totals.update(totals_of(entry.data_file for entry in entries if entry.is_live))
-        key = ("mended", identity(row), row.sequence_number)
+        key = ("mended", identity(row), row.sequence_number, used)
         return attempt.write_manifests(key, entries, row.partition_spec_id, row.content)
+
+    def _used_puffins(self, rows: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt) -> frozenset[str]:
+        """The Puffin files of vectors that go, in which other vectors stay."""
+        files = [one.planned.data_file for one in self.entries if one.file is None]
+        going = {file_key(file) for file in files if is_deletion_vector(file)}
+        if not going:
+            return frozenset()
+        asked = VectorsIn(without_history(base), frozenset(path for path, _ in going))
+        deletes = [row for row in rows if row.content is ManifestContent.DELETES]
+        found = attempt.gathered([row for row in deletes if row.manifest_path not in self.rows], asked)
+        found += [asked.among(self._read(row, base, attempt)[0]) for row in deletes if row.manifest_path in self.rows]
+        return frozenset(path for some in found for path, offset in some if (path, offset) not in going)
 
     def _read(self, row: ManifestFile, base: TableMetadata, attempt: Attempt) -> tuple[list[ManifestEntry], bool]:
         """The entries of a manifest, and whether it has fields that are not known."""
@@ -220,6 +234,24 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
                 key=("added", one.file.file_path, one.file.content_offset),
             )
         return manifests
+
+
+class VectorsIn(msgspec.Struct, frozen=True):
+    """The live vectors of a manifest that are in some Puffin files: location and offset of each."""
+
+    base: TableMetadata
+    paths: frozenset[str]
+
+    @property
+    def key(self) -> Hashable:
+        return "vectors in", self.paths
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[FileKey]:
+        return self.among(reader.entries(manifest, self.base))
+
+    def among(self, entries: Iterable[ManifestEntry]) -> list[FileKey]:
+        """Those of some entries."""
+        return [file_key(e.data_file) for e in entries if e.is_live and e.data_file.file_path in self.paths]
 
 
 class LiveTotals(msgspec.Struct, frozen=True):
@@ -270,7 +302,7 @@ def _is_same(entry: ManifestEntry, other: ManifestEntry) -> bool:
 
 
 def _entries(
-    read: Sequence[ManifestEntry], mends: Mapping[int, MendedEntry], snapshot_id: int
+    read: Sequence[ManifestEntry], mends: Mapping[int, MendedEntry], used: frozenset[str], snapshot_id: int
 ) -> Iterator[ManifestEntry]:
     for index, entry in enumerate(read):
         if not entry.is_live:
@@ -280,7 +312,7 @@ def _entries(
             yield msgspec.structs.replace(entry, status=Status.EXISTING)
         elif mend.file is not None:
             yield msgspec.structs.replace(entry, status=Status.EXISTING, data_file=mend.file)
-        elif mend.is_deleted:
+        elif mend.is_deleted and entry.data_file.file_path not in used:
             yield msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=snapshot_id)
 
 
