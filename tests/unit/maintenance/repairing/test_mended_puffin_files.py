@@ -16,7 +16,8 @@ from icekeep.spec.deletion_vectors import BLOB_TYPE
 from icekeep.tables.append import append
 from kit.choices import Choices
 from kit.columns import table_of
-from kit.damager import POSITION_DELETES, Damager
+from kit.damager import DATA, POSITION_DELETES, Damager
+from kit.entry_damage import ENTRY_DAMAGE
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.our_histories import ByIcekeep, in_memory
@@ -24,7 +25,7 @@ from kit.row_histories import START, History
 from kit.row_texts import scanned_rows
 from kit.written_deletes import data_files, vector_files
 
-FOOTER, SIZE, COUNT = 416, 302, 415
+FOOTER, COUNT, SORT_ORDER = 416, 415, 231
 FOOTER_WORD = -4
 """Where the magic at the end of a Puffin file begins."""
 
@@ -163,6 +164,20 @@ def test_a_footer_that_says_a_wrong_cardinality_or_nothing_of_a_vector_is_mended
     mended(spoilt)
 
 
+def test_two_faults_of_one_file_are_mended_by_one_new_file():
+    spoilt = Spoilt()
+    wrong = b'"cardinality":"2"'
+    first = spoilt.damager.read(spoilt.path).index(wrong)
+    second = spoilt.damager.read(spoilt.path).index(wrong, first + 1)
+    for where in (first, second):
+        spoilt.change(lambda data, where=where: data.__setitem__(where + len(wrong) - 2, ord("7")))
+    result = mended_by(spoilt.table)
+    assert [one.fault_id for one in result.mended] == [FOOTER, FOOTER]
+    assert positions(spoilt.table) == positions(spoilt.before)
+    assert len({v.data_file.file_path for v in vectors(spoilt.table)}) == 1
+    assert check(spoilt.table, no_spark, deep=True, ref="main").status == "sound"
+
+
 def test_one_vector_that_is_not_sound_keeps_the_whole_file():
     spoilt = Spoilt().change(flipped)
     at = spoilt.vectors[1].data_file.content_offset + 9
@@ -195,7 +210,8 @@ def test_a_footer_that_says_another_data_file_leaves_both_as_they_are():
     spoilt.rewritten(targets[1], targets[0], targets[2]).stays(why="not known which one is right")
 
 
-def test_a_footer_that_says_another_place_leaves_both_as_they_are():
+@pytest.mark.parametrize("first", [{"referenced-data-file": "memory://lake/x", "cardinality": "2"}, {}])
+def test_a_footer_that_says_another_place_leaves_both_as_they_are(first):
     spoilt = Spoilt()
     targets = [v.data_file.referenced_data_file for v in spoilt.vectors]
     storage = spoilt.table.storage
@@ -203,7 +219,8 @@ def test_a_footer_that_says_another_place_leaves_both_as_they_are():
     blobs = [read_range(storage, spoilt.path, f.content_offset, f.content_size_in_bytes) for f in old]
     # The bytes where the entry looks are a sound vector, and its data file's is behind them.
     with PuffinWriter(storage, f"{spoilt.path}.other") as writer:
-        for blob, target in zip(blobs, ("memory://lake/x", *targets[1:]), strict=True):
+        writer.add(blobs[0], BLOB_TYPE, properties=first)
+        for blob, target in zip(blobs[1:], targets[1:], strict=True):
             writer.add(blob, BLOB_TYPE, properties={"referenced-data-file": target, "cardinality": "2"})
         writer.add(blobs[0], BLOB_TYPE, properties={"referenced-data-file": targets[0], "cardinality": "2"})
     spoilt.damager.write(spoilt.path, spoilt.damager.read(f"{spoilt.path}.other"))
@@ -226,6 +243,41 @@ def test_two_entries_of_the_same_bytes_stay():
         record_count=first.file["record_count"],
     )
     spoilt.stays(why="the same bytes")
+
+
+def test_an_entry_that_is_described_anew_in_the_same_run_does_not_go_as_well():
+    spoilt = Spoilt().change(flipped)
+    spoilt.damager.edit_file(spoilt.damager.vector(), sort_order_id=77)
+    result = mended_by(spoilt.table, FOOTER, SORT_ORDER)
+    assert [one.fault_id for one in result.mended] == [SORT_ORDER], result
+    assert "described anew in the same run" in result.not_mended[0].reason
+    assert [one.fault_id for one in mended_by(spoilt.table).mended] == [FOOTER]
+    assert positions(spoilt.table) == positions(spoilt.before)
+
+
+def two_vectors(spoilt):
+    ENTRY_DAMAGE[213](spoilt.damager)
+
+
+def doubled_data_file(spoilt):
+    target = spoilt.vectors[1].data_file.referenced_data_file
+    place = spoilt.damager.entry(DATA, lambda file: file["file_path"] == target)
+    spoilt.damager.edit_manifest(place.manifest, lambda entries: entries.append(deepcopy(entries[place.index])))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"), [(two_vectors, "mend fault 213 first"), (doubled_data_file, "mend fault 212 first")]
+)
+def test_doubled_vectors_and_data_files_come_first(damage, why):
+    spoilt = Spoilt()
+    damage(spoilt)
+    for path in {place.file["file_path"] for place in spoilt.damager.entries(POSITION_DELETES)}:
+        spoilt.damager.change_bytes(path, flipped)
+    before = vectors(spoilt.table)
+    result = mended_by(spoilt.table)
+    assert not result.mended, result
+    assert all(why in one.reason for one in result.not_mended), result
+    assert vectors(spoilt.table) == before
 
 
 def test_a_sound_file_is_left_as_it_is():
