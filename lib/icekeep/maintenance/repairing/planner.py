@@ -280,18 +280,21 @@ class _Planner:
         if not faults:
             return
         before = len(self._mends)
-        reasons: list[str] = []
+        reasons: list[NotMended] = []
         for head in self._heads:
+            here = msgspec.structs.replace(faults[0], where=f"snapshot {head.snapshot.snapshot_id}")
             try:
                 _refuse_barred(head)
                 action = act(head)
             except CannotMendError as error:
-                reasons.append(str(error))
+                if (why := str(error)) != NOT_FOUND:
+                    reasons.append(_stays(here, f"branch {head.branch!r}: {why}" if len(self._heads) > 1 else why))
                 continue
-            where = f"snapshot {head.snapshot.snapshot_id}"
-            self._mends.append(self._mend(head, msgspec.structs.replace(faults[0], where=where), action))
-        if len(self._mends) == before:
-            told = next((reason for reason in reasons if reason != NOT_FOUND), None)
+            self._mends.append(self._mend(head, here, action))
+        if len(self._mends) > before:
+            self._stay += reasons
+        else:
+            told = reasons[0].reason if reasons else None
             self._stay += [_stays(fault, told or only_older(fault)) for fault in faults]
 
     def _by_head(self, fault: Fault, act: Callable[[Head, Fault], list[Mend]]) -> None:

@@ -10,6 +10,7 @@ from icekeep.errors import SafetyError
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.tables.refs import create_branch
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.choices import Choices
 from kit.damager import Damager, Place
@@ -17,6 +18,8 @@ from kit.job_world import EVENTS, World
 from kit.lake import events
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
+from kit.our_histories import in_memory
+from kit.row_histories import START
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 
@@ -146,3 +149,32 @@ def test_no_commit_numbers_rows_by_wrong_counts():
     assert {one.fault_id for one in repair(world.table, no_spark, fault=[205, 231]).mended} == {205, 231}
     assert faults_of(world) == set()
     assert sorted(entry.data_file.first_row_id for entry in live_entries(world.table)) == [0, 5]
+
+
+def test_the_totals_of_a_branch_that_cannot_be_read_are_told_to_stay_where_those_of_another_are_mended():
+    world = world_of(1)
+    create_branch(world.table, "audit")
+    world.append(2)
+    spoilt = damager(world)
+    spoilt.edit_metadata(
+        lambda document: [one["summary"].update({"total-records": "99"}) for one in document["snapshots"]]
+    )
+    del world.memory.files[world.table.metadata.head("audit").manifest_list]
+    result = repair(world.table, no_spark, fault=[215])
+    assert [one.branch for one in result.mended] == ["main"]
+    assert result.status == "partial"
+    assert "the head of branch 'audit' cannot be read" in result.not_mended[0].reason
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_file_in_the_partition_of_nan_is_mended(version):
+    """NaN is not equal to itself, and an entry that was read again has another one."""
+    by = in_memory()
+    by.create(START, (("ratio", "identity"),), version)
+    row = dict.fromkeys(field.name for field in by.table.metadata.schema.fields) | {"ratio": float("nan")}
+    by.append([row | {"id": number} for number in range(4)], "PARQUET")
+    spoilt = Damager(by.catalog, by.identifier, Choices(1))
+    spoilt.edit_file(next(spoilt.entries(0)), file_size_in_bytes=1)
+    result = repair(by.table, no_spark, fault=[302])
+    assert (len(result.mended), result.not_mended) == (1, ())
+    assert check(by.table, no_spark, deep=True, ref="main").faults == ()
