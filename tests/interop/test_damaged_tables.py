@@ -50,6 +50,9 @@ ALWAYS = (
 )  # fmt: skip
 """Those that differ most are tried in each run, the others in `make nightly`."""
 
+KNOWN: Mapping[int, set[int]] = {DANGLING: {233}}
+"""Notices that a mend is known to make: of a vector Java counts the bytes of its blob, and icekeep takes off its file's."""
+
 Tried = Callable[..., None]
 
 
@@ -145,7 +148,7 @@ class Case:
             assert all(one.reason for one in result.not_mended)
             self.tried("damaged tables that were not mended, with a reason")
             return
-        assert _found_on_main(now) <= before - {number}, (number, result)
+        assert _found_on_main(now) <= before - {number} | KNOWN.get(number, set()), (number, result)
         rows = {name: judge(now) for name, judge in self.judges.items()}
         ours, lineage = scanned_rows(now), self._lineage(now)
         if number in GONE:
