@@ -59,8 +59,7 @@ class Damager:
         files = self._memory()
         if files is None:
             self._path(location).write_bytes(data)
-            # Hadoop keeps checksums beside files, which would show the change.
-            self._path(location).with_name(f".{self._path(location).name}.crc").unlink(missing_ok=True)
+            self._forget_checksum(location)
         else:
             files[canonical(location)] = (data, files.get(canonical(location), (b"", 0))[1])
 
@@ -69,6 +68,7 @@ class Damager:
         files = self._memory()
         if files is None:
             self._path(location).unlink()
+            self._forget_checksum(location)
         else:
             del files[canonical(location)]
 
@@ -77,6 +77,11 @@ class Damager:
         data = bytearray(self.read(location))
         change(data)
         self.write(location, bytes(data))
+
+    def _forget_checksum(self, location: str) -> None:
+        """Hadoop keeps checksums beside files, which would show the change."""
+        path = self._path(location)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
     def _memory(self) -> dict[str, tuple[bytes, int]] | None:
         storage: Any = self._storage
