@@ -1,6 +1,6 @@
 """A repair taken back: branches that still end with its snapshots go back to where they were. It has deleted no file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -52,9 +52,13 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
             "after it; see `icekeep history`, and `icekeep rollback` if that is meant",
             run=run,
         )
+    stay = [*_others_with(metadata, run, {move.name for move in moves})]
     commit(table, _Moves(tuple(moves)), listener=listener)
+    notes = ["what it changed in the table's metadata alone, and files that came back from the trash, stay"]
+    if stay:
+        notes.insert(0, f"branches that have later commits keep it: {', '.join(map(repr, stay))}")
     return RestoreResult(
-        status="done",
+        status="partial" if stay else "done",
         run=run,
         job=JOB.name,
         restored_files_count=0,
@@ -62,7 +66,7 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
         restored_snapshots_count=0,
         restored_tags=(),
         restored_branches=tuple(move.name for move in moves),
-        note="what it changed in the table's metadata alone, and files that came back from the trash, stay",
+        note="; ".join(notes),
     )
 
 
@@ -93,6 +97,13 @@ def _moves(metadata: TableMetadata, run: str) -> Iterator[ReplaceRef]:
         if ref.is_branch and head is not None and before not in (head, None):
             assert before is not None
             yield ReplaceRef(name=name, type="branch", snapshot_id=before.snapshot_id, expected_id=head.snapshot_id)
+
+
+def _others_with(metadata: TableMetadata, run: str, moved: Collection[str]) -> Iterator[str]:
+    """The branches that have a snapshot of a run, and are not among those that go back."""
+    for name, ref in sorted(metadata.refs.items()):
+        if ref.is_branch and name not in moved and any(_is_of(one, run) for one in metadata.ancestors(ref.snapshot_id)):
+            yield name
 
 
 def _is_of(snapshot: Snapshot, run: str) -> bool:

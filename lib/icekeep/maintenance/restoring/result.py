@@ -28,7 +28,8 @@ class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came back of one run.
 
     Attributes:
-        status: `partial` where files were taken away again while the snapshots came back: the note says which.
+        status: `partial` where files were taken away again while the snapshots came back, or branches keep a repair: the note
+            says which.
         restored_files_count: files that were moved back now; those that were in their places are not counted.
         restored_tags: under which the snapshots came back.
         restored_branches: of a repair, those that went back to the snapshot before it.

@@ -52,7 +52,9 @@ def test_later_commits_are_not_lost_with_it():
     world, _, result = repaired()
     world.append(5)
     heads = heads_of(world)
-    assert restore(world.table, run=result.run).restored_branches == ("audit",)
+    back = restore(world.table, run=result.run)
+    assert (back.status, back.restored_branches) == ("partial", ("audit",))
+    assert (back.note or "").startswith("branches that have later commits keep it: 'main'; ")
     with pytest.raises(SafetyError, match="would lose the commits after it"):
         restore(world.table, run=result.run)
     assert heads_of(world)["main"] == heads["main"]
