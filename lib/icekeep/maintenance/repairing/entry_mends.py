@@ -14,7 +14,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.loss_mends import refuse_merged
+from icekeep.maintenance.repairing.loss_mends import refuse_merged, refuse_misnumbered
 from icekeep.maintenance.repairing.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
@@ -107,6 +107,7 @@ def refuse_untouchable(head: Head, row: ManifestFile) -> None:
     """Raise `CannotMendError` for a manifest in which a file is doubled, or that is listed twice."""
     if row.manifest_path in head.untouchable:
         raise CannotMendError(f"files are doubled in manifest {row.manifest_path!r}: mend faults 212 and 220 first")
+    refuse_misnumbered(head, row)
 
 
 def mend_row(head: Head, fault: Fault) -> str:

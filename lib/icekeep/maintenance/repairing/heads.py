@@ -27,6 +27,7 @@ class Head:
         standing: number and place of the faults that double rows, of those that are not mended.
         problem: why its manifest list cannot be read.
         barred: why no snapshot may be added to it.
+        misnumbered: manifests of which the list says wrongly what sequence number their entries inherit.
         misleading: numbers of the faults by which it is not known what deletes reach.
     """
 
@@ -37,6 +38,7 @@ class Head:
         )
         self.untouchable: set[str] = set()
         self.standing: set[tuple[int, str]] = set()
+        self.misnumbered: set[str] = set()
         self.misleading: set[int] = set()
         self.problem: str | None = None
         self.barred: str | None = None

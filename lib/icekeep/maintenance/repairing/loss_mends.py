@@ -15,7 +15,7 @@ from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile
 
 DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 301, 303, 212, 213, 220
 LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))
@@ -95,6 +95,16 @@ def refuse_doubled(head: Head, place: Place) -> None:
     if place.row.manifest_path in head.untouchable:
         path = place.row.manifest_path
         raise CannotMendError(f"files are doubled in manifest {path!r}: mend faults 212 and 220 first")
+    refuse_misnumbered(head, place.row)
+
+
+def refuse_misnumbered(head: Head, row: ManifestFile) -> None:
+    """Raise `CannotMendError` for a manifest whose entries would be written with a sequence number that is not theirs."""
+    if row.manifest_path in head.misnumbered:
+        raise CannotMendError(
+            f"the list says wrongly what sequence number the entries of manifest {row.manifest_path!r} inherit, and written anew "
+            "they would have it for good: see fault 208"
+        )
 
 
 def refuse_merged(head: Head, place: Place) -> None:
@@ -131,6 +141,8 @@ def _doubled_file(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         raise CannotMendError("")
     if len(places) == 1:
         raise CannotMendError(NOT_FOUND)
+    for place in places:
+        refuse_misnumbered(head, place.row)
     if other := _in_what_they_differ([place.entry.data_file for place in places]):
         raise CannotMendError(f"its entries differ in {other}, and it is not known which one is right")
     keeps = max(places, key=lambda place: sequence_number(place.entry))

@@ -50,7 +50,8 @@ from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.manifests.structs import ManifestContent
 
 _DOUBLED_FILE, _DOUBLED_MANIFEST = 212, 220
-_GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST))
+_SEQUENCE_NUMBER = 208
+_GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST, _SEQUENCE_NUMBER))
 """Where these are, nothing else is mended."""
 
 _MISLEADING = (202, 204, 206, 207, 208, 210, 211, 217, 218)
@@ -161,6 +162,8 @@ class _Planner:
         for fault in self._tally.faults(_DOUBLED_MANIFEST):
             if fault.where in head.doubled_manifests:
                 head.standing.add((fault.number, fault.where))
+        for fault in self._tally.faults(_SEQUENCE_NUMBER):
+            head.misnumbered |= manifests_of(fault) & head.paths
         for number in _MISLEADING:
             faults = self._tally.faults(number)
             # Where there are very many not all are kept.

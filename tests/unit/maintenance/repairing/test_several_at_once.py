@@ -178,3 +178,20 @@ def test_a_file_in_the_partition_of_nan_is_mended(version):
     result = repair(by.table, no_spark, fault=[302])
     assert (len(result.mended), result.not_mended) == (1, ())
     assert check(by.table, no_spark, deep=True, ref="main").faults == ()
+
+
+@pytest.mark.parametrize("number", [205, 231])
+def test_a_wrong_sequence_number_that_entries_inherit_is_not_written_into_them(number):
+    world = world_of(1, 2)
+    spoilt = damager(world)
+    place = next(spoilt.entries(0))
+    if number == 231:
+        spoilt.edit_manifest(place.manifest, lambda entries: entries[0]["data_file"].update(sort_order_id=77))
+        spoilt.edit_row(place.manifest, sequence_number=99)
+    else:
+        spoilt.edit_row(place.manifest, sequence_number=99, added_rows_count=77)
+    assert {208, number} <= faults_of(world)
+    state = world.state()
+    result = repair(world.table, no_spark, fault=[number])
+    assert "see fault 208" in result.not_mended[0].reason
+    assert world.state() == state
