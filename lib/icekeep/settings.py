@@ -23,6 +23,7 @@ class Kind(Enum):
     NUMBER_OR_ALL = "N|all"
     IDS = "ID,ID"
     NAMES = "NAME,NAME"
+    LOCATIONS = "FILE,FILE"
     SWITCH = ""
     OPTIONS = "KEY=VALUE"
     PAIRS = "FROM=TO"

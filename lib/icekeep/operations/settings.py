@@ -3,6 +3,7 @@
 Text is checked as far as that needs no table; a scheduler that only reads the configuration does the same.
 """
 
+import re
 from typing import Any
 
 from icekeep.errors import ExpressionError, UsageError
@@ -13,6 +14,8 @@ from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
 from icekeep.spec.units import MAX_LONG
 
 _ALL = "all"
+_BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+"""A comma before a scheme or a slash; others are part of a name."""
 
 
 def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
@@ -36,6 +39,8 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
             return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
         case Kind.NAMES:
             return _names(text)
+        case Kind.LOCATIONS:
+            return _locations(text)
         case _:
             return text
 
@@ -62,7 +67,7 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
             return tuple(f"{setting.flag}={pair}" for pair in pairs)
         case Kind.NUMBER:
             text = str(entry.whole_number(minimum=setting.minimum))
-        case Kind.IDS | Kind.NAMES:
+        case Kind.IDS | Kind.NAMES | Kind.LOCATIONS:
             text = _joined(setting, entry)
         case Kind.TIME | Kind.DAYS | Kind.NUMBER_OR_ALL:
             text = entry.scalar()
@@ -118,6 +123,13 @@ def _names(text: str) -> tuple[str, ...]:
         if "." not in name or not all(name.split(".")):
             raise UsageError(f"{name!r} in {text!r} names no table; give NAMESPACE.TABLE, several with commas between")
     return names
+
+
+def _locations(text: str) -> tuple[str, ...]:
+    locations = tuple(part.strip() for part in _BETWEEN_LOCATIONS.split(text))
+    if not all(locations):
+        raise UsageError(f"{text!r} is no list of files; give their locations, several with commas between")
+    return locations
 
 
 def _whole_number(text: str, minimum: int) -> int:

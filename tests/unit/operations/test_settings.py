@@ -27,6 +27,8 @@ def test_a_flag_is_the_procedure_s_argument_with_dashes():
         (Kind.NUMBER, "12", 12),
         (Kind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
         (Kind.NAMES, "db.a, a.b.c", ("db.a", "a.b.c")),
+        (Kind.LOCATIONS, "s3://lake/db/000000_0", ("s3://lake/db/000000_0",)),
+        (Kind.LOCATIONS, "/wh/a,b/c..d, file:/wh/x,y", ("/wh/a,b/c..d", "file:/wh/x,y")),
         (Kind.FILTER, "a > 1", "a > 1"),
         (Kind.TEXT, "audit", "audit"),
     ],
@@ -93,3 +95,9 @@ def test_an_option_is_a_key_and_a_value_that_may_hold_an_equals_sign():
 def test_an_option_without_key_or_equals_sign_is_refused(text):
     with pytest.raises(UsageError, match="is not of the form KEY=VALUE"):
         parse_option(text)
+
+
+@pytest.mark.parametrize("text", ["", " ", ",s3://lake/a"])
+def test_a_list_of_files_names_some(text):
+    with pytest.raises(UsageError, match="is no list of files"):
+        parse_setting(Setting("x", Kind.LOCATIONS, ""), text, now_ms=0)

@@ -16,9 +16,8 @@ JOB = Job(
         Setting("fault", Kind.IDS, "the kinds of faults to mend, by number", shown="N,N", is_required=True),
         Setting(
             "accept_loss",
-            Kind.NAMES,
+            Kind.LOCATIONS,
             "locations of files that may be lost, or whose rows readers may lose",
-            shown="FILE,FILE",
         ),
         APPROVE,
     ),
