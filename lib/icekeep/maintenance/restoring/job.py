@@ -77,7 +77,7 @@ def restore(
     table = table.catalog.load(table.identifier)
     if run is not None and is_repair(run):
         return take_back(table, run, listener)
-    plan, storage = chosen_plan(table, run), table.storage
+    plan, storage = _chosen(table, run), table.storage
     if plan.table_uuid != table.metadata.table_uuid:
         raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
     now_ms = earlier_clock_ms(table, runtime)
@@ -104,6 +104,17 @@ def restore(
                 f"run {plan.run!r} cannot be restored: another run has just finished with it, so it was restored, or its files "
                 "are deleted; no snapshot was restored by this run; see `icekeep restore --list`"
             ) from error
+
+
+def _chosen(table: Table, run: str | None) -> DeletionPlan:
+    try:
+        return chosen_plan(table, run)
+    except NotFoundError as error:
+        repairs = restorable_repairs(table.metadata)
+        if run is None and repairs:
+            error.message = f"{error.message}; a repair is taken back by its name: `--run {repairs[0].run}`"
+            error.args = (error.message,)
+        raise
 
 
 def _share(

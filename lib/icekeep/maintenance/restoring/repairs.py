@@ -38,7 +38,7 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
 
     Raises:
         NotFoundError: no snapshot of the table is of that run, or the one before it has expired.
-        SafetyError: a branch has later commits, which would be lost with it: nothing was changed.
+        SafetyError: no branch ends with it: later commits would be lost with it, or it was taken back before.
         ConflictError, OutcomeUnknownError, UnavailableError: as `commit` raises them.
     """
     metadata = table.metadata
@@ -47,14 +47,19 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
         raise NotFoundError(f"no snapshot of table {table.name!r} is of run {run!r}", run=run)
     moves = [*_moves(metadata, run)]
     if not moves:
-        raise SafetyError(
-            f"no branch ends with a snapshot of run {run!r} any more: going back to a snapshot before it would lose the commits "
-            "after it; see `icekeep history`, and `icekeep rollback` if that is meant",
-            run=run,
+        why = (
+            "going back to a snapshot before it would lose the commits after it; see `icekeep history`, and `icekeep rollback` "
+            "if that is meant"
+            if [*_others_with(metadata, run, ())]
+            else "it was taken back before, or its branch was dropped"
         )
+        raise SafetyError(f"no branch ends with a snapshot of run {run!r} any more: {why}", run=run)
     stay = [*_others_with(metadata, run, {move.name for move in moves})]
     commit(table, _Moves(tuple(moves)), listener=listener)
-    notes = ["what it changed in the table's metadata alone, and files that came back from the trash, stay"]
+    notes = [
+        "only branches went back: counters that the repair raised stay, as do files that it put back, and statistics that it took "
+        "out are not there again"
+    ]
     if stay:
         notes.insert(0, f"branches that have later commits keep it: {', '.join(map(repr, stay))}")
     return RestoreResult(

@@ -44,7 +44,7 @@ def test_the_branches_of_a_repair_go_back_to_their_snapshots_before_it(version):
     assert heads_of(world) == heads
     assert files < {*world.memory.files}
     assert list_restorable(world.table) == ()
-    with pytest.raises(SafetyError, match="no branch ends with a snapshot of run"):
+    with pytest.raises(SafetyError, match=r"no branch ends with a snapshot of run .*: it was taken back before"):
         restore(world.table, run=result.run)
 
 
@@ -70,6 +70,8 @@ def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
 
 
 def test_what_was_restored_before_is_not_what_the_newest_run_means():
-    world, _, _ = repaired()
-    with pytest.raises(NotFoundError, match="nothing to restore"):
+    world, _, result = repaired()
+    with pytest.raises(
+        NotFoundError, match=f"nothing to restore .*; a repair is taken back by its name: `--run {result.run}`"
+    ):
         restore(world.table)
