@@ -15,7 +15,9 @@ JOB = Job(
     rank=70,
     settings=(
         DEEP,
-        Setting("all_of", Kind.IDS, "tell every fault of these kinds, by number, and not only the first 20"),
+        Setting(
+            "all_of", Kind.IDS, "tell every fault of these kinds, by number, and not only the first 20", shown="N,N"
+        ),
         Setting("ref", Kind.NAME, "only the snapshot of this branch or tag (default: all snapshots)"),
     ),
     examples=("--table db.events", "--table db.events --deep --all-of 301,303 --output json"),

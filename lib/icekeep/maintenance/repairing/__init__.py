@@ -13,7 +13,13 @@ JOB = Job(
     name="repair",
     summary="mend faults that check finds, by commits that change no row that can be read",
     settings=(
-        Setting("fault", Kind.IDS, "the kinds of faults to mend, by number", shown="N,N", is_required=True),
+        Setting(
+            "fault",
+            Kind.IDS,
+            "the kinds of faults to mend, by the numbers that check tells",
+            shown="N,N",
+            is_required=True,
+        ),
         Setting(
             "accept_loss",
             Kind.LOCATIONS,
