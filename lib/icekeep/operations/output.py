@@ -171,7 +171,9 @@ def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sequenc
 def _needs_lines(items: Sequence[Any]) -> bool:
     if not items or isinstance(items[0], Mapping):
         return bool(items)
-    return len(items) > _MAX_ITEMS or sum(len(str(item)) for item in items) > _MAX_LINE
+    texts = [str(item) for item in items]
+    # Names stand side by side; what is said of a place, as "PLACE: TEXT", does not.
+    return len(items) > _MAX_ITEMS or any(": " in text for text in texts) or sum(map(len, texts)) > _MAX_LINE
 
 
 def _print_rows(console: Console, items: Sequence[Any]) -> None:

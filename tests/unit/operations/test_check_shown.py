@@ -1,5 +1,6 @@
 import io
 
+from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.result import result
 from icekeep.operations.check_shown import check_shown
@@ -23,8 +24,8 @@ def test_each_class_is_a_row_with_examples_and_what_to_do():
     assert text.count("there is no such file") == 5
     assert "301 ... and 2 more" in text
     assert "301 readers: scans that need it fail" in text
-    assert "301 what to do: bring the file back" in text
-    assert "214 s3://b/d.parquet: it reaches nothing" in text
+    assert f"301 what to do: {CLASSES[301].mend}" in text
+    assert "where_notices_are (1)\n214 s3://b/d.parquet: it reaches nothing\n" in text
     assert "snapshot 7: its manifest list was not read" in text
 
 
