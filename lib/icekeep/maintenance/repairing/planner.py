@@ -7,7 +7,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import SafetyError, UsageError
+from icekeep.errors import UsageError
 from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
@@ -25,9 +25,18 @@ from icekeep.maintenance.repairing.entry_mends import (
     mend_row,
 )
 from icekeep.maintenance.repairing.facts import manifests_of, paths_of
+from icekeep.maintenance.repairing.guards import GUARDS, guard, refuse_unchecked, refuse_wrong_row_ids
 from icekeep.maintenance.repairing.heads import Head, heads_of
 from icekeep.maintenance.repairing.list_mends import LIST, MANIFEST, ListMend, mend_list, mend_manifest
-from icekeep.maintenance.repairing.loss_mends import DATA_FILE_MISSING, DELETE_FILE_MISSING, LOSSES, Lost, mend_loss
+from icekeep.maintenance.repairing.loss_mends import (
+    DATA_FILE_MISSING,
+    DELETE_FILE_MISSING,
+    DOUBLED_FILE,
+    DOUBLED_MANIFEST,
+    LOSSES,
+    Lost,
+    mend_loss,
+)
 from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata, why_no_snapshots
 from icekeep.maintenance.repairing.plan import (
     MAX_MENDS,
@@ -47,18 +56,6 @@ from icekeep.maintenance.repairing.source_mends import Sources
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.spec.manifests.structs import ManifestContent
-
-_DOUBLED_FILE, _DOUBLED_MANIFEST = 212, 220
-_SEQUENCE_NUMBER = 208
-_GUARDS = frozenset((_DOUBLED_FILE, _DOUBLED_MANIFEST, _SEQUENCE_NUMBER))
-"""Where these are, nothing else is mended."""
-
-_MISLEADING = (202, 204, 206, 207, 208, 210, 211, 217, 218)
-"""Where these are, it is not known which data files there are, or how old, and so not which deletes reach none."""
-
-_COUNTS = (204, 205)
-_HAS_ROW_IDS = 3
 
 _DEEP = 400
 
@@ -91,9 +88,9 @@ def planned(table: Table, asked: Asked, spark: SparkSource, listener: Listener) 
         UsageError: there are more faults than are mended at a time.
         SafetyError: what is to be written was not checked.
     """
-    tally = Tally(asked.numbers | _GUARDS)
+    tally = Tally(asked.numbers | GUARDS)
     examined(table, spark, tally, listener, deep=any(number > _DEEP for number in asked.numbers))
-    count = sum(tally.counts.get(number, 0) for number in asked.numbers | _GUARDS)
+    count = sum(tally.counts.get(number, 0) for number in asked.numbers | GUARDS)
     if count > MAX_MENDS:
         raise UsageError(
             f"table {table.name!r} has {count:,} of these faults, and {MAX_MENDS:,} are mended at a time; mend some kinds first"
@@ -116,7 +113,7 @@ class _Planner:
 
     def planned(self) -> Planned:
         for head in self._heads:
-            self._guard(head)
+            guard(head, self._tally)
         # Rows come first: manifests whose rows are wrong are read by what they hold from then on.
         numbers = sorted(self._asked.numbers, key=_order)
         for number in numbers:
@@ -130,8 +127,8 @@ class _Planner:
             if head.work.writes_entries and not head.work.counts_anew:
                 head.work.counts_anew = can_count_anew(head, self._reader)
         works = tuple(head.work for head in self._heads if not head.work.is_empty)
-        self._refuse_gaps()
-        self._refuse_wrong_row_ids()
+        refuse_unchecked(self._heads, self._tally)
+        refuse_wrong_row_ids(self._heads, self._tally)
         mends, parts = tuple(self._mends), parts_of(self._mends, works, self._lists.values())
         plan = RepairPlan(
             mends=mends,
@@ -149,27 +146,6 @@ class _Planner:
             returns=tuple(self._returns.values()),
             lists=tuple(self._lists.values()),
         )
-
-    def _guard(self, head: Head) -> None:
-        """Note the manifests that nothing but the mend of doubled files may rewrite."""
-        head.untouchable |= head.doubled_manifests
-        for fault in self._tally.faults(_DOUBLED_FILE):
-            # Of a file that is live in very many places not all are told.
-            is_told = fault.facts["entries_count"] == len(fault.facts["entries"])
-            if manifests := manifests_of(fault) & head.paths if is_told else head.paths:
-                head.untouchable |= manifests
-                head.standing.add((fault.number, fault.where))
-        for fault in self._tally.faults(_DOUBLED_MANIFEST):
-            if fault.where in head.doubled_manifests:
-                head.standing.add((fault.number, fault.where))
-        for fault in self._tally.faults(_SEQUENCE_NUMBER):
-            head.misnumbered |= manifests_of(fault) & head.paths
-        for number in _MISLEADING:
-            faults = self._tally.faults(number)
-            # Where there are very many not all are kept.
-            is_whole = len(faults) == self._tally.counts.get(number, 0)
-            if not is_whole or any((manifests_of(one) or {one.where}) & head.paths for one in faults):
-                head.misleading.add(number)
 
     def _look_for_files(self) -> None:
         faults = [
@@ -332,43 +308,10 @@ class _Planner:
             action=str(action),
         )
 
-    def _refuse_gaps(self) -> None:
-        """Refuse what nobody could check."""
-        written = {path for head in self._heads for path in head.work.manifests()}
-        lists = {head.snapshot.manifest_list for head in self._heads if not head.work.is_empty}
-        gaps = self._tally.gaps()
-        if (written or lists) and self._tally.gaps_count > len(gaps):
-            raise SafetyError("too much of the table could not be checked to repair anything; see `icekeep check`")
-        for gap in gaps:
-            if gap.what in written or gap.what in lists:
-                raise SafetyError(
-                    f"{gap.what!r} would be written anew, and was not checked: {gap.why}; nothing was changed"
-                )
-
-    def _refuse_wrong_row_ids(self) -> None:
-        """Refuse commits that number rows by wrong counts: a commit gives row ids to manifests that have none yet."""
-        if self._table.metadata.format_version < _HAS_ROW_IDS:
-            return
-        faults = [fault for number in _COUNTS for fault in self._tally.faults(number)]
-        is_whole = len(faults) == sum(self._tally.counts.get(number, 0) for number in _COUNTS)
-        wrong = {path for fault in faults for path in manifests_of(fault)}
-        for head in self._heads:
-            unnumbered = {
-                row.manifest_path
-                for row in head.rows
-                if row.first_row_id is None and row.content is ManifestContent.DATA
-            }
-            stays = unnumbered - head.work.manifests()
-            if not head.work.is_empty and (stays & wrong or (stays and not is_whole)):
-                raise SafetyError(
-                    f"a commit to branch {head.branch!r} would number rows by counts that are wrong, of manifest "
-                    f"{min(stays & wrong or stays)!r}: mend faults 204 and 205 first; nothing was changed"
-                )
-
 
 def _order(number: int) -> tuple[int, int]:
     """Totals and dangling deletes are of what is left after all else."""
-    ranks = {**dict.fromkeys(ROWS, 0), _DOUBLED_MANIFEST: 1, _DOUBLED_FILE: 2, DANGLING: 4, **dict.fromkeys(TOTALS, 5)}
+    ranks = {**dict.fromkeys(ROWS, 0), DOUBLED_MANIFEST: 1, DOUBLED_FILE: 2, DANGLING: 4, **dict.fromkeys(TOTALS, 5)}
     return ranks.get(number, 3), number
 
 

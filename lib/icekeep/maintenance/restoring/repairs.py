@@ -57,8 +57,8 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
     stay = [*_others_with(metadata, run, {move.name for move in moves})]
     commit(table, _Moves(tuple(moves)), listener=listener)
     notes = [
-        "only branches went back: counters that the repair raised stay, as do files that it put back, and statistics that it took "
-        "out are not there again"
+        "only branches went back: counters that the repair raised stay, as do files that it put back, and statistics that it "
+        "took out are not there again"
     ]
     if stay:
         notes.insert(0, f"branches that have later commits keep it: {', '.join(map(repr, stay))}")
