@@ -203,15 +203,21 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         return attempt.write_manifests(key, entries, row.partition_spec_id, row.content)
 
     def _used_puffins(self, rows: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt) -> frozenset[str]:
-        """The Puffin files of vectors that go, in which other vectors stay."""
+        """The Puffin files of vectors that go, in which other vectors stay; all, where not every manifest can be read."""
         files = [one.planned.data_file for one in self.entries if one.file is None]
         going = {file_key(file) for file in files if is_deletion_vector(file)}
         if not going:
             return frozenset()
-        asked = VectorsIn(without_history(base), frozenset(path for path, _ in going))
+        paths = frozenset(path for path, _ in going)
+        asked = VectorsIn(without_history(base), paths)
         deletes = [row for row in rows if row.content is ManifestContent.DELETES]
-        found = attempt.gathered([row for row in deletes if row.manifest_path not in self.rows], asked)
-        found += [asked.among(self._read(row, base, attempt)[0]) for row in deletes if row.manifest_path in self.rows]
+        try:
+            found = attempt.gathered([row for row in deletes if row.manifest_path not in self.rows], asked)
+            found += [
+                asked.among(self._read(row, base, attempt)[0]) for row in deletes if row.manifest_path in self.rows
+            ]
+        except (InvalidTableError, UnsupportedError):
+            return paths
         return frozenset(path for some in found for path, offset in some if (path, offset) not in going)
 
     def _read(self, row: ManifestFile, base: TableMetadata, attempt: Attempt) -> tuple[list[ManifestEntry], bool]:

@@ -7,14 +7,13 @@ import pytest
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.maintenance.repairing.job import repair
-from icekeep.spec.manifests.structs import Status
 from icekeep.tables.append import append
 from kit.choices import Choices
 from kit.damager import DELETED, Damager
 from kit.job_world import EVENTS, World
 from kit.lake import events
 from kit.no_spark import no_spark
-from kit.written_deletes import data_files, vector_files
+from kit.written_deletes import data_files, delete_by_vector, vector_files
 
 
 def with_shared_file(files_count: int) -> tuple[World, Damager]:
@@ -62,5 +61,24 @@ def test_the_files_of_merged_vectors_are_marked_only_where_no_other_vector_is_in
     result = repair(world.table, no_spark, fault=[213], accept_loss=[place.file["referenced_data_file"]])
     assert len(result.mended) == 1
     assert marked(now(world)) == {path + "-2"} | ({path} if files_count == 1 else set())
-    assert Status.DELETED == DELETED
     assert sum(world.rows().values()) == 4 * files_count
+
+
+def test_no_file_is_marked_where_nobody_knows_whether_others_use_it():
+    world, spoilt = with_shared_file(1)
+    place = next(spoilt.entries(1))
+    path, at = place.file["file_path"], place.file["content_offset"] + 9
+    append(world.table, [events(7, 5)])
+    delete_by_vector(world.table, next(f.file_path for f in data_files(world.table) if f.first_row_id), [0])
+    spoilt = now(world)
+    spoilt.change_bytes(path, lambda data: data.__setitem__(at, data[at] ^ 0xFF))
+    other = next(
+        row["manifest_path"] for row in spoilt.rows() if row["content"] and row["manifest_path"] != place.manifest
+    )
+    del world.memory.files[other]
+    result = repair(world.table, no_spark, fault=[413, 414], accept_loss=[path])
+    assert [one.lost_files for one in result.mended] == [(path,)]
+    entries = [
+        e for row in now(world).rows() if row["manifest_path"] != other for e in spoilt.records(row["manifest_path"])
+    ]
+    assert path not in {entry["data_file"]["file_path"] for entry in entries}
