@@ -1,14 +1,20 @@
 """Tables of which files are lost that Iceberg Java 1.12.0 compacted, repaired by us: Java reads the rows, and keeps the files."""
 
+from copy import deepcopy
+
 import pytest
 
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.retry import commit
 from icekeep.maintenance.repairing.job import repair
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.lost_files import old_entries, rewritten_files
+from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
+from kit.written_deletes import data_files, vector_files
 
 NAME = "local.db.events"
 LATER_MS = 4_102_444_800_000
@@ -52,3 +58,38 @@ def test_java_reads_what_came_back_and_keeps_it_when_it_expires_snapshots(
     assert rows_of(java, version) == before
     java.sql(f"INSERT INTO {NAME} SELECT id, 'new' FROM range(900, 910)")
     assert len(rows_of(java, version)) == len(before) + 10
+
+
+@pytest.mark.parametrize("number", [213, 414])
+def test_java_keeps_a_puffin_file_of_which_one_vector_went(lake: Lake, java: IcebergJava, number: int) -> None:
+    """Its cleaning deletes the files of entries that are marked as deleted, whatever else is live in them."""
+    java.sql("CREATE NAMESPACE IF NOT EXISTS local.db")
+    java.sql(f"CREATE TABLE {NAME} (id BIGINT, kind STRING) USING iceberg TBLPROPERTIES ('format-version'='3')")
+    for start in (0, 100, 200):
+        java.sql(f"INSERT INTO {NAME} SELECT id, concat('k', id % 5) FROM range({start}, {start + 60})")
+    vectors = vector_files(lake.load(), [(file, 0) for file in data_files(lake.load())], [])
+    commit(lake.load(), RowDelta(added_deletes=vectors))
+    damager = Damager(lake.catalog, ("db", "events"), Choices(1))
+    place = next(damager.entries(1))
+    path, at = place.file["file_path"], place.file["content_offset"] + 9
+    if number == 414:
+        damager.change_bytes(path, lambda data: data.__setitem__(at, data[at] ^ 0xFF))
+        accepted = path
+    else:
+        other = deepcopy(place.entry)
+        other["data_file"]["file_path"] += "-2"
+        damager.write(path + "-2", damager.read(path))
+        damager.edit_manifest(place.manifest, lambda entries: entries.append(other))
+        accepted = place.file["referenced_data_file"]
+    result = repair(lake.load(), no_spark, fault=[213, 413, 414], accept_loss=[accepted])
+    assert (len(result.mended), result.not_mended) == (1, ())
+    java.sql(f"INSERT INTO {NAME} SELECT id, 'new' FROM range(900, 910)")
+    before = rows_of(java, 3)
+    assert len(before) == 190 - len(vectors) + (number == 414)
+    assert len(vectors) > 1
+    java.ask("Tables.expire", table=NAME.split("."), older_than_ms=LATER_MS)
+    assert len(lake.load().metadata.snapshots) == 1
+    live = {entry.data_file.file_path for entry in live_entries(lake.load())}
+    assert path in live
+    assert all(lake.load().storage.head(one) is not None for one in live)
+    assert rows_of(java, 3) == before
