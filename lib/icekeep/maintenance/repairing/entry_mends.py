@@ -14,10 +14,10 @@ from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.loss_mends import refuse_merged, refuse_misnumbered
 from icekeep.maintenance.repairing.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.maintenance.repairing.refusals import refuse_doubled, refuse_merged
 from icekeep.spec.manifests.inspection import COUNTS, completed
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 
@@ -43,7 +43,7 @@ def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[P
         file = place.entry.data_file
         if facts.get("content_offset") is not None and file.content_offset != facts["content_offset"]:
             continue
-        refuse_untouchable(head, place.row)
+        refuse_doubled(head, place.row)
         refuse_merged(head, place)
         known = head.work.entries.get(place.key)
         if known is not None and known.file is None:
@@ -103,13 +103,6 @@ def _shown(value: Any) -> str:
     return "none" if value is None else str([*value] if isinstance(value, tuple) else value)
 
 
-def refuse_untouchable(head: Head, row: ManifestFile) -> None:
-    """Raise `CannotMendError` for a manifest in which a file is doubled, or that is listed twice."""
-    if row.manifest_path in head.untouchable:
-        raise CannotMendError(f"files are doubled in manifest {row.manifest_path!r}: mend faults 212 and 220 first")
-    refuse_misnumbered(head, row)
-
-
 def mend_row(head: Head, fault: Fault) -> str:
     """Write a manifest anew, whose row then says what it holds; returns what that is.
 
@@ -120,7 +113,7 @@ def mend_row(head: Head, fault: Fault) -> str:
     row = head.row(path)
     if row is None:
         raise CannotMendError("")
-    refuse_untouchable(head, row)
+    refuse_doubled(head, row)
     head.work.rows.add(path)
     try:
         entries = head.entries(row)

@@ -14,8 +14,9 @@ from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled, refuse_merged, refuse_misnumbered
 from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 
 DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 301, 303, 212, 213, 220
 LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))
@@ -80,7 +81,7 @@ def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collectio
     _need_accepted(path, accepted, f"{why}, and with its entry {lost}")
     alone = _deletes_of(head, path) if is_data else []
     for place in (*places, *alone):
-        refuse_doubled(head, place)
+        refuse_doubled(head, place.row)
         refuse_merged(head, place)
     for place in (*places, *alone):
         head.work.entries[place.key] = place.mended(None)
@@ -88,29 +89,6 @@ def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collectio
     return Lost(
         action=f"{why}: its entry is taken out{more}; {records} {kind} are lost", files=(path,), records_count=records
     )
-
-
-def refuse_doubled(head: Head, place: Place) -> None:
-    """Raise `CannotMendError` for an entry of a manifest in which files are doubled, or that is listed twice."""
-    if place.row.manifest_path in head.untouchable:
-        path = place.row.manifest_path
-        raise CannotMendError(f"files are doubled in manifest {path!r}: mend faults 212 and 220 first")
-    refuse_misnumbered(head, place.row)
-
-
-def refuse_misnumbered(head: Head, row: ManifestFile) -> None:
-    """Raise `CannotMendError` for a manifest whose entries would be written with a sequence number that is not theirs."""
-    if row.manifest_path in head.misnumbered:
-        raise CannotMendError(
-            f"the list says wrongly what sequence number the entries of manifest {row.manifest_path!r} inherit, and written anew "
-            "they would have it for good: see fault 208"
-        )
-
-
-def refuse_merged(head: Head, place: Place) -> None:
-    """Raise `CannotMendError` for the entry of a vector in whose place another one comes."""
-    if place.key in head.work.merged:
-        raise CannotMendError("a vector of it becomes another one in the same run; run the repair again afterwards")
 
 
 def named(head: Head, fault: Fault, path: str) -> list[Place]:
@@ -220,9 +198,8 @@ def _two_vectors(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     if len(places) == 1:
         raise CannotMendError(NOT_FOUND)
     for place in places:
-        refuse_doubled(head, place)
-        if place.key in head.work.entries:
-            raise CannotMendError("an entry of it is described anew in the same run; run the repair again afterwards")
+        refuse_doubled(head, place.row)
+        refuse_described(head, place)
     _check_reach([p for p in about if p.entry.data_file.content is FileContent.DATA], places)
     try:
         positions = [read_deletion_vector(head.table.storage, place.entry.data_file) for place in places]

@@ -16,10 +16,10 @@ from icekeep.formats.puffin.files import BlobMetadata, PuffinFooter, read_puffin
 from icekeep.maintenance.checking.deletes.vectors import named_data_file, wrong_blob
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.loss_mends import refuse_doubled
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, ManifestContent
 
@@ -56,11 +56,8 @@ class Puffins:
             raise CannotMendError(NOT_FOUND)
         _refuse_several(live, places)
         for place in places:
-            refuse_doubled(head, place)
-            if place.key in head.work.entries:
-                raise CannotMendError(
-                    "an entry of it is described anew in the same run; run the repair again afterwards"
-                )
+            refuse_doubled(head, place.row)
+            refuse_described(head, place)
         head.work.merges += [
             VectorMerge(
                 data_file=str(place.entry.data_file.referenced_data_file),

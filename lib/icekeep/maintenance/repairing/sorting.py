@@ -15,10 +15,10 @@ from icekeep.formats.deletes.files import BATCH_ROWS, write_position_deletes
 from icekeep.formats.read import SourceFile, open_reader, read_file
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.loss_mends import refuse_doubled, refuse_merged
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.new_files import NewFiles
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled, refuse_merged
 from icekeep.spec.applicability import is_deletion_vector, may_name, sequence_number
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -53,10 +53,9 @@ def mend_order(head: Head, fault: Fault) -> str:
     if len(places) > 1:
         raise CannotMendError(f"the file is live {len(places)} times: mend fault 212 first")
     [place] = places
-    refuse_doubled(head, place)
+    refuse_doubled(head, place.row)
     refuse_merged(head, place)
-    if place.key in head.work.entries:
-        raise CannotMendError("its entry is described anew in the same run; run the repair again afterwards")
+    refuse_described(head, place)
     try:
         rows = _deletes(head.table.storage, place)
     except (InvalidTableError, UnsupportedError, UsageError) as error:

@@ -15,11 +15,12 @@ from icekeep.formats.deletes.cache import DeleteCache
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.copying import read_positions
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.loss_mends import named, refuse_doubled
+from icekeep.maintenance.repairing.loss_mends import named
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.old_columns import refuse_other_columns
 from icekeep.maintenance.repairing.plan import OldFile, Replacement
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.maintenance.repairing.refusals import refuse_doubled
 from icekeep.maintenance.repairing.source_questions import InTheWay, LiveIn, Reaching, problems
 from icekeep.spec.applicability import PartitionKey, partition_key, reaching_deletes, sequence_number
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile
@@ -103,7 +104,7 @@ class Sources:
         if self._is_in_trash(head, fault):
             raise CannotMendError("the file is in the trash")
         for place in places:
-            refuse_doubled(head, place)
+            refuse_doubled(head, place.row)
         if len(places) > 1:
             raise CannotMendError("the file is live more than once")
         return places[0]
