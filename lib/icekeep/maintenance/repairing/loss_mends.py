@@ -13,7 +13,7 @@ from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import VectorMerge
-from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
+from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, not_accepted
 from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled, refuse_merged, refuse_misnumbered
 from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
@@ -48,7 +48,7 @@ def mend_loss(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
 
 def _need_accepted(name: str, accepted: Collection[str], what: str) -> None:
     if name not in accepted:
-        raise CannotMendError(f"{what}; where that may be, give --accept-loss {name!r}")
+        raise not_accepted(what, [name])
 
 
 def _missing(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
@@ -69,7 +69,7 @@ def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collectio
     """Have the entries of one file go, and with those of a data file the deletes that are for it alone.
 
     Args:
-        why: the file cannot be read, in a clause.
+        why: says that the file cannot be read, as the first half of a sentence.
 
     Raises:
         CannotMendError: that is not accepted, or files are doubled in one of the manifests.

@@ -38,9 +38,9 @@ def lost_commits(spoilt: SpoiltMetadata, sound: TableMetadata) -> LostCommits:
     if spoilt.raw is None:
         ids = [one for one in spoilt.named_snapshot_ids() if one not in kept]
         known = (
-            f"among them snapshots {_some(map(str, ids))}, which it still names"
+            f"among them snapshots {_some(map(str, ids))}, which the file still names"
             if ids
-            else "what they were it does not tell"
+            else "what they were the file does not tell"
         )
         return LostCommits(text=f"{since}: {known}", records_count=0)
     lost = [one for one in spoilt.snapshots if one["snapshot-id"] not in kept]

@@ -1,5 +1,8 @@
 """Why faults stay as they are."""
 
+import shlex
+from collections.abc import Sequence
+
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault
 
@@ -11,12 +14,18 @@ class CannotMendError(Exception):
     """A fault stays; the text says why."""
 
 
+def not_accepted(what: str, locations: Sequence[str], more: str = "") -> CannotMendError:
+    """Why a loss stays undone that nobody has accepted: the flag to give for it, as a shell takes it, and what would be lost."""
+    return CannotMendError(f"only done with --accept-loss {shlex.quote(','.join(locations))}{more}: {what}")
+
+
 def no_repair(number: int) -> str:
     """Why a kind of faults is never mended here."""
     if number in NEEDS_EARLIER:
         return (
-            "it shows by other files only, or the catalog writes metadata itself: what is right cannot be told here; look at the "
-            "metadata files, and register a sound one by hand: `icekeep drop` without --purge, then `icekeep register`"
+            "the metadata file contradicts other files only, or the catalog writes metadata itself: which is right cannot be "
+            "told here; look at the metadata files, and register a sound one by hand: `icekeep drop` without --purge, then "
+            "`icekeep register`"
         )
     return f"there is no repair of this kind; {CLASSES[number].mend}"
 

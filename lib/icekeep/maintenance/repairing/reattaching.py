@@ -22,7 +22,7 @@ from icekeep.maintenance.repairing.earlier_metadata import Chosen, choose
 from icekeep.maintenance.repairing.lost_commits import gone_below, lost_commits
 from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan, hash_of, parts_of
 from icekeep.maintenance.repairing.planner import Asked
-from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, CannotMendError
+from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, CannotMendError, not_accepted
 from icekeep.maintenance.repairing.spoilt import SpoiltMetadata, digest_of, read_spoilt
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
@@ -149,8 +149,8 @@ def _action(sound: Table, chosen: Chosen, lost: str, gone: Sequence[Fault]) -> s
         f"{format_time(metadata.last_updated_ms)}, with current snapshot {metadata.current_snapshot_id or 'none'} and "
         f"last-sequence-number {metadata.last_sequence_number}",
         lost,
-        "the data of lost commits stays where it is until `icekeep remove_orphan_files` takes what is old enough, which wants "
-        "metadata files that cannot be read moved away first",
+        "the data of lost commits stays where it is until `icekeep remove_orphan_files` deletes what is old enough; move "
+        "metadata files that cannot be read to another directory before that, or it refuses",
     ]
     if not chosen.is_logged:
         said.append(
@@ -175,7 +175,7 @@ def _need_accepted(spoilt: SpoiltMetadata, gone: Sequence[Fault], asked: Asked, 
     missing = [one for one in needed if canonical(one) not in accepted]
     if missing:
         more = f" (and {len(missing) - _SHOWN} more)" if len(missing) > _SHOWN else ""
-        raise CannotMendError(f"{action}; that is done with --accept-loss {','.join(missing[:_SHOWN])}{more}")
+        raise not_accepted(action, missing[:_SHOWN], more)
 
 
 def _stays(fault: Fault, reason: str) -> RepairPlan:

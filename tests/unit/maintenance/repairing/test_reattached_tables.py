@@ -144,7 +144,7 @@ def test_a_table_begins_again_from_the_file_before_where_the_loss_is_accepted(ho
     earlier, sound = world.copy(), log_of(world)[-1]
     before = parse_metadata(world.memory.read(sound), sound)
     location = spoil(world, how)
-    assert f"that is done with --accept-loss {location}" in reason(world)
+    assert f"only done with --accept-loss {location}: the table begins again" in reason(world)
     files = dict(world.memory.files)
     plan = planned(world, accept_loss=[location])
     assert world.memory.files == files
@@ -185,10 +185,10 @@ def test_what_the_file_still_tells_of_lost_commits_is_said():
     assert "no metadata log" not in mend.action
     put(world, location, whole[:-5])
     [mend] = planned(world, accept_loss=[location]).mends
-    assert f"among them snapshots {lost}, which it still names" in mend.action
+    assert f"among them snapshots {lost}, which the file still names" in mend.action
     put(world, location, b"x")
     [mend] = planned(world, accept_loss=[location]).mends
-    assert "what they were it does not tell" in mend.action
+    assert "what they were the file does not tell" in mend.action
     assert (mend.lost_records_count, "no metadata log says that this file was the table" in mend.action) == (0, True)
 
 
@@ -382,7 +382,7 @@ def test_files_that_the_earlier_metadata_needs_and_that_are_gone_have_to_be_acce
     location = spoil(world)
     said = reason(world, accept_loss=[location])
     assert "2 files that it needs cannot be read any more" in said
-    assert f"that is done with --accept-loss {manifest},{data}" in said
+    assert f"only done with --accept-loss {manifest},{data}: " in said
     reason(world, accept_loss=[location, manifest])
     result = repaired(world, accept_loss=[location, manifest, data])
     assert result.mended[0].lost_files == (location, manifest, data)
@@ -620,7 +620,7 @@ def test_a_spoilt_table_has_the_rows_of_the_version_before(number):
         if number == 126:
             # Its UUID is one, but not that of the file before: which of the two is right nobody can tell.
             assert (result.mended, result.metadata_location) == ((), location)
-            assert "it shows by other files only" in result.not_mended[0].reason
+            assert "the metadata file contradicts other files only" in result.not_mended[0].reason
             mended += 1
             continue
         assert [one.fault_id for one in result.mended] == [number], (seed, result)
