@@ -49,7 +49,8 @@ def _planned(
     if again is not None:
         return again
     numbers = sorted(read_spoilt(catalog.find(identifier)).tally.counts.keys() & NEEDS_EARLIER)
-    if numbers:
-        error.message = f"{error.message}; `--fault {numbers[0]}` has the table begin again from earlier metadata"
-        error.args = (error.message,)
+    way = "has the table begin again from earlier metadata"
+    hint = f"`--fault {numbers[0]}` {way}" if numbers else "`icekeep check` tells what is wrong with it, and what to do"
+    error.message = f"{error.message}; {hint}"
+    error.args = (error.message,)
     raise error

@@ -24,7 +24,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.checking.job import check, check_unreadable
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.repairing.job import plan_repair, repair
@@ -190,6 +190,17 @@ def test_what_the_file_still_tells_of_lost_commits_is_said():
     [mend] = planned(world, accept_loss=[location]).mends
     assert "what they were the file does not tell" in mend.action
     assert (mend.lost_records_count, "no metadata log says that this file was the table" in mend.action) == (0, True)
+
+
+def test_a_table_that_does_not_load_for_another_reason_is_left_to_the_check():
+    world = filled()
+    location = world.table.metadata_location
+    document = json.loads(world.memory.read(location))
+    document["schemas"][0]["identifier-field-ids"] = [424_242]
+    put(world, location, json.dumps(document).encode())
+    with pytest.raises(InvalidTableError, match=r"; `icekeep check` tells what is wrong with it, and what to do$"):
+        repaired(world, fault=[113])
+    assert 113 in {one.fault_id for one in check_unreadable(world.catalog, EVENTS, InvalidTableError("")).faults}
 
 
 def test_files_that_come_back_from_an_expiration_are_said():
