@@ -37,7 +37,7 @@ def repair_shown(result: RepairResult | RepairPlan) -> Mapping[str, Any]:
 def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:
     return {
         "not_mended_count": len(result.not_mended),
-        "lost_records_count": result.lost_records_count,
+        "lost_records_count": "not known" if result.lost_records_count is None else result.lost_records_count,
         "hash": result.hash,
     }
 

@@ -9,7 +9,7 @@ from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.execute import Run
-from icekeep.maintenance.repairing.plan import Planned, RepairPlan
+from icekeep.maintenance.repairing.plan import Planned, RepairPlan, lost_records
 from icekeep.maintenance.repairing.planner import Asked, planned
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment, reattached
@@ -137,7 +137,7 @@ def _result(table: Table, run: Run, plan: RepairPlan, plan_hash: str) -> RepairR
         mended=tuple(run.mended),
         not_mended=plan.not_mended,
         branches=tuple(run.branches),
-        lost_records_count=sum(one.lost_records_count for one in run.mended),
+        lost_records_count=lost_records(run.mended),
         metadata_location_before=table.metadata_location,
         metadata_location=run.table.metadata_location,
         hash=plan_hash,

@@ -25,10 +25,14 @@ _REWRITES = "replace"
 
 
 class LostCommits(msgspec.Struct, frozen=True, kw_only=True):
-    """What is lost, in a sentence, and the records that lost snapshots say they added, those of rewrites left out."""
+    """What is lost, in a sentence, and the records that lost snapshots say they added, those of rewrites left out.
+
+    Attributes:
+        records_count: `None` where the spoilt file does not tell it.
+    """
 
     text: str
-    records_count: int
+    records_count: int | None
 
 
 def lost_commits(spoilt: SpoiltMetadata, sound: TableMetadata) -> LostCommits:
@@ -42,7 +46,7 @@ def lost_commits(spoilt: SpoiltMetadata, sound: TableMetadata) -> LostCommits:
             if ids
             else "what they were the file does not tell"
         )
-        return LostCommits(text=f"{since}: {known}", records_count=0)
+        return LostCommits(text=f"{since}: {known}", records_count=None)
     lost = [one for one in spoilt.snapshots if one["snapshot-id"] not in kept]
     text = f"{since}: snapshots {_some(map(_told, lost))}" if lost else f"{since}; no snapshot is"
     found = {one["snapshot-id"] for one in spoilt.snapshots}
@@ -50,7 +54,10 @@ def lost_commits(spoilt: SpoiltMetadata, sound: TableMetadata) -> LostCommits:
     back = [str(one.snapshot_id) for one in sound.snapshots if one.snapshot_id not in found]
     if back:
         text += f"; snapshots that it does not have come back: {_some(iter(back))}"
-    return LostCommits(text=text, records_count=sum(map(_added_records, lost)))
+    counts = [_added_records(one) for one in lost]
+    told = [count for count in counts if count is not None]
+    are_told = spoilt.has_all_snapshots and len(told) == len(counts)
+    return LostCommits(text=text, records_count=sum(told) if are_told else None)
 
 
 def _told(snapshot: Mapping[str, Any]) -> str:
@@ -62,10 +69,13 @@ def _told(snapshot: Mapping[str, Any]) -> str:
     return f"{snapshot['snapshot-id']}" + (f" ({', '.join(said)})" if said else "")
 
 
-def _added_records(snapshot: Mapping[str, Any]) -> int:
+def _added_records(snapshot: Mapping[str, Any]) -> int | None:
+    """What is not in a summary is nought; `None` where there is no summary, or no number."""
     summary = _summary(snapshot)
-    said = str(summary.get("added-records", ""))
-    return int(said) if said.isascii() and said.isdigit() and summary.get("operation") != _REWRITES else 0
+    if summary.get("operation") == _REWRITES:
+        return 0
+    said = str(summary.get("added-records", 0))
+    return int(said) if summary and said.isascii() and said.isdigit() else None
 
 
 def _summary(snapshot: Mapping[str, Any]) -> Mapping[str, Any]:

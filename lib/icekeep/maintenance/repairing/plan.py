@@ -27,7 +27,7 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
         is_put_back: whether the file is put back where it was, with no commit.
         lost_files: what readers lose by it: files that are gone from the branch.
         lost_records_count: the records of these, deleted ones among them; or rows that readers saw twice, or saw by one of two
-            vectors.
+            vectors; or what lost commits added. `None` where that is not known.
     """
 
     fault_id: int
@@ -37,7 +37,7 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     is_put_back: bool = False
     lost_files: tuple[str, ...] = ()
-    lost_records_count: int = 0
+    lost_records_count: int | None = 0
 
 
 class NotMended(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +55,13 @@ class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         not_mended: faults that stay.
+        lost_records_count: of all mends together, as `Mend` has it.
         hash: what `approve` takes for exactly this.
     """
 
     mends: tuple[Mend, ...] = ()
     not_mended: tuple[NotMended, ...] = ()
-    lost_records_count: int = 0
+    lost_records_count: int | None = 0
     hash: str = ""
 
 
@@ -202,6 +203,13 @@ def parts_of(mends: Iterable[Mend], works: Iterable[BranchWork], lists: Iterable
         parts += [[work.branch, one] for one in work.replacements.values()]
         parts += [[work.branch, one.manifest, one.index] for one in work.sorts]
     return frozenset(_hashed(part) for part in parts)
+
+
+def lost_records(mends: Iterable[Mend]) -> int | None:
+    """The records that are lost by all of them; `None` where that is not known of one."""
+    counts = [one.lost_records_count for one in mends]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def hash_of(table_uuid: str | None, parts: Iterable[str]) -> str:

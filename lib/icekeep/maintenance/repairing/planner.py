@@ -47,6 +47,7 @@ from icekeep.maintenance.repairing.plan import (
     RepairPlan,
     TrashedFile,
     hash_of,
+    lost_records,
     parts_of,
 )
 from icekeep.maintenance.repairing.puffin_mends import PUFFIN, Puffins
@@ -133,7 +134,7 @@ class _Planner:
         plan = RepairPlan(
             mends=mends,
             not_mended=tuple(self._stay),
-            lost_records_count=sum(one.lost_records_count for one in mends),
+            lost_records_count=lost_records(mends),
             hash=hash_of(self._table.metadata.table_uuid, parts),
         )
         return Planned(

@@ -20,7 +20,7 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
         status: `done`, or `partial` where faults stay.
         run: in the summaries of its snapshots, as `icekeep.run`.
         branches: the commits, in order.
-        lost_records_count: of all mends together.
+        lost_records_count: of all mends together; `None` where that is not known.
         metadata_location_before, metadata_location: of the table.
         hash: of the first plan.
     """
@@ -30,7 +30,7 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     mended: tuple[Mend, ...] = ()
     not_mended: tuple[NotMended, ...] = ()
     branches: tuple[RepairedBranch, ...] = ()
-    lost_records_count: int = 0
+    lost_records_count: int | None = 0
     metadata_location_before: str
     metadata_location: str
     hash: str = ""

@@ -70,6 +70,12 @@ class SpoiltMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         some = found if isinstance(found, list) else []
         return [one for one in some if isinstance(one, Mapping) and type(one.get("snapshot-id")) is int]
 
+    @property
+    def has_all_snapshots(self) -> bool:
+        """Whether each snapshot that it lists can be read."""
+        found = self.raw.get("snapshots") if isinstance(self.raw, Mapping) else None
+        return isinstance(found, list) and len(found) == len(self.snapshots)
+
     def named_snapshot_ids(self) -> Iterator[int]:
         """The snapshots that its text names anywhere, each once."""
         return iter(dict.fromkeys(int(one) for one in _SNAPSHOT_ID.findall(self.text)))

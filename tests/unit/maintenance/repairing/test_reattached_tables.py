@@ -189,7 +189,15 @@ def test_what_the_file_still_tells_of_lost_commits_is_said():
     put(world, location, b"x")
     [mend] = planned(world, accept_loss=[location]).mends
     assert "what they were the file does not tell" in mend.action
-    assert (mend.lost_records_count, "no metadata log says that this file was the table" in mend.action) == (0, True)
+    assert (mend.lost_records_count, "no metadata log says that this file was the table" in mend.action) == (None, True)
+    assert planned(world, accept_loss=[location]).lost_records_count is None
+    document = json.loads(whole)
+    document["snapshots"][-1]["summary"].pop("added-records")
+    document["snapshots"][-1].pop("manifest-list")
+    for summary, count in ((document["snapshots"][-1]["summary"], 0), ("none", None)):
+        document["snapshots"][-1]["summary"] = summary
+        put(world, location, json.dumps({**document, "location": None}).encode())
+        assert planned(world, accept_loss=[location]).lost_records_count == count
 
 
 def test_a_table_that_does_not_load_for_another_reason_is_left_to_the_check():
