@@ -13,6 +13,8 @@ T = TypeVar("T")
 _LINES = 50
 """Of each; `--output json` has all."""
 
+_NOTHING = {"note": "no fault of these kinds was found"}
+
 
 def repair_shown(result: RepairResult | RepairPlan) -> Mapping[str, Any]:
     """The values and rows that are printed of a repair, or of its plan."""
@@ -37,9 +39,14 @@ def repair_shown(result: RepairResult | RepairPlan) -> Mapping[str, Any]:
 def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:
     return {
         "not_mended_count": len(result.not_mended),
+        **(_NOTHING if not _mends(result) and not result.not_mended else {}),
         "lost_records_count": "not known" if result.lost_records_count is None else result.lost_records_count,
         "hash": result.hash,
     }
+
+
+def _mends(result: RepairResult | RepairPlan) -> Sequence[Mend]:
+    return result.mends if isinstance(result, RepairPlan) else result.mended
 
 
 def _mend(one: Mend) -> str:

@@ -69,7 +69,8 @@ def mend_list(head: Head, fault: Fault, trash: Trash, reader: ManifestReader) ->
     try:
         return _rebuilt(head, reader)
     except CannotMendError as error:
-        raise CannotMendError("; ".join(filter(None, (reason, str(error))))) from error
+        why = "; ".join(filter(None, (reason, str(error))))
+        raise CannotMendError(f"{why}; bring the list back from a backup, or go back to another snapshot") from error
 
 
 def write_list(table: Table, new: NewList, reader: ManifestReader) -> None:

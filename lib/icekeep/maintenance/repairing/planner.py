@@ -323,7 +323,9 @@ def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -
 
 def _refuse_barred(head: Head) -> None:
     if head.problem is not None:
-        raise CannotMendError(f"the head of branch {head.branch!r} cannot be read: {head.problem}")
+        raise CannotMendError(
+            f"the head of branch {head.branch!r} cannot be read, mend fault 201 first: {head.problem}"
+        )
     if head.barred is not None:
         raise CannotMendError(head.barred)
 
