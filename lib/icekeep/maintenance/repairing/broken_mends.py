@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+import msgspec
+
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
@@ -41,7 +43,7 @@ def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         raise CannotMendError(NOT_FOUND)
     lost = take_out(head, path, places, accepted, f"icekeep cannot read it: {problems[0]}")
     head.work.broken[path] = info
-    return lost
+    return msgspec.structs.replace(lost, action=f"{lost.action}; the file goes when older snapshots expire")
 
 
 def _problem(head: Head, fault: Fault, place: Place) -> str:
