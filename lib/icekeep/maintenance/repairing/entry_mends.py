@@ -25,6 +25,7 @@ ENTRIES = SAID | MEASURED
 ROWS = frozenset((203, 204, 205, 206, 207))
 TOTALS = frozenset((215, 233))
 DANGLING = 214
+_SHOWN_BYTES = 32
 _SIZE, _SIZE_WRONG = "total-files-size", 233
 
 
@@ -89,9 +90,9 @@ def _difference(old: DataFile, new: DataFile) -> str:
         if before == after:
             continue
         if isinstance(after, dict):
-            ids = [i for i in sorted({*(before or {}), *after}) if (before or {}).get(i) != after.get(i)]
-            changed = [f"{i}: {_shown(after[i]) if i in after else 'none'}" for i in ids]
-            said.append(f"{name} of columns {', '.join(changed)}")
+            was = before or {}
+            ids = [i for i in sorted({*was, *after}) if was.get(i) != after.get(i)]
+            said += [f"{name} of column {i}: {_shown(after.get(i))} in place of {_shown(was.get(i))}" for i in ids]
         else:
             said.append(f"{name} {_shown(after)} in place of {_shown(before)}")
     return "; ".join(said)
@@ -99,7 +100,7 @@ def _difference(old: DataFile, new: DataFile) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, bytes):
-        return value.hex()
+        return value[:_SHOWN_BYTES].hex() + ("..." if len(value) > _SHOWN_BYTES else "")
     return "none" if value is None else str([*value] if isinstance(value, tuple) else value)
 
 

@@ -195,3 +195,13 @@ def test_a_wrong_sequence_number_that_entries_inherit_is_not_written_into_them(n
     result = repair(world.table, no_spark, fault=[number])
     assert "see fault 208" in result.not_mended[0].reason
     assert world.state() == state
+
+
+def test_what_is_written_of_a_column_is_told_with_what_was_there():
+    world = world_of(1, 2)
+    some = damager(world)
+    place = some.entry(where=lambda file: file.get("null_value_counts"))
+    counts = [{**item, "value": 77} if item["key"] == 1 else item for item in place.file["null_value_counts"]]
+    some.edit_file(place, null_value_counts=counts)
+    [mend] = plan_repair(world.table, no_spark, fault=[406]).mends
+    assert mend.action == "null_value_counts of column 1: 0 in place of 77"
