@@ -116,7 +116,7 @@ class _Planner:
         for head in self._heads:
             guard(head, self._tally)
         # Rows come first: manifests whose rows are wrong are read by what they hold from then on.
-        numbers = sorted(self._asked.numbers, key=_order)
+        numbers = sorted(self._asked.numbers, key=_rank)
         for number in numbers:
             if number in ROWS:
                 self._class(number)
@@ -185,7 +185,7 @@ class _Planner:
             (BROKEN, self._broken),
             (ROWS, self._row),
             (PUFFIN, self._puffin),
-            (UNSORTED, self._order),
+            (UNSORTED, self._sort),
             ({MANIFEST}, self._manifest),
         )
         way = next((act for numbers, act in ways if number in numbers), None)
@@ -200,7 +200,7 @@ class _Planner:
     def _row(self, head: Head, fault: Fault) -> list[Mend]:
         return [self._mend(head, fault, mend_row(head, fault))]
 
-    def _order(self, head: Head, fault: Fault) -> list[Mend]:
+    def _sort(self, head: Head, fault: Fault) -> list[Mend]:
         return [self._mend(head, fault, mend_order(head, fault))]
 
     def _puffin(self, head: Head, fault: Fault) -> list[Mend]:
@@ -310,7 +310,7 @@ class _Planner:
         )
 
 
-def _order(number: int) -> tuple[int, int]:
+def _rank(number: int) -> tuple[int, int]:
     """Totals and dangling deletes are of what is left after all else."""
     ranks = {**dict.fromkeys(ROWS, 0), DOUBLED_MANIFEST: 1, DOUBLED_FILE: 2, DANGLING: 4, **dict.fromkeys(TOTALS, 5)}
     return ranks.get(number, 3), number
