@@ -28,6 +28,9 @@ from icekeep.events import StepAdvanced as StepAdvanced
 from icekeep.events import StepFinished as StepFinished
 from icekeep.events import StepStarted as StepStarted
 from icekeep.events import Warned as Warned
+from icekeep.health.job import table_health as table_health
+from icekeep.health.prices import Prices as Prices
+from icekeep.health.values import TableHealth as TableHealth
 from icekeep.maintenance.checking.faults import Gap as Gap
 from icekeep.maintenance.checking.job import check as check
 from icekeep.maintenance.checking.result import CheckResult as CheckResult
@@ -98,6 +101,9 @@ from icekeep.planning.scan.splits import ReadOptions as ReadOptions
 from icekeep.planning.scan.task_groups import plan_tasks as plan_tasks
 from icekeep.planning.spark.session import build_session as build_session
 from icekeep.planning.spark.session import stop_session as stop_session
+from icekeep.reports.job import report as report
+from icekeep.reports.values import NotRead as NotRead
+from icekeep.reports.values import ReportResult as ReportResult
 from icekeep.spec.evolution.partition_evolution import AddPartitionField as AddPartitionField
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField as RemovePartitionField
 from icekeep.spec.evolution.partition_evolution import RenamePartitionField as RenamePartitionField

@@ -66,7 +66,7 @@ class Answer(msgspec.Struct, frozen=True):
     """What a command answers: an exit status and a document, which is shown under a title or is about an error.
 
     `may_have_changed`: whether the command is one that changes tables, and has ended well. `for_people` is what is printed as
-    tables; `None`: the document's result.
+    tables; `None`: the document's result. `text` is printed as it is, in the place of both.
     """
 
     status: int
@@ -75,6 +75,7 @@ class Answer(msgspec.Struct, frozen=True):
     error: str = ""
     may_have_changed: bool = False
     for_people: Mapping[str, Any] | None = None
+    text: str | None = None
 
 
 def entry_point() -> None:
@@ -125,17 +126,19 @@ def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Inte
             verb = VERBS[command.name]
             outcome = run_verb(command, verb, surroundings)
             changes = verb.changes or (verb.about is About.TABLE and hasattr(outcome.result, "status"))
-            shows = verb.for_people
+            shows, texts = verb.for_people, verb.texts
         else:
             job = jobs[command.name]
             outcome = run_job(command, job, surroundings)
-            changes, shows = job.plan is not None, job.for_people
+            changes, shows, texts = job.plan is not None, job.for_people, {}
     status = _STATUSES.get(outcome.status, _DONE)
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
     for_people = None if shows is None else resolve(shows)(outcome.result)
+    text = resolve(texts[command.output])(outcome.result) if command.output in texts else None
     may_have_changed = changes and not command.dry_run
-    return Answer(status, plain_values(outcome), title=words, may_have_changed=may_have_changed, for_people=for_people)
+    document = plain_values(outcome)
+    return Answer(status, document, title=words, may_have_changed=may_have_changed, for_people=for_people, text=text)
 
 
 def _config(command: Command, seams: Seams) -> Answer:
@@ -197,6 +200,8 @@ def _undelivered(answer: Answer, failure: Exception) -> int:
 def _print(answer: Answer, output: OutputOptions) -> None:
     if output.format == "json":
         print(format_json(answer.document))
+    elif answer.text is not None:
+        sys.stdout.write(answer.text)
     elif not answer.error:
         shown = answer.document["result"] if answer.for_people is None else answer.for_people
         print_tables(answer.title, shown, sys.stdout)

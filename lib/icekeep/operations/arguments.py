@@ -105,7 +105,7 @@ def named_command(argv: Sequence[str]) -> str | None:
 def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
     parser = _Parser(add_help=False, allow_abbrev=False)
-    _add_output(parser)
+    _add_output(parser, (*OUTPUTS, *(name for verb in VERBS.values() for name in verb.texts)))
     try:
         given, _ = parser.parse_known_args(list(argv))
     except UsageError:
@@ -228,7 +228,7 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
             _add_setting(one_of, setting, now_ms)
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
-    _add_output(parser)
+    _add_output(parser, (*OUTPUTS, *verb.texts))
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
@@ -316,8 +316,8 @@ def _configuration(text: str) -> str:
     return text
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", choices=OUTPUTS, default="table", help="how stdout shows the result")
+def _add_output(parser: argparse.ArgumentParser, outputs: Sequence[str] = OUTPUTS) -> None:
+    parser.add_argument("--output", choices=outputs, default="table", help="how stdout shows the result")
     parser.add_argument("--result-file", metavar="PATH", help="also write the result, as JSON, to a file")
     parser.add_argument(
         "--verbose",

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
+from icekeep.health.prices import Prices
 from icekeep.operations.config import CatalogSettings, Config
 from icekeep.operations.pyiceberg_conf import pyiceberg_catalogs
 
@@ -49,6 +50,11 @@ class Catalogs:
         )
         self._config = config
         self._asked: list[Mapping[str, CatalogSettings]] = []
+
+    @property
+    def prices(self) -> Prices | None:
+        """The prices of the file; `None` if it has none."""
+        return self._config.prices
 
     def find(self, name: str) -> CatalogSettings | None:
         """The first source's settings for a name, `None` if none knows it."""

@@ -12,12 +12,14 @@ from pathlib import Path
 import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError
+from icekeep.health.prices import Prices
 from icekeep.operations.documents import Entry, parse_document, read_document
 from icekeep.operations.policies import Policy, read_policies
 
 DEFAULT_PATH = "conf/icekeep.yaml"
 """The file that is read if it is there and nobody names another."""
 
+_CURRENCY = "currency"
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -51,6 +53,7 @@ class Config(msgspec.Struct, frozen=True):
     path: str | None
     catalogs: Mapping[str, CatalogSettings]
     policies: tuple[Policy, ...] = ()
+    prices: Prices | None = None
 
 
 def read_config(path: str | None = None) -> Config:
@@ -80,10 +83,11 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
 def _config(document: Entry | None, path: str) -> Config:
     if document is None:
         return Config(path, {})
-    given = document.mapping({"catalogs", "policies"})
+    given = document.mapping({"catalogs", "policies", "prices"})
     catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
     policies = read_policies(given["policies"]) if "policies" in given else ()
-    return Config(path, catalogs, policies)
+    prices = _prices(given["prices"]) if "prices" in given else None
+    return Config(path, catalogs, policies, prices)
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:
@@ -96,6 +100,14 @@ def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:
             raise below.required("type").wrong("is empty")
         catalogs[name] = CatalogSettings(name, properties, dict.fromkeys(properties, path), has_placeholders=True)
     return catalogs
+
+
+def _prices(entry: Entry) -> Prices:
+    """What work and storage cost, for `report`."""
+    given = entry.mapping({*Prices.__struct_fields__})
+    numbers = {name: below.number(minimum=0) for name, below in given.items() if name != _CURRENCY}
+    currency = {_CURRENCY: given[_CURRENCY].text()} if _CURRENCY in given else {}
+    return Prices(**numbers, **currency)  # type: ignore[arg-type]
 
 
 def _property(entry: Entry) -> str:

@@ -19,6 +19,7 @@ _PLAIN_TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
 )
 _TRUE_WORDS = frozenset({"true", "yes", "on"})
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
 
@@ -80,6 +81,15 @@ class Entry(msgspec.Struct, frozen=True):
         number = int(self.value)
         if number < minimum:
             raise self.wrong(f"is {number}; give a whole number of {minimum} or more")
+        return number
+
+    def number(self, *, minimum: float) -> float:
+        """A decimal number of at least `minimum`."""
+        if not isinstance(self.value, str) or self.kind not in ("int", "float") or not _NUMBER.fullmatch(self.value):
+            raise self._wrong_type("a number")
+        number = float(self.value)
+        if number < minimum:
+            raise self.wrong(f"is {self.value}; give a number of {minimum:g} or more")
         return number
 
     def boolean(self) -> bool:

@@ -1,8 +1,8 @@
 """The commands beside the jobs: what each can be told, and the function that does it.
 
-Only `doctor`, and a large `restore` or `why`, may start Spark. To add a command is to add an entry here and a function that
-takes what the command is about (`About`), and the settings as keywords; it returns the table after its commit, or a value to
-show where it changes nothing.
+Only `doctor`, and a large `report`, `restore` or `why`, may start Spark. To add a command is to add an entry here and a
+function that takes what the command is about (`About`), and the settings as keywords; it returns the table after its
+commit, or a value to show where it changes nothing.
 """
 
 from collections.abc import Mapping
@@ -40,6 +40,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
             to do.
         for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
             result itself. Machines get the result in any case.
+        texts: what `--output` can be beside `table` and `json`, with where the function is that makes that text of the result.
     """
 
     summary: str
@@ -51,6 +52,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     about: About = About.TABLE
     takes_spark: bool = False
     for_people: str | None = None
+    texts: Mapping[str, str] = {}
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -216,6 +218,24 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         takes_listener=True,
         about=About.NEW_TABLE,
+    ),
+    "report": Verb(
+        summary="tell how healthy tables are, the worst first, and what each job would do, cost and bring",
+        run="icekeep.operations.report_verb:report_over",
+        settings=(
+            Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
+            Setting(
+                "match",
+                Kind.TEXT,
+                "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' (default: all)",
+                shown="PATTERN",
+            ),
+        ),
+        changes=False,
+        takes_listener=True,
+        about=About.CATALOGS,
+        for_people="icekeep.reports.shown:report_shown",
+        texts={"prometheus": "icekeep.reports.prometheus:prometheus_text"},
     ),
     "doctor": Verb(
         summary="look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs",

@@ -42,7 +42,10 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     summary = VERBS[words].summary
     assert summary[1:] in out
     assert ("--dry-run" in out) is VERBS[words].changes
-    assert ("--table" in out) is (VERBS[words].about is not About.CATALOGS)
+    is_about_tables = "table" in {setting.name for setting in VERBS[words].settings}
+    assert ("--table" in out) is (VERBS[words].about is not About.CATALOGS or is_about_tables)
+    for name in VERBS[words].texts:
+        assert name in out
     for flag in ("--catalog", "--conf", "--output", "--result-file", "--verbose"):
         assert flag in out
 

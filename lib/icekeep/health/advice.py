@@ -1,0 +1,240 @@
+"""What each job would do now, what that costs and what it brings: by the job's own plan where files are few, else by sums.
+
+Plans are asked with a session that cannot be started: what would need one is worked out from sums in its place.
+"""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError, TryAgainError
+from icekeep.health.expiring import Expiring, expire_advice, orphan_advice
+from icekeep.health.files import DataFold, DeleteFold
+from icekeep.health.prices import Prices
+from icekeep.health.values import JobAdvice, MetadataHealth
+from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
+from icekeep.maintenance.compaction.run import CompactRequest, Run
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.manifests.candidates import candidates
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
+from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import Engine
+
+ENTRY_CPU_MS = 0.02
+"""Of a job on metadata, for each entry that it reads: docs/performance.md has 150 to 220 s for ten million."""
+
+_MIN_INPUT_FILES = RewriteDataFilesOptions().min_input_files
+
+
+class NeedsSpark(Exception):
+    """Raised in the place of a session, where a plan would be made by Spark."""
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of a table, by which jobs are judged; `table` reads through a storage that remembers."""
+
+    table: Table
+    limits: Limits
+    sizes: FileSizes
+    data: DataFold
+    deletes: DeleteFold
+    metadata: MetadataHealth
+    expiring: Expiring
+    entries_count: int
+    prices: Prices | None
+
+    @property
+    def engine(self) -> Engine:
+        """A source for plans, without a session."""
+        return Engine(spark=_refuse, limits=self.limits)
+
+
+def advice(known: Known) -> tuple[JobAdvice, ...]:
+    """What each job of a policy would do, in the order in which they should run.
+
+    Raises:
+        TryAgainError: storage is out of reach.
+    """
+    judges: dict[str, Callable[[Known], JobAdvice]] = {
+        "compact": _compact,
+        "rewrite_position_deletes": _rewrite_position_deletes,
+        "rewrite_manifests": _rewrite_manifests,
+        "expire_snapshots": lambda known: expire_advice(known.table, known.expiring),
+        "remove_orphan_files": lambda known: orphan_advice(known.table, known.metadata, known.entries_count),
+    }
+    return tuple(_finished(_judged(job, judge, known), known) for job, judge in judges.items())
+
+
+def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobAdvice:
+    try:
+        return judge(known)
+    except TryAgainError:
+        raise
+    except IcekeepError as error:
+        return JobAdvice(job=job, is_due=False, reason=f"it refuses: {error.message}")
+
+
+def _finished(one: JobAdvice, known: Known) -> JobAdvice:
+    """With what does it, and what that costs."""
+    table = known.table
+    command = f"icekeep {one.job} --table {table.catalog.name}.{table.name}" if one.is_due else ""
+    cost = None
+    if known.prices is not None:
+        amount = known.prices.cost(
+            cpu_ms=one.cpu_ms,
+            read_bytes=one.read_bytes,
+            written_bytes=one.written_bytes,
+            requests_count=one.requests_count,
+        )
+        cost = round(amount, 6)
+    return msgspec.structs.replace(one, command=command, cost=cost)
+
+
+def _compact(known: Known) -> JobAdvice:
+    try:
+        planned = Run(known.table, CompactRequest(known.engine), known.table.runtime).plan(None)
+    except NeedsSpark:
+        return _compact_by_sums(known)
+    works = [Work(RewriteMethod.REENCODE, group.bytes, group.expected_files_count) for group in planned.groups]
+    files_count, new_count = planned.rewritten_data_files_count, planned.expected_files_count
+    deletes_count = sum(group.delete_files_count for group in planned.groups)
+    cost = estimate(
+        works,
+        slots=1,
+        groups_count=len(works),
+        files_count=files_count + deletes_count,
+        new_files_count=new_count,
+        delete_bytes=sum(group.delete_bytes for group in planned.groups),
+    )
+    return _compaction(files_count, new_count, deletes_count, planned.candidate_files_count, cost, is_exact=True)
+
+
+def _compact_by_sums(known: Known) -> JobAdvice:
+    """By sizes alone, partition by partition: deletes are not looked at, and groups of more than 100 GB not divided."""
+    files_count = new_count = asking_count = 0
+    works = []
+    for sums in known.data.partitions.values():
+        asking_count += sums.asking_count
+        expected = expected_output_files(sums.asking_bytes, known.sizes)
+        is_enough = sums.asking_count >= _MIN_INPUT_FILES or sums.asking_bytes > known.sizes.target_bytes
+        is_right = (sums.asking_count > 1 and is_enough) or sums.asking_bytes > known.sizes.max_bytes
+        if is_right and (sums.large_count or expected < sums.asking_count):
+            files_count += sums.asking_count
+            new_count += expected
+            works.append(Work(RewriteMethod.REENCODE, sums.asking_bytes, expected))
+    cost = estimate(
+        works, slots=1, groups_count=len(works), files_count=files_count, new_files_count=new_count, delete_bytes=0
+    )
+    return _compaction(files_count, new_count, 0, asking_count, cost, is_exact=False)
+
+
+def _compaction(
+    files_count: int, new_count: int, deletes_count: int, asking_count: int, cost: Estimate, *, is_exact: bool
+) -> JobAdvice:
+    if files_count:
+        reason = f"{files_count:,} data files are too small, too large or have many deletes"
+    elif asking_count:
+        reason = (
+            f"{asking_count:,} data files ask for it, but no partition would come out with fewer "
+            f"(it takes {_MIN_INPUT_FILES} of them)"
+        )
+    else:
+        reason = "sizes of data files are right, and few of their rows are deleted"
+    applied = f", {deletes_count:,} delete files are applied" if deletes_count else ""
+    return JobAdvice(
+        job="compact",
+        is_due=files_count > 0,
+        is_exact=is_exact,
+        reason=reason,
+        gain=f"a scan opens {files_count - new_count:,} files fewer{applied}" if files_count else "",
+        files_count=files_count,
+        freed_bytes=cost.written_bytes,
+        read_bytes=cost.read_bytes,
+        written_bytes=cost.written_bytes,
+        requests_count=cost.requests_count,
+        cpu_ms=cost.cpu_ms,
+    )
+
+
+def _rewrite_position_deletes(known: Known) -> JobAdvice:
+    job, positions = "rewrite_position_deletes", known.deletes.positions
+    if not positions.files_count and not known.deletes.vectors.files_count:
+        return JobAdvice(job=job, is_due=False, is_exact=True, reason="there are no position deletes")
+    dangling_count, dangling_bytes, is_exact = 0, 0, True
+    try:
+        planned = plan_rewrite_position_deletes(known.table, known.engine)
+    except NeedsSpark:
+        is_exact = False
+        is_worth_it = known.table.metadata.format_version > 2 or positions.files_count >= _MIN_INPUT_FILES
+        count, size = (positions.files_count, positions.bytes) if is_worth_it else (0, 0)
+    else:
+        count, size = planned.rewritten_delete_files_count, planned.rewritten_bytes_count
+        dangling_count, dangling_bytes = (
+            planned.removed_dangling_delete_files_count,
+            planned.removed_dangling_bytes_count,
+        )
+    becomes = "vectors" if known.table.metadata.format_version > 2 else "fewer files"
+    reason, gain = "position delete files are large enough, and none is dangling", ""
+    if count or dangling_count:
+        reason = f"{count:,} position delete files can become {becomes}, {dangling_count:,} reach nothing"
+        gain = (
+            f"readers read {count:,} small files less for each data file that these may name"
+            if count
+            else (f"{dangling_count:,} delete files are not planned and read any more")
+        )
+    return JobAdvice(
+        job=job,
+        is_due=bool(count or dangling_count),
+        is_exact=is_exact,
+        reason=reason,
+        gain=gain,
+        files_count=count + dangling_count,
+        freed_bytes=size + dangling_bytes,
+        read_bytes=size,
+        written_bytes=size,
+        requests_count=2 * count,
+        cpu_ms=size * 1000 // RATES_BYTES_A_SECOND[RewriteMethod.REENCODE] + _entries_cpu_ms(known.entries_count),
+    )
+
+
+def _rewrite_manifests(known: Known) -> JobAdvice:
+    table = known.table
+    try:
+        rules = checked_rules(table.metadata, RewriteManifestsRequest(known.engine))
+        chosen = candidates(table, rules, known.engine, table.runtime.now_ms())
+    except NeedsSpark:
+        return JobAdvice(job="rewrite_manifests", is_due=False, reason="whether it gains can only be told with Spark")
+    replaced = chosen.replaced
+    expected = sum(run.expected_count for group in chosen.groups for run in group.runs)
+    size = sum(m.manifest_length for m in replaced)
+    entries_count = sum((m.live_files_count or 0) + (m.deleted_files_count or 0) for m in replaced)
+    reason = "manifests are of the right size and do not lie across one another"
+    if replaced:
+        reason = f"{len(replaced):,} manifests are small, empty or lie across one another"
+    elif known.metadata.manifests_count < 2:
+        reason = "there is one manifest" if known.metadata.manifests_count else "there are no manifests"
+    return JobAdvice(
+        job="rewrite_manifests",
+        is_due=bool(replaced),
+        is_exact=True,
+        reason=reason,
+        gain=f"{len(replaced):,} manifests become about {expected:,}: planning opens fewer" if replaced else "",
+        files_count=len(replaced),
+        freed_bytes=size,
+        read_bytes=size,
+        written_bytes=size,
+        requests_count=len(replaced) + expected + 2 if replaced else 0,
+        cpu_ms=_entries_cpu_ms(entries_count),
+    )
+
+
+def _entries_cpu_ms(count: int) -> int:
+    return round(count * ENTRY_CPU_MS)
+
+
+def _refuse() -> NoReturn:
+    raise NeedsSpark

@@ -1,0 +1,60 @@
+"""What deletes cost readers: which reach which data files, where both are few; else only what delete files say themselves."""
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from icekeep.health.files import DataFold, DeleteFold, own_sizes
+from icekeep.health.values import DeletesHealth
+from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching, reaching
+from icekeep.spec.metadata import TableMetadata
+
+
+def deletes_health(data: DataFold, deletes: DeleteFold, reached: Reaching | None) -> DeletesHealth:
+    """The figures; those that need the pairs are `None` where `reached` is."""
+    positions, equality, vectors = deletes.positions, deletes.equality, deletes.vectors
+    deleted_count = positions.record_count + vectors.record_count
+    found = DeletesHealth(
+        position_delete_files_count=positions.files_count,
+        position_delete_files_bytes=positions.bytes,
+        position_delete_files_record_count=positions.record_count,
+        equality_delete_files_count=equality.files_count,
+        equality_delete_files_bytes=equality.bytes,
+        equality_delete_files_record_count=equality.record_count,
+        deletion_vectors_count=vectors.files_count,
+        deletion_vectors_bytes=vectors.bytes,
+        deletion_vectors_record_count=vectors.record_count,
+        deleted_ratio=round(deleted_count / data.record_count, 4) if data.record_count else 0.0,
+    )
+    if not found.files_count:
+        return msgspec.structs.replace(
+            found,
+            data_files_with_deletes_count=0,
+            scan_read_bytes=0,
+            mean_deletes=0.0,
+            dangling_count=0,
+            dangling_bytes=0,
+        )
+    if reached is None:
+        return found
+    sizes = own_sizes(reached.deletes)
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    counts = reached.stops.astype(np.int64) - reached.starts
+    idle = ~reached.used
+    return msgspec.structs.replace(
+        found,
+        data_files_with_deletes_count=int(np.count_nonzero(np.diff(reached.offsets))),
+        scan_read_bytes=int((before[reached.stops] - before[reached.starts]).sum()),
+        mean_deletes=round(int(counts.sum()) / data.files_count, 4) if data.files_count else 0.0,
+        dangling_count=int(np.count_nonzero(idle)),
+        dangling_bytes=int(sizes[idle].sum()),
+    )
+
+
+def reached_by(data: pa.Table, deletes: pa.Table, metadata: TableMetadata) -> Reaching | None:
+    """Which delete files reach which data files; `None` where that is too many runs to hold.
+
+    Raises:
+        InvalidTableError: deletes contradict one another or the data.
+    """
+    return reaching(data, deletes, metadata.specs_by_id, EVERY_PAIR)

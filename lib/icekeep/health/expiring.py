@@ -1,0 +1,138 @@
+"""What expiration and orphan removal would do, told without reading old manifests and without a listing: estimates."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.health.commits import number_of
+from icekeep.health.metered import MeteredStorage
+from icekeep.health.values import JobAdvice, MetadataHealth
+from icekeep.maintenance.checking.subject import Listed
+from icekeep.maintenance.deletion.options import ExpirationOptions
+from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
+from icekeep.maintenance.expiration.plan import retention_policy
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.retention import Expired, select_expired
+
+_NAMES_A_LISTING = 1000
+"""How many names an object store lists with one request."""
+
+_FILE_CPU_MS = 0.02
+"""docs/performance.md has 190 s for ten million files, of both jobs."""
+
+
+class Expiring(msgspec.Struct, frozen=True, kw_only=True):
+    """What would go; sizes in bytes.
+
+    Attributes:
+        error: why it cannot be told; then there is nothing else.
+        manifests_count, manifests_bytes: of manifests that only expired snapshots have.
+        lists_count, lists_bytes: of their manifest lists.
+        files_count, files_bytes: data and delete files that commits removed whose parents expire, by their summaries; at most,
+            as another branch or tag may still have them. `None` where a summary does not say.
+        read_manifests_count, read_bytes: what is read to prove it.
+    """
+
+    expired: Expired = Expired(frozenset(), frozenset())
+    error: str = ""
+    manifests_count: int = 0
+    manifests_bytes: int = 0
+    lists_count: int = 0
+    lists_bytes: int = 0
+    files_count: int | None = 0
+    files_bytes: int | None = 0
+    read_manifests_count: int = 0
+    read_bytes: int = 0
+
+
+def expiring(table: Table, listed: Listed, storage: MeteredStorage) -> Expiring:
+    """What the table's own retention lets go now; raises `IcekeepError` where `expire_snapshots` would refuse."""
+    metadata = table.metadata
+    refuse_if_gc_is_disabled(metadata)
+    now_ms = table.runtime.now_ms()
+    expired = select_expired(metadata, retention_policy(None, None, (), ExpirationOptions(), now_ms), now_ms)
+    if expired.is_empty:
+        return Expiring()
+    kept, gone = set[int](), set[int]()
+    for snapshot_id, members in listed.members.items():
+        (gone if snapshot_id in expired.snapshot_ids else kept).update(members)
+    only = [listed.manifests[number] for number in gone - kept]
+    lists = [s.manifest_list for s in metadata.snapshots if s.snapshot_id in expired.snapshot_ids and s.manifest_list]
+    counts = _removed(metadata, expired)
+    return Expiring(
+        expired=expired,
+        manifests_count=len(only),
+        manifests_bytes=sum(m.manifest_length for m in only),
+        lists_count=len(lists),
+        lists_bytes=sum(storage.size_of(one) or 0 for one in lists),
+        files_count=counts["files"],
+        files_bytes=counts["bytes"],
+        read_manifests_count=len(gone | kept),
+        read_bytes=sum(m.manifest_length for m in listed.manifests) + sum(storage.size_of(one) or 0 for one in lists),
+    )
+
+
+def expire_advice(table: Table, found: Expiring) -> JobAdvice:
+    """What expiration would do."""
+    job = "expire_snapshots"
+    if found.error:
+        return JobAdvice(job=job, is_due=False, reason=f"it refuses: {found.error}")
+    expired, count = found.expired, len(found.expired.snapshot_ids)
+    total = len(table.metadata.snapshots)
+    if expired.is_empty:
+        return JobAdvice(job=job, is_due=False, is_exact=True, reason=f"retention keeps all {total:,} snapshots")
+    refs = f" and {len(expired.ref_names):,} branches or tags" if expired.ref_names else ""
+    freed_count = (found.files_count or 0) + found.manifests_count + found.lists_count
+    freed = None if found.files_bytes is None else found.files_bytes + found.manifests_bytes + found.lists_bytes
+    return JobAdvice(
+        job=job,
+        is_due=True,
+        reason=f"{count:,} of {total:,} snapshots{refs} are older than the table keeps them",
+        gain=f"about {freed_count:,} files are freed"
+        if freed is not None
+        else "files are freed that summaries do not count",
+        files_count=freed_count,
+        freed_bytes=freed,
+        read_bytes=found.read_bytes,
+        requests_count=found.read_manifests_count + total + freed_count,
+        cpu_ms=round(freed_count * _FILE_CPU_MS),
+    )
+
+
+def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) -> JobAdvice:
+    """What orphan removal would find: only metadata files that left the log are known of without a listing."""
+    refuse_if_gc_is_disabled(table.metadata)
+    lost = metadata.lost_metadata_files_count
+    known_count = entries_count + metadata.all_manifests_count + metadata.manifest_lists_count
+    listed_count = known_count + metadata.metadata_log_files_count + 1 + lost
+    return JobAdvice(
+        job="remove_orphan_files",
+        is_due=lost > 0,
+        reason=f"up to {lost:,} metadata files left the log and were not deleted; what else there is only a listing tells"
+        if lost
+        else "no orphan is known of; only a listing tells of those that failed writes leave",
+        gain=f"about {lost * (metadata.metadata_bytes or 0):,} bytes of old metadata are freed" if lost else "",
+        files_count=lost,
+        freed_bytes=lost * metadata.metadata_bytes if metadata.metadata_bytes is not None else None,
+        requests_count=-(-listed_count // _NAMES_A_LISTING) + lost,
+        cpu_ms=round(listed_count * _FILE_CPU_MS),
+    )
+
+
+def _removed(metadata: TableMetadata, expired: Expired) -> Mapping[str, int | None]:
+    """What commits removed whose parents expire: it was live there, and is not any more."""
+    totals: dict[str, int | None] = {"files": 0, "bytes": 0}
+    for snapshot in metadata.snapshots:
+        if snapshot.parent_snapshot_id not in expired.snapshot_ids:
+            continue
+        summary = snapshot.summary
+        if summary is None or "operation" not in summary:
+            return {"files": None, "bytes": None}
+        found = {
+            "files": [number_of(summary, key) for key in ("deleted-data-files", "removed-delete-files")],
+            "bytes": [number_of(summary, "removed-files-size")],
+        }
+        for name, numbers in found.items():
+            totals[name] = (totals[name] or 0) + sum(number or 0 for number in numbers)
+    return totals

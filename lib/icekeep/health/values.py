@@ -1,0 +1,284 @@
+"""What is said of the health of a table: values with the names of their JSON. `None` is "not measured", never "none"."""
+
+import msgspec
+
+
+class SnapshotsHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshots of a table; times are epoch milliseconds.
+
+    Attributes:
+        expirable_count: those that `expire_snapshots` would let go now.
+        unreferenced_count: those that no branch or tag leads to.
+    """
+
+    snapshots_count: int = 0
+    expirable_count: int = 0
+    unreferenced_count: int = 0
+    oldest_timestamp_ms: int | None = None
+    newest_timestamp_ms: int | None = None
+
+
+class RefHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What a branch or tag keeps alive.
+
+    Attributes:
+        snapshots_count: a branch keeps its head and all ancestors, a tag its snapshot.
+        only_snapshots_count: of these, those that no other reference keeps.
+        files_count, bytes: data and delete files that are live at its head; bytes are those that metadata records, of a
+            deletion vector those of its blob.
+        only_files_count, only_bytes: of these, those that are live at no other reference's head, and so would be garbage
+            without this one once history is expired.
+    """
+
+    ref: str
+    type: str
+    snapshot_id: int
+    snapshots_count: int = 0
+    only_snapshots_count: int = 0
+    files_count: int | None = None
+    bytes: int | None = None
+    only_files_count: int | None = None
+    only_bytes: int | None = None
+
+
+class MetadataHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Metadata, manifest lists and manifests; sizes in bytes.
+
+    Attributes:
+        metadata_bytes: of the current metadata file as it is stored; `None` where only its catalog may read it.
+        metadata_log_files_count: earlier metadata files that the metadata log names.
+        lost_metadata_files_count: metadata files that left the log and that no commit deletes, told by the number in the name of
+            the current one: they lie there as orphans unless somebody removed them. 0 where the name has no number.
+        manifest_lists_count, manifest_lists_bytes: of all snapshots.
+        all_manifests_count, all_manifests_bytes: of all snapshots, each once.
+        manifests_count, manifests_bytes: of the current snapshot, as all that follow.
+        small_manifests_count: data and delete manifests below three quarters of `commit.manifest.target-size-bytes`.
+        ideal_manifests_count: how many manifests of that size would hold the same.
+        mean_overlap, max_overlap_count: how many data manifests a filter on one partition opens, in the mean and at most, of up
+            to a thousand partitions of each spec; 1 is best. `None` for a table without partitions.
+    """
+
+    metadata_bytes: int | None = None
+    metadata_log_files_count: int = 0
+    lost_metadata_files_count: int = 0
+    manifest_lists_count: int = 0
+    manifest_lists_bytes: int = 0
+    all_manifests_count: int = 0
+    all_manifests_bytes: int = 0
+    manifests_count: int = 0
+    manifests_bytes: int = 0
+    delete_manifests_count: int = 0
+    small_manifests_count: int = 0
+    ideal_manifests_count: int = 0
+    median_manifest_bytes: int | None = None
+    largest_manifest_bytes: int | None = None
+    mean_overlap: float | None = None
+    max_overlap_count: int | None = None
+
+
+class SizeBucket(msgspec.Struct, frozen=True, kw_only=True):
+    """The data files of `least_bytes` or more and of less than twice that; the first bucket, of 1, has empty files too."""
+
+    least_bytes: int
+    files_count: int
+    bytes: int
+
+
+class DataHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The live data files of the current snapshot; sizes in bytes.
+
+    Attributes:
+        target_file_bytes: `write.target-file-size-bytes`.
+        small_files_count, small_files_bytes: files below three quarters of it, which `compact` takes for too small.
+        large_files_count: files above 1.8 of it, which `compact` splits.
+        median_file_bytes: to one percent.
+        histogram: by powers of two; buckets without a file are left out.
+    """
+
+    target_file_bytes: int
+    data_files_count: int = 0
+    data_files_bytes: int = 0
+    record_count: int = 0
+    small_files_count: int = 0
+    small_files_bytes: int = 0
+    large_files_count: int = 0
+    smallest_file_bytes: int | None = None
+    median_file_bytes: int | None = None
+    largest_file_bytes: int | None = None
+    histogram: tuple[SizeBucket, ...] = ()
+
+
+class DeletesHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The live delete files of the current snapshot, and what readers pay for them; sizes in bytes.
+
+    Attributes:
+        position_delete_files_count, equality_delete_files_count, deletion_vectors_count: with their bytes (of a vector those
+            of its blob) and the rows that they hold.
+        data_files_with_deletes_count: data files that a reader must apply a delete to.
+        scan_read_bytes: what the tasks of a full scan read of deletes: a delete file counts once for each data file that it
+            reaches, as each task reads its own.
+        mean_deletes: delete files that a reader applies to a data file, in the mean.
+        deleted_ratio: positions that vectors and position delete files name, of all rows; one that two files name counts twice.
+        dangling_count, dangling_bytes: delete files and vectors that reach no live data file.
+    """
+
+    position_delete_files_count: int = 0
+    position_delete_files_bytes: int = 0
+    position_delete_files_record_count: int = 0
+    equality_delete_files_count: int = 0
+    equality_delete_files_bytes: int = 0
+    equality_delete_files_record_count: int = 0
+    deletion_vectors_count: int = 0
+    deletion_vectors_bytes: int = 0
+    deletion_vectors_record_count: int = 0
+    deleted_ratio: float = 0.0
+    data_files_with_deletes_count: int | None = None
+    scan_read_bytes: int | None = None
+    mean_deletes: float | None = None
+    dangling_count: int | None = None
+    dangling_bytes: int | None = None
+
+    @property
+    def files_count(self) -> int:
+        """Delete files and vectors."""
+        return self.position_delete_files_count + self.equality_delete_files_count + self.deletion_vectors_count
+
+
+class PartitionsHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How data lies in partitions; each spec has partitions of its own. `skew` is the largest divided by the median, by bytes."""
+
+    partitions_count: int = 0
+    largest_partition: str | None = None
+    largest_partition_bytes: int | None = None
+    median_partition_bytes: int | None = None
+    skew: float | None = None
+
+
+class MaintenanceSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest snapshot that a kind of maintenance left, by whatever engine; expiry and orphan removal leave none."""
+
+    job: str
+    timestamp_ms: int
+    snapshot_id: int
+    made_by: str | None = None
+
+
+class StreamSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A streaming writer that notes its progress in snapshots (Flink, Spark, Kafka Connect).
+
+    Attributes:
+        key: of the summary, in which it does so.
+        snapshots_count: of the table's snapshots, those that it made.
+        timestamp_ms: of the newest of these.
+    """
+
+    writer: str
+    key: str
+    snapshots_count: int
+    timestamp_ms: int
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the current branch grows, by the totals in summaries since `since_timestamp_ms`; a day, and below 0 where it
+    shrinks. Bytes are those of data and delete files.
+    """
+
+    since_timestamp_ms: int
+    daily_bytes: int | None = None
+    daily_data_files_count: int | None = None
+    daily_record_count: int | None = None
+    daily_snapshots_count: int = 0
+
+
+class FaultsCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many faults of a class `check` finds in metadata and manifest lists; notices are not among them."""
+
+    fault_id: int
+    name: str
+    faults_count: int
+
+
+class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job with its default arguments would do to the current snapshot now.
+
+    Attributes:
+        is_due: whether it would do anything.
+        is_exact: whether the figures are those of the job's plan; else they are worked out from sums, and near to it.
+        reason: why, or why not, in one line.
+        gain: what it brings, in one line; empty where it is not due.
+        files_count: that it would rewrite, or delete.
+        freed_bytes: that it would free at once, or make garbage that expiration frees; `None` where that cannot be told.
+        read_bytes, written_bytes, requests_count: from and to storage, listing among requests.
+        cpu_ms: of one core.
+        cost: money, in the currency of the prices that were given; `None` without prices.
+        command: what does it.
+    """
+
+    job: str
+    is_due: bool
+    reason: str
+    is_exact: bool = False
+    gain: str = ""
+    files_count: int = 0
+    freed_bytes: int | None = None
+    read_bytes: int = 0
+    written_bytes: int = 0
+    requests_count: int = 0
+    cpu_ms: int = 0
+    cost: float | None = None
+    command: str = ""
+
+
+class ScorePart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one thing takes from the score of a table that has nothing else; `reason` says what it is, in one line."""
+
+    name: str
+    lost: float
+    reason: str
+
+
+class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What metadata, manifest lists and the entries of heads say of a table.
+
+    Attributes:
+        table: `catalog.namespace.name`.
+        format: the version of the table format, such as `v2`.
+        score: 0 to 100, where 100 is healthy; `score.py` has the formula.
+        score_parts: what takes points, the most first.
+        faults: what `check` finds at its cheap levels: metadata and manifest lists, not manifests and files.
+        not_measured: what is not in here, and why.
+        requests_count, read_bytes: what all of this took of storage, beside the loading of the table.
+    """
+
+    table: str
+    table_uuid: str | None
+    format: str
+    location: str
+    snapshot_id: int | None
+    score: float
+    score_parts: tuple[ScorePart, ...]
+    snapshots: SnapshotsHealth
+    refs: tuple[RefHealth, ...]
+    metadata: MetadataHealth
+    data: DataHealth
+    deletes: DeletesHealth
+    partitions: PartitionsHealth
+    jobs: tuple[JobAdvice, ...]
+    last_maintenance: tuple[MaintenanceSeen, ...] = ()
+    streams: tuple[StreamSeen, ...] = ()
+    growth: Growth | None = None
+    faults: tuple[FaultsCount, ...] = ()
+    not_measured: tuple[str, ...] = ()
+    requests_count: int = 0
+    read_bytes: int = 0
+    elapsed_ms: int = 0
+
+    @property
+    def faults_count(self) -> int:
+        """Faults of all classes."""
+        return sum(one.faults_count for one in self.faults)
+
+    @property
+    def due(self) -> tuple[JobAdvice, ...]:
+        """The jobs that have something to do, in the order in which they should run."""
+        return tuple(one for one in self.jobs if one.is_due)

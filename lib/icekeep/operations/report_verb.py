@@ -1,0 +1,64 @@
+"""What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration."""
+
+from collections.abc import Callable, Sequence
+
+from icekeep.catalog.base import parse_identifier
+from icekeep.errors import IcekeepError, UsageError, first_line
+from icekeep.events import SILENT, Listener
+from icekeep.operations.catalogs import Catalogs, find_table
+from icekeep.operations.config import CatalogSettings
+from icekeep.operations.loading import open_settings
+from icekeep.planning.spark.source import SparkSource
+from icekeep.reports.job import merged, report
+from icekeep.reports.matching import matcher
+from icekeep.reports.values import NotRead, ReportResult
+
+
+def report_over(
+    catalogs: Callable[[], Catalogs],
+    catalog: str | None,
+    spark: SparkSource,
+    *,
+    table: str | None = None,
+    match: str | None = None,
+    listener: Listener = SILENT,
+) -> ReportResult:
+    """Report one table, or all that match of a catalog, or of each that is configured.
+
+    Of several catalogs one that is out of reach is told as not read, and does not stop the others.
+
+    Raises:
+        UsageError: both a table and a pattern are given, or no catalog is configured.
+        NotFoundError: there is no such catalog or table.
+        IcekeepError: the only catalog cannot be opened or listed.
+    """
+    known = catalogs()
+    matcher(match)
+    if table is not None:
+        if match is not None:
+            raise UsageError("--table and --match both say which tables; give one of them")
+        reference = find_table(known, table, catalog)
+        opened = open_settings(reference.catalog)
+        name = parse_identifier(reference.name)
+        return report(opened, spark, tables=[name], prices=known.prices, listener=listener)
+    chosen = [known.get(catalog)] if catalog is not None else [*known.all().values()]
+    if not chosen:
+        known.get(None)
+    reports, not_read = _reports(chosen, known, spark, match, listener)
+    return merged(reports, not_read)
+
+
+def _reports(
+    chosen: Sequence[CatalogSettings], known: Catalogs, spark: SparkSource, match: str | None, listener: Listener
+) -> tuple[list[ReportResult], list[NotRead]]:
+    reports: list[ReportResult] = []
+    not_read: list[NotRead] = []
+    for settings in chosen:
+        try:
+            opened = open_settings(settings)
+            reports.append(report(opened, spark, match=match, prices=known.prices, listener=listener))
+        except IcekeepError as error:
+            if len(chosen) == 1:
+                raise
+            not_read.append(NotRead(name=f"{settings.name}.*", kind=error.kind, reason=first_line(error)))
+    return reports, not_read

@@ -1,0 +1,175 @@
+"""The function `report`: tables of a catalog are chosen, and each looked at by itself; what fails is told, and ends nothing."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from threading import Lock
+
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier, format_identifier
+from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, UsageError, first_line, one_line
+from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
+from icekeep.health.job import HealthRequest, cheap_faults, table_health
+from icekeep.health.prices import Prices
+from icekeep.health.values import FaultsCount, TableHealth
+from icekeep.maintenance.checking.job import check_unreadable
+from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
+from icekeep.reports.matching import matcher
+from icekeep.reports.values import NotRead, ReportResult
+from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, answer_each
+
+__all__ = ["merged", "report"]
+
+TABLES_AT_ONCE = 8
+"""So many tables are looked at at a time where files are elsewhere; each has requests of its own under way."""
+
+_STEP = "looking at tables"
+
+
+def report(
+    catalog: Catalog,
+    spark: SparkSource = None,
+    *,
+    match: str | None = None,
+    tables: Sequence[Identifier | str] = (),
+    prices: Prices | None = None,
+    listener: Listener = SILENT,
+) -> ReportResult:
+    """Say how healthy the tables of a catalog are, the worst first, by their metadata alone. Writes nothing.
+
+    A table that cannot be read is told with the reason, and does not stop the rest.
+
+    Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for
+            tables of up to two million entries.
+        match: a pattern over `namespace.table`: `*` within a part, `**` over parts; by default all tables in all namespaces.
+        tables: these instead.
+        prices: what work and storage cost.
+
+    Raises:
+        UsageError: the pattern can match no table, or is given beside tables.
+        NotFoundError: the catalog has no such table as one of `tables`.
+        UnavailableError: the catalog is out of reach.
+    """
+    check_source(spark)
+    is_meant = matcher(match)
+    if match is not None and tables:
+        raise UsageError("match and tables both say which tables; give one of them")
+    began_ms = catalog.runtime.monotonic_ms()
+    not_read: list[NotRead] = []
+    chosen = [as_identifier(one) for one in tables] or [*filter(is_meant, _all_tables(catalog, not_read))]
+    for identifier in chosen if tables else ():
+        catalog.find(identifier)
+    listener.on(StepStarted(_STEP, len(chosen), "tables"))
+    look = partial(_looked_at, catalog, _shared(spark), prices, listener)
+    at_once = LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE
+    found = answer_each(look, chosen, lambda identifier: identifier, at_once)
+    listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
+    return _result(
+        [catalog.name],
+        [*not_read, *(one for one in found if isinstance(one, NotRead))],
+        [one for one in found if isinstance(one, TableHealth)],
+        None if prices is None else prices.currency,
+        catalog.runtime.monotonic_ms() - began_ms,
+    )
+
+
+def merged(reports: Sequence[ReportResult], not_read: Sequence[NotRead] = ()) -> ReportResult:
+    """Reports of several catalogs as one, and what else could not be read."""
+    return _result(
+        [name for one in reports for name in one.catalogs],
+        [*not_read, *(each for one in reports for each in one.not_read)],
+        [each for one in reports for each in one.tables],
+        next((one.currency for one in reports), None),
+        sum(one.elapsed_ms for one in reports),
+    )
+
+
+def _result(
+    catalogs: Iterable[str],
+    not_read: Sequence[NotRead],
+    tables: Sequence[TableHealth],
+    currency: str | None,
+    elapsed_ms: int,
+) -> ReportResult:
+    return ReportResult(
+        status="partial" if not_read else "done",
+        catalogs=tuple(catalogs),
+        currency=currency,
+        tables_count=len(tables) + sum(not one.name.endswith("*") for one in not_read),
+        not_read=tuple(sorted(not_read, key=lambda one: one.name)),
+        tables=tuple(sorted(tables, key=lambda one: (one.score, one.table))),
+        requests_count=sum(one.requests_count for one in tables),
+        read_bytes=sum(one.read_bytes for one in tables),
+        elapsed_ms=elapsed_ms,
+    )
+
+
+def _all_tables(catalog: Catalog, not_read: list[NotRead]) -> list[Identifier]:
+    """The tables of all namespaces; a namespace that cannot be listed is told."""
+    found: list[Identifier] = []
+    for namespace in catalog.list_namespaces():
+        try:
+            found += catalog.list_tables(namespace)
+        except NotFoundError:
+            # It was dropped meanwhile.
+            continue
+        except IcekeepError as error:
+            name = f"{catalog.name}.{format_identifier(namespace)}.*"
+            not_read.append(NotRead(name=name, kind=error.kind, reason=first_line(error)))
+    return found
+
+
+def _looked_at(
+    catalog: Catalog, spark: SparkSource, prices: Prices | None, listener: Listener, identifier: Identifier
+) -> TableHealth | NotRead | None:
+    """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile."""
+    name = f"{catalog.name}.{format_identifier(identifier)}"
+    table: Table | None = None
+    try:
+        table = catalog.load(identifier)
+        return table_health(table, spark, prices=prices)
+    except NotFoundError:
+        return None
+    except InvalidTableError as error:
+        faults = _of_metadata(catalog, identifier, error) if table is None else _of_lists(table, spark)
+        return NotRead(name=name, kind=error.kind, reason=first_line(error), faults=faults)
+    except IcekeepError as error:
+        return NotRead(name=name, kind=error.kind, reason=first_line(error))
+    except Exception as error:  # noqa: BLE001 - one table that nobody has thought of says nothing of the others
+        return NotRead(name=name, kind="unexpected", reason=f"unexpected error: {one_line(error)}")
+    finally:
+        listener.on(StepAdvanced(_STEP))
+
+
+def _of_metadata(catalog: Catalog, identifier: Identifier, error: InvalidTableError) -> tuple[FaultsCount, ...]:
+    try:
+        found = check_unreadable(catalog, identifier, error).faults
+    except IcekeepError:
+        return ()
+    return tuple(FaultsCount(fault_id=f.fault_id, name=f.name, faults_count=f.faults_count) for f in found)
+
+
+def _of_lists(table: Table, spark: SparkSource) -> tuple[FaultsCount, ...]:
+    try:
+        return cheap_faults(table, HealthRequest(spark))
+    except IcekeepError:
+        return ()
+
+
+def _is_local(catalog: Catalog) -> bool:
+    warehouse = catalog.warehouse
+    return warehouse is not None and warehouse.startswith(("/", "file:"))
+
+
+def _shared(spark: SparkSource) -> SparkSource:
+    """A source that several threads may ask: it starts one session."""
+    if is_started(spark):
+        return spark
+    lock = Lock()
+
+    def start() -> SparkSession:
+        with lock:
+            return started(spark)
+
+    return Engine(spark=start, limits=limits_of(spark))
