@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.errors import ConfigError, NotFoundError
+from icekeep.health.prices import Prices
 from icekeep.operations.config import Config, parse_config, read_config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,3 +119,26 @@ def test_reading_a_configuration_needs_nothing_but_yaml_and_msgspec():
         "mmh3",
         "datafusion",
     }
+
+
+def test_prices_are_numbers_and_a_currency():
+    found = parse_config("prices: {core_hour: 0.05, million_requests: 5, currency: EUR}").prices
+    assert found == Prices(core_hour=0.05, million_requests=5.0, currency="EUR")
+    assert parse_config("prices: {}").prices == Prices()
+    assert parse_config(ONE_CATALOG).prices is None
+
+
+@pytest.mark.parametrize(
+    ("text", "key_path", "problem"),
+    [
+        ("prices: 5", "prices", "should be keys with values"),
+        ("prices: {core-hour: 1}", "prices.core-hour", "there is no such key; there is core_hour, currency, gib_month"),
+        ("prices: {core_hour: -1}", "prices.core_hour", "give a number of 0 or more"),
+        ("prices: {core_hour: free}", "prices.core_hour", "should be a number, but is a text"),
+        ("prices: {currency: 5}", "prices.currency", "should be a text, but is a number"),
+    ],
+)
+def test_a_wrong_price_is_named(text, key_path, problem):
+    with pytest.raises(ConfigError, match=re.escape(problem)) as caught:
+        parse_config(text)
+    assert f"'{key_path}'" in str(caught.value)

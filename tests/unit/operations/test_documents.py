@@ -57,6 +57,9 @@ def test_a_missing_key_is_an_error_with_the_path_that_it_would_have():
         ("a: 1.5", lambda e: e.whole_number(minimum=0), "should be a whole number, but is a number"),
         ("a: 010", lambda e: e.whole_number(minimum=0), "should be a whole number"),
         ("a: -1", lambda e: e.whole_number(minimum=0), "is -1; give a whole number of 0 or more"),
+        ("a: -0.5", lambda e: e.number(minimum=0), "is -0.5; give a number of 0 or more"),
+        ("a: .inf", lambda e: e.number(minimum=0), "should be a number"),
+        ("a: '1'", lambda e: e.number(minimum=0), "should be a number, but is a text"),
         ("a: 1", lambda e: e.boolean(), "should be true or false, but is a number"),
     ],
 )

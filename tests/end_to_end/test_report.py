@@ -1,0 +1,77 @@
+"""`icekeep report` as a process, over a catalog of five tables of which one is broken."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from urllib.parse import urlparse
+
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.lake import SCHEMA, events
+from kit.shell import BIN, Finished, Operator
+
+FILES = {"calm": 1, "broken": 2, "some": 5, "more": 12, "sick": 30}
+
+
+def run(operator: Operator, *words: str) -> Finished:
+    done = subprocess.run(
+        [str(BIN / "icekeep"), "report", "--config", str(operator.conf), *words],
+        capture_output=True,
+        text=True,
+        env=operator.environment(),
+        cwd=operator.conf.parent,
+        timeout=300,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def fill(operator: Operator) -> None:
+    for name, files in FILES.items():
+        table = create_table(operator.lake.catalog, ("db", name), SCHEMA, partition_by=[("at", "month")])
+        for number in range(files):
+            table = append(table, [events(number)])
+        if name == "broken":
+            Path(urlparse(table.metadata_location).path).write_text("{")
+
+
+def test_five_tables_of_which_one_is_broken(operator: Operator) -> None:
+    fill(operator)
+    before = {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()}
+    done = run(operator, "--output", "json", "--match", "db.*")
+    assert done.status == 3
+    result = done.json["result"]
+    assert [one["table"] for one in result["tables"]] == [f"local.db.{n}" for n in ("sick", "more", "some", "calm")]
+    assert [(one["name"], one["kind"]) for one in result["not_read"]] == [("local.db.broken", "invalid-table")]
+    assert {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()} == before
+    shown = run(operator)
+    assert shown.status == 3
+    assert "local.db.broken: cannot read table metadata" in shown.out
+    assert "compact, rewrite_manifests" in shown.out
+    metrics = run(operator, "--catalog", "local", "--output", "prometheus")
+    assert metrics.status == 3
+    assert 'icekeep_table_data_files{table="local.db.sick"} 30.0' in metrics.out.splitlines()
+    assert "starting Spark" not in done.err + shown.err + metrics.err
+
+
+def test_the_jobs_that_it_names_make_a_table_healthy(operator: Operator) -> None:
+    table = operator.lake.create()
+    for number in range(12):
+        table = append(table, [events(number)])
+
+    def told() -> dict[str, object]:
+        done = run(operator, "--table", "local.db.events", "--output", "json")
+        assert done.status == 0
+        [one] = done.json["result"]["tables"]
+        return dict(one)
+
+    first = told()
+    due = [job["command"] for job in json.loads(json.dumps(first["jobs"])) if job["is_due"]]
+    assert due == [f"icekeep {job} --table local.db.events" for job in ("compact", "rewrite_manifests")]
+    for command in due:
+        done = operator.run(command.split()[1])
+        assert done.status == 0, done.err
+    last = told()
+    assert not any(job["is_due"] for job in json.loads(json.dumps(last["jobs"])))
+    assert (first["score"] < 60, last["score"] > 95) == (True, True)  # type: ignore[operator]

@@ -1,0 +1,175 @@
+"""The health of tables that were made for it: sizes, sums in the place of plans, expiration, orphans, prices, faults."""
+
+import pytest
+from msgspec.structs import replace
+
+from icekeep.errors import MissingFileError, UnsupportedError
+from icekeep.health.job import table_health
+from icekeep.health.prices import Prices
+from icekeep.maintenance.compaction.job import compact, plan_compact
+from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+from icekeep.planning.spark.limits import LIMITS
+from icekeep.planning.spark.source import Engine
+from icekeep.spec.units import DAY_MS
+from icekeep.tables.refs import create_tag
+from kit.job_world import World
+from kit.no_spark import no_spark
+
+FEW = replace(LIMITS, entries_count=0, ref_entries_count=0)
+
+
+def health(world, **more):
+    return table_health(world.table, no_spark, **more)
+
+
+def job(found, name):
+    return next(one for one in found.jobs if one.job == name)
+
+
+def filled(files=12, **properties):
+    world = World(2, [("at", "month")], **properties)
+    for number in range(files):
+        world.append(number, month=1 + number % 2)
+    return world
+
+
+def test_nothing_is_written_and_a_table_without_data_is_healthy():
+    world = World(2)
+    before = world.state()
+    found = health(world)
+    assert (found.score, found.snapshot_id, found.refs, found.due) == (100.0, None, (), ())
+    assert found.data.histogram == ()
+    assert world.state() == before
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_maintenance_makes_a_table_healthier(version):
+    world = World(version)
+    for number in range(10):
+        world.append(number)
+    before = health(world)
+    assert [one.job for one in before.due] == ["compact", "rewrite_manifests"]
+    compact(world.table, no_spark)
+    after = health(world)
+    assert after.score > before.score
+    assert not job(after, "compact").is_due
+    assert [one.job for one in after.last_maintenance] == ["compact"]
+
+
+def test_more_small_files_never_raise_the_score_of_a_table():
+    world, scores = World(2, [("at", "month")]), []
+    for number in range(12):
+        world.append(number, month=1 + number % 2)
+        scores.append(health(world).score)
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] < scores[0]
+
+
+def test_sums_say_the_same_of_sizes_as_the_plan():
+    """Of a table too large for a plan without Spark."""
+    world = filled()
+    for size in ("1000", "1400", "5000", "100000"):
+        table = replace(world.table, metadata=replace(world.table.metadata, properties={TARGET: size}))
+        planned = plan_compact(table, no_spark)
+        found = job(table_health(table, Engine(spark=no_spark, limits=FEW)), "compact")
+        assert not found.is_exact
+        assert (found.files_count, found.written_bytes) == (
+            planned.rewritten_data_files_count,
+            planned.rewritten_bytes_count,
+        )
+
+
+TARGET = "write.target-file-size-bytes"
+
+
+def test_what_is_too_much_to_measure_is_told():
+    world = filled()
+    create_tag(world.table, "v1")
+    found = table_health(world.table, Engine(spark=no_spark, limits=FEW))
+    assert [ref.only_bytes for ref in found.refs] == [None, None]
+    assert any("expire_snapshots" in line for line in found.not_measured)
+
+
+def test_expiration_is_foretold():
+    world = filled(6, history__expire__max_snapshot_age_ms=str(DAY_MS))
+    compact(world.table, no_spark, options={"rewrite-all": "true"})
+    world.append(9, month=1)
+    world.runtime.pass_ms(2 * DAY_MS)
+    found = health(world)
+    planned = plan_expire_snapshots(world.table, no_spark)
+    told = job(found, "expire_snapshots")
+    assert (found.snapshots.expirable_count, planned.expired_snapshots_count) == (7, 7)
+    assert told.is_due
+    assert told.files_count == planned.deleted_files_count
+    gone = {one.snapshot_id for one in planned.snapshots}
+    lists = [s.manifest_list for s in world.table.metadata.snapshots if s.snapshot_id in gone]
+    # Of manifest lists the plan does not know the sizes.
+    assert told.freed_bytes == planned.deleted_bytes_count + sum(len(world.memory.files[one][0]) for one in lists)
+    expire_snapshots(world.table, no_spark, trash=0)
+    after = health(world)
+    assert not job(after, "expire_snapshots").is_due
+    assert after.score > found.score
+
+
+def test_a_table_that_may_not_be_cleaned_says_so():
+    found = health(filled(gc__enabled="false"))
+    for name in ("expire_snapshots", "remove_orphan_files"):
+        assert not job(found, name).is_due
+        assert "gc.enabled" in job(found, name).reason
+
+
+def test_metadata_files_that_left_the_log_are_told():
+    world = filled(6, write__metadata__previous_versions_max="2")
+    found = health(world)
+    there = [location for location in world.memory.files if location.endswith(".metadata.json")]
+    assert found.metadata.lost_metadata_files_count == len(there) - 3 > 0
+    assert job(found, "remove_orphan_files").files_count == len(there) - 3
+    deleting = filled(
+        6, write__metadata__previous_versions_max="2", write__metadata__delete_after_commit__enabled="true"
+    )
+    assert health(deleting).metadata.lost_metadata_files_count == 0
+
+
+def test_work_costs_what_prices_say():
+    world = filled()
+    assert {one.cost for one in health(world).jobs} == {None}
+    found = job(health(world, prices=Prices(core_hour=3600.0, million_requests=1_000_000.0)), "compact")
+    assert found.cost == pytest.approx(found.cpu_ms / 1000 + found.requests_count)
+
+
+def test_a_property_with_a_wrong_value_ends_nothing():
+    world = filled()
+    wrong = {TARGET: "much", "commit.manifest.target-size-bytes": "-1", "history.expire.min-snapshots-to-keep": "few"}
+    found = table_health(replace(world.table, metadata=replace(world.table.metadata, properties=wrong)), no_spark)
+    assert found.data.data_files_count == 12
+    assert sum(TARGET in line for line in found.not_measured) == 1
+    assert "history.expire.min-snapshots-to-keep" in job(found, "expire_snapshots").reason
+    assert TARGET in job(found, "compact").reason
+
+
+def test_faults_of_metadata_are_counted_and_cost_points():
+    world = filled()
+    healthy = health(world)
+    metadata = world.table.metadata
+    old = metadata.snapshots[0]
+    assert old.manifest_list is not None
+    del world.memory.files[old.manifest_list]
+    found = health(world)
+    assert [(one.fault_id, one.faults_count) for one in found.faults] == [(201, 1)]
+    assert found.score < healthy.score / 1.5
+    assert found.data == healthy.data
+
+
+def test_a_head_that_cannot_be_read_is_an_error():
+    world = filled()
+    head = world.table.metadata.current_snapshot
+    del world.memory.files[head.manifest_list]
+    with pytest.raises(MissingFileError):
+        health(world)
+
+
+def test_an_encrypted_table_is_refused():
+    world = filled(2)
+    metadata = replace(world.table.metadata, properties={"encryption.key-id": "k"})
+    with pytest.raises(UnsupportedError, match="encrypted"):
+        table_health(replace(world.table, metadata=metadata), no_spark)

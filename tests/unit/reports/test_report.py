@@ -1,0 +1,215 @@
+"""The report over a catalog: the worst first, and what cannot be read is told and ends nothing."""
+
+import builtins
+import json
+import re
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from contracts.job_contract import KEYS, keys_of
+from icekeep.errors import NotFoundError, UnavailableError, UsageError
+from icekeep.health.prices import Prices
+from icekeep.operations.output import format_json, plain_values, print_tables
+from icekeep.reports.job import report
+from icekeep.reports.prometheus import prometheus_text
+from icekeep.reports.shown import report_shown
+from icekeep.reports.values import ReportResult
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.job_world import World
+from kit.lake import SCHEMA, events
+from kit.no_spark import no_spark
+
+
+def world_of(sizes):
+    """A catalog with tables by name, each with so many files; the first is in a namespace of its own."""
+    world = World(2)
+    world.catalog.create_namespace(("raw",))
+    for number, (name, files) in enumerate(sizes.items()):
+        identifier = ("raw" if number == 0 else "db", name)
+        table = create_table(world.catalog, identifier, SCHEMA, partition_by=[("at", "month")])
+        for file in range(files):
+            table = append(table, [events(file, 5)])
+    return world
+
+
+@pytest.fixture
+def world():
+    return world_of({"calm": 1, "some": 6, "sick": 20})
+
+
+def spoil(world, identifier):
+    location = world.catalog.find(identifier).metadata_location
+    data, at = world.memory.files[location]
+    world.memory.files[location] = (data[:40], at)
+
+
+def test_all_tables_of_all_namespaces_are_told_the_worst_first(world):
+    before = world.state()
+    found = report(world.catalog, no_spark)
+    assert [one.table for one in found.tables] == [
+        "local.db.sick",
+        "local.db.some",
+        "local.db.events",
+        "local.raw.calm",
+    ]
+    assert [one.score for one in found.tables] == sorted(one.score for one in found.tables)
+    assert (found.status, found.tables_count, found.not_read) == ("done", 4, ())
+    assert found.requests_count == sum(one.requests_count for one in found.tables)
+    assert world.state() == before
+
+
+def test_a_pattern_or_names_choose_tables(world):
+    assert [one.table for one in report(world.catalog, no_spark, match="raw.*").tables] == ["local.raw.calm"]
+    named = report(world.catalog, no_spark, tables=["db.some", ("raw", "calm")])
+    assert [one.table for one in named.tables] == ["local.db.some", "local.raw.calm"]
+    assert report(world.catalog, no_spark, match="other.*").tables == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "line"),
+    [
+        ({"match": "raw"}, UsageError, "can match no table"),
+        ({"match": "raw.*", "tables": ["db.some"]}, UsageError, "give one of them"),
+        ({"tables": ["db.nothing"]}, NotFoundError, "db.nothing"),
+    ],
+)
+def test_a_wrong_question_is_one_line(world, arguments, error, line):
+    with pytest.raises(error, match=line):
+        report(world.catalog, no_spark, **arguments)
+
+
+def test_metadata_that_does_not_load_is_told_with_its_fault(world):
+    spoil(world, ("db", "some"))
+    found = report(world.catalog, no_spark)
+    [unread] = found.not_read
+    assert (unread.name, unread.kind) == ("local.db.some", "invalid-table")
+    assert [one.fault_id for one in unread.faults] == [101]
+    assert (found.status, found.tables_count, len(found.tables)) == ("partial", 4, 3)
+
+
+def test_a_manifest_list_that_is_gone_is_told_by_its_own_fault(world):
+    table = world.catalog.load(("db", "some"))
+    del world.memory.files[table.current_snapshot.manifest_list]
+    [unread] = report(world.catalog, no_spark).not_read
+    assert unread.kind == "missing-file"
+    assert [one.fault_id for one in unread.faults] == [201]
+
+
+def test_a_table_out_of_reach_does_not_stop_the_rest(world):
+    gone = world.catalog.load(("db", "some")).current_snapshot.manifest_list
+
+    def before(operation, location):
+        if location == gone:
+            raise UnavailableError("the store is away")
+
+    world.storage.before = before
+    found = report(world.catalog, no_spark)
+    assert [(one.name, one.kind, one.reason) for one in found.not_read] == [
+        ("local.db.some", "unavailable", "the store is away")
+    ]
+    assert len(found.tables) == 3
+
+
+def test_what_nobody_has_thought_of_does_not_stop_the_rest(world):
+    def before(operation, location):
+        if "/some/" in location:
+            raise ZeroDivisionError("by zero")
+
+    world.storage.before = before
+    [unread] = report(world.catalog, no_spark).not_read
+    assert unread.kind == "unexpected"
+    assert "ZeroDivisionError" in unread.reason
+    assert "by zero" in unread.reason
+
+
+def test_a_catalog_out_of_reach_is_an_error(world, monkeypatch):
+    def away():
+        raise UnavailableError("the catalog is away")
+
+    monkeypatch.setattr(world.catalog, "list_namespaces", away)
+    with pytest.raises(UnavailableError):
+        report(world.catalog, no_spark)
+
+
+def test_a_table_that_is_dropped_meanwhile_is_left_out(world, monkeypatch):
+    load = world.catalog.load
+    lock = threading.Lock()
+
+    def dropping(identifier):
+        with lock:
+            if identifier == ("db", "some") and identifier in world.catalog.list_tables(("db",)):
+                world.catalog.drop(identifier)
+        return load(identifier)
+
+    monkeypatch.setattr(world.catalog, "load", dropping)
+    found = report(world.catalog, no_spark)
+    assert (found.status, len(found.tables)) == ("done", 3)
+
+
+def test_it_round_trips_as_json_under_known_keys(world):
+    spoil(world, ("db", "some"))
+    found = report(world.catalog, no_spark, prices=Prices(core_hour=1.0, currency="EUR"))
+    text = format_json(plain_values(found))
+    assert msgspec.json.decode(text, type=ReportResult) == found
+    known = Path(KEYS).read_text().splitlines()
+    assert [line for line in keys_of(ReportResult) if line not in known] == []
+
+
+def test_people_see_each_table_why_and_what_to_do(world, capsys):
+    spoil(world, ("db", "some"))
+    found = report(world.catalog, no_spark, prices=Prices(core_hour=3600.0, currency="EUR"))
+    shown = report_shown(found)
+    assert [row["table"] for row in shown["tables"]] == [one.table for one in found.tables]
+    assert shown["tables"][0]["due"] == "compact, rewrite_manifests"
+    assert any(line.startswith("local.db.sick files (-") for line in shown["why"])
+    assert {row["cost"][-4:] for row in shown["to_do"]} == {" EUR"}
+    [line] = shown["not_read"]
+    assert line.startswith("local.db.some: cannot read")
+    assert line.endswith("(faults: 101 unreadable-metadata)")
+
+
+def test_people_see_all_of_one_table(world, capsys):
+    import sys
+
+    shown = report_shown(report(world.catalog, no_spark, tables=["db.sick"]))
+    print_tables("one", shown, sys.stdout)
+    out = capsys.readouterr().out
+    for word in ("data.data_files_count", "####", "rewrite_position_deletes", "there are no position deletes", "main"):
+        assert word in out
+
+
+def test_metrics_have_a_value_for_each_table(world):
+    from prometheus_client import parser as prometheus
+
+    spoil(world, ("db", "some"))
+    found = report(world.catalog, no_spark)
+    families = {one.name: one for one in prometheus.text_string_to_metric_families(prometheus_text(found))}
+    scores = {sample.labels["table"]: sample.value for sample in families["icekeep_table_score"].samples}
+    assert scores == {one.table: one.score for one in found.tables}
+    [unread] = families["icekeep_table_not_read"].samples
+    assert (unread.labels, unread.value) == ({"table": "local.db.some", "kind": "invalid-table"}, 1)
+    due = {(s.labels["table"], s.labels["job"]) for s in families["icekeep_job_is_due"].samples if s.value}
+    assert due == {(one.table, job.job) for one in found.tables for job in one.due}
+    assert all(re.fullmatch("icekeep_[a-z_]+", name) for name in families)
+
+
+def test_without_the_package_the_error_says_what_to_install(world, monkeypatch):
+    found = report(world.catalog, no_spark, match="raw.*")
+    real = builtins.__import__
+
+    def without(name, *arguments, **named):
+        if name.partition(".")[0] == "prometheus_client":
+            raise ModuleNotFoundError(f"No module named {name!r}", name="prometheus_client")
+        return real(name, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match=r"install icekeep\[telemetry\]"):
+        prometheus_text(found)
+
+
+def test_json_has_no_number_that_json_has_not(world):
+    json.loads(format_json(plain_values(report(world.catalog, no_spark))), parse_constant=pytest.fail)
