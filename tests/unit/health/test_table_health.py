@@ -67,8 +67,9 @@ def test_more_small_files_never_raise_the_score_of_a_table():
 
 def test_sums_say_the_same_of_sizes_as_the_plan():
     """Of a table too large for a plan without Spark."""
-    world = filled()
-    for size in ("1000", "1400", "5000", "100000"):
+    # Of 1.25 kB each: too large, right, two that would come out as two, small.
+    for files, size in ((12, "600"), (12, "1400"), (4, "1690"), (12, "5000"), (12, "100000")):
+        world = filled(files)
         table = replace(world.table, metadata=replace(world.table.metadata, properties={TARGET: size}))
         planned = plan_compact(table, no_spark)
         found = job(table_health(table, Engine(spark=no_spark, limits=FEW)), "compact")
