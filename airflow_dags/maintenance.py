@@ -5,12 +5,16 @@
 Importing this needs neither Spark nor a catalog nor the network: it reads the file and nothing else. Where the folder of
 the DAGs is not next to `conf/` and `jobs/`, the variables ICEKEEP_CONF and ICEKEEP_HOME say where they are. Each task runs
 `spark-submit jobs/JOB.py` through the policy's Airflow connection.
+
+`defaults`, `namespaces` and `tables` of the file are in force; what a table's own properties say is not asked, since that takes a
+catalog. Policies with `match`, `when` or `window` are not scheduled here: each is named in a warning of the log.
 """
 
+import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from itertools import pairwise
@@ -31,7 +35,8 @@ if find_spec("icekeep") is None:
     sys.path.insert(0, str(HOME / "lib"))
 
 from icekeep.operations.config import read_config  # noqa: E402
-from icekeep.operations.policies import JobCall, Policy  # noqa: E402
+from icekeep.policies.scheduling import schedule_of  # noqa: E402
+from icekeep.policies.values import JobCall, Policy  # noqa: E402
 
 WORTH_RETRYING = frozenset({1, 3, 75})
 """Failed, done in part, try again later; any other status means that somebody must look first."""
@@ -63,8 +68,8 @@ def exit_status(message: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def make_dag(policy: Policy) -> DAG:
-    """The DAG of a policy."""
+def make_dag(policy: Policy, calls: Mapping[str, Sequence[JobCall]]) -> DAG:
+    """The DAG of a policy, from the calls of each table."""
     dag = DAG(
         dag_id=f"icekeep_{policy.name}",
         description=f"Iceberg table maintenance: {', '.join(call.job for call in policy.calls)}",
@@ -81,8 +86,8 @@ def make_dag(policy: Policy) -> DAG:
             **({"pool": policy.pool} if policy.pool else {}),
         },
     )
-    for table in policy.tables:
-        tasks = [make_task(dag, policy, table, call) for call in policy.calls]
+    for table, of_table in calls.items():
+        tasks = [make_task(dag, policy, table, call) for call in of_table]
         for earlier, later in pairwise(tasks):
             earlier >> later
     return dag
@@ -111,5 +116,12 @@ def application_args(table: str, call: JobCall) -> Sequence[str]:
     return [f"--table={table}", f"--config={CONF}", *call.arguments, "--output=json"]
 
 
-for _policy in read_config(str(CONF)).policies:
-    globals()[f"icekeep_{_policy.name}"] = make_dag(_policy)
+_config = read_config(str(CONF))
+for _policy in _config.policies:
+    _schedule = schedule_of(_config.rules, _policy)
+    if _schedule.unscheduled is None:
+        globals()[f"icekeep_{_policy.name}"] = make_dag(_policy, _schedule.calls)
+    else:
+        logging.getLogger("icekeep").warning(
+            "%s: policy %r is not scheduled by Airflow: %s", CONF, _policy.name, _schedule.unscheduled
+        )

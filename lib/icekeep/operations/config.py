@@ -1,4 +1,4 @@
-"""The configuration file: catalogs and policies, read strictly.
+"""The configuration file: catalogs, policies and their layers, read strictly.
 
 Unknown keys, wrong types and missing values are errors that name the key's path. Reading it needs neither Spark nor a
 catalog nor the network, so that a scheduler can do it often. Environment variables in catalog properties stay as they are
@@ -14,7 +14,8 @@ import msgspec
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.health.prices import Prices
 from icekeep.operations.documents import Entry, parse_document, read_document
-from icekeep.operations.policies import Policy, read_policies
+from icekeep.operations.policies import RULES_KEYS, read_rules
+from icekeep.policies.values import Policy, Rules
 
 DEFAULT_PATH = "conf/icekeep.yaml"
 """The file that is read if it is there and nobody names another."""
@@ -52,8 +53,13 @@ class Config(msgspec.Struct, frozen=True):
 
     path: str | None
     catalogs: Mapping[str, CatalogSettings]
-    policies: tuple[Policy, ...] = ()
+    rules: Rules = Rules()
     prices: Prices | None = None
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """In the order of the file."""
+        return self.rules.policies
 
 
 def read_config(path: str | None = None) -> Config:
@@ -83,11 +89,10 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
 def _config(document: Entry | None, path: str) -> Config:
     if document is None:
         return Config(path, {})
-    given = document.mapping({"catalogs", "policies", "prices"})
+    given = document.mapping({"catalogs", "prices"} | RULES_KEYS)
     catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
-    policies = read_policies(given["policies"]) if "policies" in given else ()
     prices = _prices(given["prices"]) if "prices" in given else None
-    return Config(path, catalogs, policies, prices)
+    return Config(path, catalogs, read_rules(given), prices)
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:

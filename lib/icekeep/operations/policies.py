@@ -1,96 +1,132 @@
-"""What is to be done to which tables and when: the `policies` of the configuration.
+"""The policies of the configuration, and the layers that change them: `defaults`, `policies`, `namespaces`, `tables`.
 
-Pure: entries of the file in, frozen values out, every wrong key named. A policy's settings become the arguments of the
-jobs' own command line, so that there is one way to tell a job something.
+Entries of the file in, frozen values out, every wrong key named. A policy's settings become the arguments of the jobs' own
+command line, so that there is one way to tell a job something.
 """
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.operations.documents import Entry
-from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.operations.settings import read_setting
-from icekeep.spec.times import parse_span
+from icekeep.operations.jobs import POLICY_JOBS
+from icekeep.operations.layers import KEYS, layer_of, source_of, span_of
+from icekeep.policies.globs import Glob, parse_glob
+from icekeep.policies.resolution import JobRule, layered
+from icekeep.policies.values import JobCall, Kind, Layer, Policy, Rules, Said
+
+RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
+"""Keys of the file that say what is done to tables."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_SCHEDULE_KEYS = frozenset({"schedule", "retries", "retry_delay", "timeout", "pool", "connection", "spark_conf"})
+_POLICY_KEYS = KEYS | _SCHEDULE_KEYS | {"name", "tables", "match", "except"}
 _PRESETS = frozenset({"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 _CRON_FIELD = re.compile(r"[A-Za-z0-9*/,#-]+")
-_KEYS = frozenset(
-    {"name", "schedule", "tables", "jobs", "retries", "retry_delay", "timeout", "pool", "connection", "spark_conf"}
-)
+_SPARK_CONF = "spark_conf"
+_FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms"}
 
 
-class JobCall(msgspec.Struct, frozen=True):
-    """A job and the arguments of its command line, besides the table."""
-
-    job: str
-    arguments: tuple[str, ...]
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs on tables on a schedule.
-
-    Attributes:
-        schedule: cron in UTC, null to run only when somebody asks.
-        tables: full names, `catalog.namespace.table`, sorted.
-        calls: in the order in which they run on a table.
-        retries: how often the scheduler tries a task again that ended with status 1, 3 or 75.
-        timeout_ms: how long one task may take, `None` for as long as it wants.
-        pool: the scheduler's pool that limits how many tasks run at once.
-        connection: the scheduler's name of the Spark cluster.
-    """
-
-    name: str
-    schedule: str | None
-    tables: tuple[str, ...]
-    calls: tuple[JobCall, ...]
-    retries: int = 2
-    retry_delay_ms: int = 300_000
-    timeout_ms: int | None = None
-    pool: str | None = None
-    connection: str = "spark_default"
-    spark_conf: tuple[tuple[str, str], ...] = ()
-
-
-def read_policies(entry: Entry) -> tuple[Policy, ...]:
-    """The policies of a file; raises `ConfigError` where one is not what it must be.
+def read_rules(given: Mapping[str, Entry]) -> Rules:
+    """What the keys `RULES_KEYS` of a file say; raises `ConfigError` where one is not what it must be.
 
     Whether a table's catalog exists is not asked: it may be configured elsewhere, in Spark's configuration for example.
     """
+    defaults = Layer(kind=Kind.DEFAULTS)
+    if "defaults" in given:
+        entry = given["defaults"]
+        defaults = layer_of(entry, Kind.DEFAULTS, extra_keys=_SCHEDULE_KEYS, more=_scheduling(entry))
+    return Rules(
+        defaults=defaults,
+        policies=_policies(given["policies"], defaults) if "policies" in given else (),
+        job_names=POLICY_JOBS,
+        namespaces=_layers(given["namespaces"], Kind.NAMESPACE, 1) if "namespaces" in given else {},
+        tables=_layers(given["tables"], Kind.TABLE, 3) if "tables" in given else {},
+    )
+
+
+def _policies(entry: Entry, defaults: Layer) -> tuple[Policy, ...]:
     policies: dict[str, Policy] = {}
     for item in entry.sequence():
-        policy = _policy(item)
+        policy = _policy(item, defaults)
         if policy.name in policies:
             raise item.required("name").wrong(f"{policy.name!r} is the name of an earlier policy")
         policies[policy.name] = policy
     return tuple(policies.values())
 
 
-def _policy(entry: Entry) -> Policy:
-    given = entry.mapping(_KEYS)
-    optional: dict[str, object] = {}
-    if "retries" in given:
-        optional["retries"] = given["retries"].whole_number(minimum=0)
-    if "retry_delay" in given:
-        optional["retry_delay_ms"] = _span(given["retry_delay"])
-    if "timeout" in given:
-        optional["timeout_ms"] = _span(given["timeout"])
-    optional |= {key: given[key].text() for key in ("pool", "connection") if key in given}
-    if "spark_conf" in given:
-        optional["spark_conf"] = tuple((key, below.scalar()) for key, below in given["spark_conf"].mapping().items())
+def _policy(entry: Entry, defaults: Layer) -> Policy:
+    given = entry.mapping(_POLICY_KEYS)
+    name = _name(entry.required("name"))
+    if "schedule" not in defaults.keys:
+        entry.required("schedule")
+    layer = layer_of(
+        entry, Kind.POLICY, name=name, extra_keys=_POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
+    )
+    if not layer.jobs:
+        raise given["jobs"].wrong(f"is empty; name at least one of {', '.join(POLICY_JOBS)}")
+    tables = _tables(entry.required("tables")) if "tables" in given or "match" not in given else ()
+    excepted = _globs(given["except"]) if "except" in given else ()
+    for table in tables:
+        for glob in excepted:
+            if glob.matches(table):
+                raise given["except"].wrong(f"{glob.text!r} takes table {table!r} out, which `tables` lists")
+    both = {value.key: value.said.value for value in layered((defaults, layer), None)}
+    of_schedule = {_FIELDS.get(key, key): both[key] for key in _SCHEDULE_KEYS & both.keys()}
+    conf = {key: value for key, value in both.items() if key.startswith(f"{_SPARK_CONF}.")}
     return msgspec.convert(
         {
-            "name": _name(entry.required("name")),
-            "schedule": _schedule(entry.required("schedule")),
-            "tables": _tables(entry.required("tables")),
-            "calls": _calls(entry.required("jobs")),
-            **optional,
+            "name": name,
+            "tables": tables,
+            "calls": _calls(layer, defaults),
+            "layer": layer,
+            "match": _globs(given["match"]) if "match" in given else (),
+            "excepted": excepted,
+            "spark_conf": tuple((key.removeprefix(f"{_SPARK_CONF}."), value) for key, value in conf.items()),
+            **of_schedule,
         },
         Policy,
     )
+
+
+def _calls(layer: Layer, defaults: Layer) -> tuple[JobCall, ...]:
+    named = [job for job in POLICY_JOBS if job in layer.jobs]
+    return tuple(
+        JobRule(job=job, policy=layer.name, others=(), values=layered((defaults, layer), job)).call for job in named
+    )
+
+
+def _scheduling(entry: Entry) -> dict[str, Said]:
+    """What a scheduler needs; a property of Spark is a key of its own."""
+    given = {key: below for key, below in entry.mapping().items() if key in _SCHEDULE_KEYS}
+    values: dict[str, tuple[Entry, Any]] = {}
+    for key in ("schedule", "retries", "retry_delay", "timeout", "pool", "connection"):
+        if key in given:
+            values[key] = (given[key], _READERS[key](given[key]))
+    if _SPARK_CONF in given:
+        for key, below in given[_SPARK_CONF].mapping().items():
+            values[f"{_SPARK_CONF}.{key}"] = (below, below.scalar())
+    return {
+        key: Said("null" if below.is_null else str(below.value), value, source_of(below))
+        for key, (below, value) in values.items()
+    }
+
+
+def _layers(entry: Entry, kind: Kind, parts_count_min: int) -> dict[str, Layer]:
+    """By name, the layers of namespaces or tables."""
+    layers = {}
+    for name, below in entry.mapping().items():
+        parts = name.split(".")
+        if len(parts) < parts_count_min or not _are_parts(parts):
+            wanted = (
+                "CATALOG.NAMESPACE.TABLE" if kind is Kind.TABLE else "CATALOG.NAMESPACE, or a CATALOG for all of it"
+            )
+            raise below.wrong(f"{name!r} is no full name; give {wanted}")
+        layers[name] = layer_of(below, kind, name=name)
+    return layers
 
 
 def _name(entry: Entry) -> str:
@@ -116,8 +152,9 @@ def _tables(entry: Entry) -> tuple[str, ...]:
     tables: set[str] = set()
     for item in entry.sequence():
         name = item.text()
-        parts = name.split(".")
-        if len(parts) < 3 or not all(part and part == part.strip() and part.isprintable() for part in parts):
+        if "*" in name:
+            raise item.wrong(f"{name!r} is not a full name; a pattern stands under `match`")
+        if len(name.split(".")) < 3 or not _are_parts(name.split(".")):
             raise item.wrong(f"{name!r} is not a full name; give CATALOG.NAMESPACE.TABLE")
         if name in tables:
             raise item.wrong(f"table {name!r} is listed twice")
@@ -127,25 +164,30 @@ def _tables(entry: Entry) -> tuple[str, ...]:
     return tuple(sorted(tables))
 
 
-def _calls(entry: Entry) -> tuple[JobCall, ...]:
-    given: Mapping[str, Entry] = entry.mapping(POLICY_JOBS)
-    if not given:
-        raise entry.wrong(f"is empty; name at least one of {', '.join(POLICY_JOBS)}")
-    return tuple(JobCall(job, _arguments(job, given[job])) for job in POLICY_JOBS if job in given)
+def _globs(entry: Entry) -> tuple[Glob, ...]:
+    """One pattern, or a list of them."""
+    items = entry.sequence() if entry.kind == "sequence" else (entry,)
+    if not items:
+        raise entry.wrong("is empty; give a pattern, such as CATALOG.NAMESPACE.*")
+    globs = []
+    for item in items:
+        text = item.text()
+        try:
+            globs.append(parse_glob(text))
+        except UsageError as error:
+            raise item.wrong(error.message) from None
+    return tuple(globs)
 
 
-def _arguments(job: str, entry: Entry) -> tuple[str, ...]:
-    """A job without settings may stand there without a value."""
-    if entry.is_null:
-        return ()
-    settings = {setting.name: setting for setting in JOBS[job].settings}
-    given = entry.mapping(settings.keys())
-    return tuple(argument for key in settings if key in given for argument in read_setting(settings[key], given[key]))
+def _are_parts(parts: list[str]) -> bool:
+    return all(part and part == part.strip() and part.isprintable() for part in parts)
 
 
-def _span(entry: Entry) -> int:
-    text = entry.text()
-    try:
-        return parse_span(text)
-    except UsageError as error:
-        raise entry.wrong(error.message) from None
+_READERS: Mapping[str, Any] = {
+    "schedule": _schedule,
+    "retries": lambda entry: entry.whole_number(minimum=0),
+    "retry_delay": span_of,
+    "timeout": span_of,
+    "pool": Entry.text,
+    "connection": Entry.text,
+}

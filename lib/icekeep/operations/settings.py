@@ -84,6 +84,32 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
     return (f"{setting.flag}={text}",)
 
 
+def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str, ...]:
+    """The command line arguments that say what a text says, such as the property of a table.
+
+    Args:
+        name: of the option or pair whose value the text is.
+
+    Raises:
+        UsageError: the text is no value of this kind.
+    """
+    if setting.kind is Kind.SWITCH:
+        if text not in ("true", "false"):
+            raise UsageError(f"{text!r} is neither true nor false")
+        return (setting.flag,) if text == "true" else ()
+    if name:
+        return (f"{setting.flag}={name}={text}",)
+    if not text:
+        raise UsageError("is empty")
+    if setting.kind in (Kind.FILTER, Kind.MANIFEST_FILTER):
+        try:
+            parse_where(text, moment_ms=0)
+        except ExpressionError as error:
+            raise UsageError(error.message) from None
+    parse_setting(setting, text, now_ms=0)
+    return (f"{setting.flag}={text}",)
+
+
 def _joined(setting: Setting, entry: Entry) -> str:
     """The values of a list, as the command line takes them."""
     items = entry.sequence()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from icekeep.operations.config import CatalogSettings
-from icekeep.operations.policies import Policy
+from icekeep.policies.values import Policy
 
 MASK = "******"
 

@@ -1,0 +1,78 @@
+"""Patterns for the full names of tables, `catalog.namespace.table`.
+
+`*` stands for any text within one part, the empty text too; `**` stands alone as a part, for any number of parts. At the end of a
+pattern it stands for one part or more, so that `prod.sales.**` is what lies below `prod.sales`, and no table of that name.
+Upper and lower case differ, as in the catalogs.
+"""
+
+import re
+from functools import cached_property
+
+import msgspec
+
+from icekeep.errors import UsageError
+
+MANY = "**"
+_LIKE_OTHER_GLOBS = frozenset("?[]{}!")
+_PARTS_COUNT_MIN = 3
+
+
+class Glob(msgspec.Struct, frozen=True, dict=True):
+    """A pattern; `text` is as somebody wrote it."""
+
+    text: str
+
+    def matches(self, name: str) -> bool:
+        """Whether it is a pattern of this full name.
+
+        >>> glob = parse_glob("prod.*.orders_*")
+        >>> glob.matches("prod.sales.orders_eu"), glob.matches("prod.sales.eu.orders_eu")
+        (True, False)
+        >>> parse_glob("prod.**").matches("prod.sales.eu.orders_eu")
+        True
+        """
+        return self._expression.fullmatch(name) is not None
+
+    @property
+    def catalog(self) -> str | None:
+        """The one catalog whose tables it can match, `None` where its first part is a pattern."""
+        first = self.text.partition(".")[0]
+        return None if "*" in first else first
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        *before, last = self.text.split(".")
+        # Each part ends with its dot, so that `**` may be no part at all.
+        parts = [r"(?:[^.]*\.)*" if part == MANY else _one(part) + r"\." for part in before]
+        return re.compile("".join(parts) + (r"[^.]+(?:\.[^.]+)*" if last == MANY else _one(last)), re.DOTALL)
+
+
+def parse_glob(text: str) -> Glob:
+    """Read a pattern.
+
+    Raises:
+        UsageError: it can match no table, or has signs of other kinds of patterns.
+    """
+    parts = text.split(".")
+    if not all(part and part == part.strip() and part.isprintable() for part in parts):
+        raise UsageError(
+            f"{text!r} is no pattern; give CATALOG.NAMESPACE.TABLE, with * within a part and ** over parts"
+        )
+    if foreign := sorted(_LIKE_OTHER_GLOBS & {*text}):
+        raise UsageError(
+            f"{text!r} has {foreign[0]!r}, which is no sign of a pattern here; there is * within a part and **"
+        )
+    for part in parts:
+        if MANY in part and part != MANY:
+            raise UsageError(f"{text!r} has ** beside other signs; ** stands alone between dots, * within a part")
+    if len(parts) < _PARTS_COUNT_MIN and MANY not in parts:
+        raise UsageError(
+            f"{text!r} can match no table, whose names have three parts or more; give CATALOG.NAMESPACE.TABLE, or CATALOG.** for "
+            "all of a catalog"
+        )
+    return Glob(text)
+
+
+def _one(part: str) -> str:
+    """What matches a part of a name; `*` alone is a part that is not empty, as all are."""
+    return "[^.]+" if part == "*" else "[^.]*".join(map(re.escape, part.split("*")))

@@ -1,0 +1,145 @@
+"""Policies, and the layers that change what they say for some tables.
+
+What a file, a catalog or a table's owner says is a `Layer`: keys with what was said, where, and what that means. Layers lie one
+within the other: the defaults of the file, the policy, what the catalog has stored, the catalog's and the namespaces' layers of
+the file from the outermost namespace to the innermost, the table's layer of the file, and the table's own properties. For each
+key the innermost that says something decides; no other key changes by that.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from icekeep.policies.globs import Glob
+
+ENABLED = "enabled"
+MODE = "mode"
+WINDOW = "window"
+WHEN = "when"
+KEYS_OF_JOBS = (ENABLED, WHEN)
+"""What can be said of a job beside its settings; each condition is a key of its own, `when.small_files_over`."""
+
+
+class Mode(Enum):
+    """Whether jobs do their work, or only tell what they would do."""
+
+    RUN = "run"
+    OBSERVE = "observe"
+
+
+class Kind(Enum):
+    """Who says what a layer says."""
+
+    DEFAULTS = "defaults"
+    POLICY = "policy"
+    STORED = "catalog"
+    NAMESPACE = "namespace"
+    TABLE = "table"
+    PROPERTIES = "table property"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What somebody says of one key.
+
+    Attributes:
+        text: as people read it.
+        value: what it means; of a job's setting the arguments of its command line, which a switch that is off has none of.
+        source: where it stands, such as "conf/icekeep.yaml: defaults.jobs.compact.where".
+        order: where a setting stands among those of its job.
+    """
+
+    text: str
+    value: Any
+    source: str
+    order: int = 0
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said at one place.
+
+    Attributes:
+        name: of the policy, namespace or table; what people are told of it.
+        keys: what is said of all jobs: `enabled`, `mode`, `window`; by defaults and policies what schedulers need, too.
+        jobs: by job: its settings, an option or pair as `options.NAME`; `enabled`; conditions as `when.NAME`.
+        is_doubtful: whether it says something that cannot be read, so that no job may run by it; `doubtful_jobs` are those of
+            which alone that is true.
+    """
+
+    kind: Kind
+    name: str = ""
+    keys: Mapping[str, Said] = {}
+    jobs: Mapping[str, Mapping[str, Said]] = {}
+    is_doubtful: bool = False
+    doubtful_jobs: frozenset[str] = frozenset()
+
+    def said_of(self, job: str | None) -> Mapping[str, Said]:
+        """What is said of a job, or with `None` of all."""
+        return self.keys if job is None else self.jobs.get(job, {})
+
+
+class JobCall(msgspec.Struct, frozen=True):
+    """A job and the arguments of its command line, besides the table."""
+
+    job: str
+    arguments: tuple[str, ...]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs on tables on a schedule.
+
+    Attributes:
+        schedule: cron in UTC, null to run only when somebody asks.
+        tables: full names, `catalog.namespace.table`, sorted.
+        match: patterns of tables that it reaches as well.
+        excepted: patterns of tables that it does not reach.
+        layer: what it says of its jobs; which these are.
+        calls: in the order in which they run on a table; what defaults and the policy say, and no other layer.
+        retries: how often the scheduler tries a task again that ended with status 1, 3 or 75.
+        timeout_ms: how long one task may take, `None` for as long as it wants.
+        pool: the scheduler's pool that limits how many tasks run at once.
+        connection: the scheduler's name of the Spark cluster.
+    """
+
+    name: str
+    schedule: str | None
+    tables: tuple[str, ...]
+    calls: tuple[JobCall, ...]
+    layer: Layer
+    match: tuple[Glob, ...] = ()
+    excepted: tuple[Glob, ...] = ()
+    retries: int = 2
+    retry_delay_ms: int = 300_000
+    timeout_ms: int | None = None
+    pool: str | None = None
+    connection: str = "spark_default"
+    spark_conf: tuple[tuple[str, str], ...] = ()
+
+    def reaches(self, table: str) -> bool:
+        """Whether it is about a table, by its full name."""
+        is_meant = table in self.tables or any(glob.matches(table) for glob in self.match)
+        return is_meant and not any(glob.matches(table) for glob in self.excepted)
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a configuration says of the maintenance of tables.
+
+    Attributes:
+        policies: in the order of the file: of two that name a job and reach a table the first decides of it.
+        job_names: all jobs that a policy may ask for, in the order in which they run on a table.
+        namespaces: by `catalog` or `catalog.namespace`.
+        tables: by full name.
+    """
+
+    defaults: Layer = Layer(kind=Kind.DEFAULTS)
+    policies: tuple[Policy, ...] = ()
+    job_names: tuple[str, ...] = ()
+    namespaces: Mapping[str, Layer] = {}
+    tables: Mapping[str, Layer] = {}
+
+    def layers_of(self, table: str) -> tuple[Layer, ...]:
+        """The file's layers of a table, but for defaults and policies, the outermost first."""
+        parts = table.split(".")
+        above = [self.namespaces.get(".".join(parts[:count])) for count in range(1, len(parts))]
+        return tuple(layer for layer in (*above, self.tables.get(table)) if layer is not None)

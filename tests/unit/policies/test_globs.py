@@ -1,0 +1,96 @@
+"""Patterns for tables, against a matcher that tries every way to take a name apart."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from icekeep.errors import UsageError
+from icekeep.policies.globs import parse_glob
+from kit.cases import cases
+
+
+def naive_part(pattern: str, text: str) -> bool:
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return any(naive_part(pattern[1:], text[n:]) for n in range(len(text) + 1))
+    return text[:1] == pattern[0] and naive_part(pattern[1:], text[1:])
+
+
+def naive(pattern: list[str], name: list[str]) -> bool:
+    """Whether a pattern of parts matches a name of parts; `**` at the end takes one part at least."""
+    if not pattern:
+        return not name
+    if pattern == ["**"]:
+        return bool(name)
+    if pattern[0] == "**":
+        return any(naive(pattern[1:], name[n:]) for n in range(len(name) + 1))
+    return bool(name) and naive_part(pattern[0], name[0]) and naive(pattern[1:], name[1:])
+
+
+PARTS = st.text("ab*", min_size=1, max_size=3).filter(lambda part: "**" not in part)
+PATTERNS = st.lists(PARTS | st.just("**"), min_size=1, max_size=5).filter(lambda p: len(p) > 2 or "**" in p)
+NAMES = st.lists(st.text("ab+", min_size=1, max_size=3), min_size=3, max_size=5)
+
+
+@cases(600)
+@given(pattern=PATTERNS, name=NAMES)
+@example(pattern=["a", "**", "b"], name=["a", "b", "b"])
+@example(pattern=["a", "**"], name=["a", "b", "b"])
+@example(pattern=["a", "b", "a", "**"], name=["a", "b", "a"])
+@example(pattern=["**", "**", "a"], name=["a", "a", "a"])
+def test_a_pattern_matches_as_a_naive_matcher_says(pattern, name):
+    assert parse_glob(".".join(pattern)).matches(".".join(name)) is naive(pattern, name)
+
+
+@cases(200)
+@given(name=NAMES)
+def test_a_name_is_a_pattern_of_itself_alone(name):
+    glob = parse_glob(".".join(name))
+    assert glob.matches(".".join(name))
+    assert not glob.matches(".".join(name) + "a")
+    assert not glob.matches(".".join([*name, "a"]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched", "others"),
+    [
+        ("prod.sales.*", ["prod.sales.t"], ["prod.sales.eu.t", "prod.sale.t", "Prod.sales.t", "prod.sales.T.x"]),
+        ("prod.**", ["prod.s.t", "prod.s.eu.t"], ["production.s.t"]),
+        ("prod.sales.**", ["prod.sales.t", "prod.sales.eu.t"], ["prod.sales", "prod.saleseu.t"]),
+        ("prod.**.tmp_*", ["prod.s.tmp_1", "prod.s.eu.tmp_"], ["prod.s.tmp1", "prod.tmp_1.x"]),
+        ("*.*.*", ["a.b.c"], ["a.b.c.d"]),
+        ("**", ["a.b.c", "a.b.c.d"], []),
+    ],
+)
+def test_examples_of_the_documents(pattern, matched, others):
+    glob = parse_glob(pattern)
+    assert [name for name in matched + others if glob.matches(name)] == matched
+
+
+@pytest.mark.parametrize(
+    ("pattern", "catalog"), [("prod.a.*", "prod"), ("*.a.b", None), ("**", None), ("p*.a.b", None)]
+)
+def test_a_pattern_says_which_catalog_it_is_about(pattern, catalog):
+    assert parse_glob(pattern).catalog == catalog
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("prod.*", "can match no table, whose names have three parts or more"),
+        ("*", "can match no table"),
+        ("prod..t", "is no pattern; give CATALOG.NAMESPACE.TABLE"),
+        ("", "is no pattern"),
+        ("prod. a.b", "is no pattern"),
+        ("prod.a.t?", "has '?', which is no sign of a pattern here"),
+        ("prod.[ab].t", "has '[', which"),
+        ("!prod.a.t", "has '!', which"),
+        ("prod.a**.t", r"has ** beside other signs"),
+        ("prod.***.t", r"has ** beside other signs"),
+    ],
+)
+def test_what_is_no_pattern_is_told(pattern, problem):
+    with pytest.raises(UsageError) as caught:
+        parse_glob(pattern)
+    assert problem in caught.value.message

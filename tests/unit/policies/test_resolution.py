@@ -1,0 +1,263 @@
+"""Which policy decides of a job, and which layer of a value."""
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.policies.globs import parse_glob
+from icekeep.policies.resolution import TableRules, layered, rules_for
+from icekeep.policies.scheduling import schedule_of
+from icekeep.policies.triggers import Trigger
+from icekeep.policies.values import JobCall, Kind, Layer, Mode, Policy, Rules, Said
+from icekeep.policies.windows import Window
+from kit.cases import cases
+
+JOBS = ("compact", "rewrite_manifests", "expire_snapshots")
+TABLE = "c.sales.orders"
+
+
+def said(text: str, source: str = "here", **others: object) -> Said:
+    return Said(text, others.get("value", (f"--{text}",)), source, int(str(others.get("order", 0))))
+
+
+def layer(kind: Kind = Kind.POLICY, name: str = "", **jobs: Mapping[str, Said]) -> Layer:
+    return Layer(kind=kind, name=name, jobs=jobs)
+
+
+def policy(name: str, *match: str, of: Layer, excepted: tuple[str, ...] = (), tables: tuple[str, ...] = ()) -> Policy:
+    return Policy(
+        name=name,
+        schedule=None,
+        tables=tables,
+        calls=(),
+        layer=msgspec.structs.replace(of, name=name),
+        match=tuple(map(parse_glob, match)),
+        excepted=tuple(map(parse_glob, excepted)),
+    )
+
+
+def rules(*policies: Policy, **others: object) -> Rules:
+    return Rules(policies=policies, job_names=JOBS, **others)
+
+
+def decided(found: TableRules) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {rule.job: (rule.policy, rule.others) for rule in found.jobs}
+
+
+def test_of_the_policies_that_name_a_job_the_first_decides_and_it_alone():
+    first = policy("first", "c.sales.*", of=layer(compact={"where": said("first")}))
+    every = policy("every", "c.**", of=layer(expire_snapshots={}, compact={"verify": said("verify")}))
+    found = rules_for(rules(first, every), TABLE)
+    assert found.policies == ("first", "every")
+    assert decided(found) == {"compact": ("first", ("every",)), "expire_snapshots": ("every", ())}
+    assert found.jobs[0].call == JobCall("compact", ("--first",))
+    turned = rules_for(rules(every, first), TABLE)
+    assert decided(turned) == {"compact": ("every", ("first",)), "expire_snapshots": ("every", ())}
+
+
+def test_a_policy_reaches_what_it_lists_or_matches_but_not_what_it_excepts():
+    one = policy("p", "c.sales.*", of=layer(), excepted=("c.**.tmp_*",), tables=("d.a.b",))
+    names = ("c.sales.orders", "c.sales.tmp_1", "c.stock.items", "d.a.b", "d.a.c")
+    assert [name for name in names if one.reaches(name)] == ["c.sales.orders", "d.a.b"]
+    assert rules_for(rules(one), "c.stock.items") == TableRules(table="c.stock.items", policies=(), jobs=())
+
+
+def test_layers_lie_one_within_the_other():
+    """From the defaults in to the properties; each overrides the ones outside it, key by key."""
+    values = {}
+    for number, name in enumerate(
+        ("defaults", "policy", "stored", "catalog", "namespace", "inner", "table", "property")
+    ):
+        values[name] = layer(compact={f"k{n}": said(name, name) for n in range(number, 8)})
+    found = rules_for(
+        rules(
+            policy("p", "c.**", of=values["policy"]),
+            defaults=values["defaults"],
+            namespaces={
+                "c.a.b": values["inner"],
+                "c": values["catalog"],
+                "c.a": values["namespace"],
+                "c.a.c": layer(compact={"k0": said("no")}),
+                "c.ab": layer(compact={"k0": said("no")}),
+            },
+            tables={"c.a.b.t": values["table"], "c.a.b.u": layer(compact={"k0": said("no")})},
+        ),
+        "c.a.b.t",
+        stored=values["stored"],
+        properties=values["property"],
+    )
+    (rule,) = found.jobs
+    assert {one.key: one.said.source for one in rule.values} == {f"k{n}": name for n, name in enumerate(values)}
+    assert [one.source for one in next(v for v in rule.values if v.key == "k3").overridden] == [
+        "stored",
+        "policy",
+        "defaults",
+    ]
+
+
+KEYS = ("enabled", "where", "options.a", "options.b", "when.manifests_over")
+layers_of = st.lists(
+    st.dictionaries(st.sampled_from(KEYS), st.text("xyz", min_size=1, max_size=2).map(said)).map(
+        lambda values: layer(compact=values)
+    ),
+    max_size=5,
+)
+
+
+@cases(300)
+@given(outer=layers_of, inner=layers_of)
+def test_an_outer_layer_never_changes_what_an_inner_one_says(outer, inner):
+    within = {one.key: one.said for one in layered(inner, "compact")}
+    both = {one.key: one.said for one in layered([*outer, *inner], "compact")}
+    assert within.items() <= both.items()
+    assert {key: one for key, one in both.items() if key not in within} == {
+        one.key: one.said for one in layered(outer, "compact") if one.key not in within
+    }
+
+
+@cases(300)
+@given(chain=layers_of)
+def test_each_value_is_the_innermost_that_was_said_and_the_others_are_told(chain):
+    for one in layered(chain, "compact"):
+        texts = [each.jobs["compact"][one.key] for each in chain if one.key in each.jobs["compact"]]
+        assert [*reversed(texts)] == [one.said, *one.overridden]
+
+
+PATTERNS = ("c.**", "c.sales.*", "c.sales.orders", "d.**", "*.*.orders", "c.stock.*")
+policies_of = st.lists(
+    st.tuples(st.sampled_from(PATTERNS), st.sets(st.sampled_from(JOBS), min_size=1)), max_size=5
+).map(
+    lambda some: [
+        policy(f"p{n}", pattern, of=layer(**{job: {"where": said(f"p{n}")} for job in sorted(jobs)}))
+        for n, (pattern, jobs) in enumerate(some)
+    ]
+)
+
+
+@cases(300)
+@given(policies=policies_of, data=st.data())
+def test_the_order_of_policies_decides_and_nothing_else(policies, data):
+    """Not their names, not how narrow a pattern is, and not the policies that do not reach the table."""
+    turned = data.draw(st.permutations(policies))
+    found = rules_for(rules(*turned), TABLE)
+    reaching = [one for one in turned if one.reaches(TABLE)]
+    assert found.policies == tuple(one.name for one in reaching)
+    assert found.jobs == rules_for(rules(*reaching), TABLE).jobs
+    for job in JOBS:
+        names = [one.name for one in reaching if job in one.layer.jobs]
+        assert decided(found).get(job, ("", ())) == (names[0] if names else "", tuple(names[1:]))
+    renamed = [msgspec.structs.replace(one, name=f"z{number}") for number, one in enumerate(reversed(turned))][::-1]
+    assert [rule.call for rule in rules_for(rules(*renamed), TABLE).jobs] == [rule.call for rule in found.jobs]
+
+
+def test_a_job_is_held_where_the_innermost_word_on_it_or_on_all_is_off():
+    on, off = said("true", "on", value=True), said("false", "off", value=False)
+    base = policy("p", "c.**", of=layer(compact={"enabled": off}, expire_snapshots={}))
+    owner = layer(Kind.PROPERTIES, compact={"enabled": on})
+    found = rules_for(rules(base), TABLE, properties=owner)
+    assert [rule.held_by for rule in found.jobs] == [None, None]
+    assert [rule.held_by for rule in rules_for(rules(base), TABLE).jobs] == ["switched off by off", None]
+    never = Layer(kind=Kind.PROPERTIES, keys={"enabled": off}, jobs=owner.jobs)
+    assert [rule.held_by for rule in rules_for(rules(base), TABLE, properties=never).jobs] == [
+        "switched off by off"
+    ] * 2
+
+
+def test_nothing_runs_by_a_layer_that_cannot_be_read():
+    base = policy("p", "c.**", of=layer(compact={}, expire_snapshots={}))
+    one = Layer(kind=Kind.STORED, doubtful_jobs=frozenset({"compact"}))
+    whole = Layer(kind=Kind.PROPERTIES, is_doubtful=True)
+    assert [rule.held_by for rule in rules_for(rules(base), TABLE, stored=one).jobs] == [
+        "the catalog's stored policies cannot be read",
+        None,
+    ]
+    assert [rule.held_by for rule in rules_for(rules(base), TABLE, properties=whole).jobs] == [
+        "the table's properties cannot be read"
+    ] * 2
+
+
+def test_no_layer_adds_a_job_that_no_policy_names():
+    base = policy("p", "c.**", of=layer(compact={}))
+    owner = layer(Kind.PROPERTIES, expire_snapshots={"retain_last": said("5")})
+    found = rules_for(rules(base), TABLE, properties=owner)
+    assert [rule.job for rule in found.jobs] == ["compact"]
+    assert found.unasked == {"expire_snapshots": (said("5"),)}
+
+
+def test_arguments_come_in_the_order_of_the_settings_and_options_as_they_were_first_said():
+    outer = layer(
+        compact={"options.b": said("b", order=3), "options.a": said("a", order=3), "verify": said("v", order=5)}
+    )
+    inner = layer(
+        Kind.TABLE,
+        compact={"where": said("w", order=1), "options.b": said("B", order=3), "enabled": said("x", value=True)},
+    )
+    found = rules_for(rules(policy("p", "c.**", of=outer), tables={TABLE: inner}), TABLE)
+    assert found.jobs[0].call.arguments == ("--w", "--B", "--a", "--v")
+
+
+def test_mode_window_and_trigger_are_read_from_the_values():
+    window = Window(from_minute=60)
+    of = Layer(
+        kind=Kind.POLICY,
+        keys={"mode": said("observe", value=Mode.OBSERVE), "window": said("w", value=window)},
+        jobs={
+            "compact": {"when.small_files_over": said("9", value=9), "when.age_over": said("1s", value=1000)},
+            JOBS[1]: {},
+        },
+    )
+    compact, manifests = rules_for(rules(policy("p", "c.**", of=of)), TABLE).jobs
+    assert (compact.mode, compact.window, manifests.mode, manifests.window) == (Mode.OBSERVE, window) * 2
+    assert (compact.trigger, manifests.trigger) == (Trigger(small_files_over=9, age_over_ms=1000), Trigger())
+    assert compact.call == JobCall("compact", ())
+    plain = rules_for(rules(policy("p", "c.**", of=layer(compact={}))), TABLE).jobs[0]
+    assert (plain.mode, plain.window, plain.trigger) == (Mode.RUN, None, Trigger())
+
+
+def test_a_scheduler_runs_each_policy_by_itself():
+    one = policy("one", of=layer(compact={"where": said("one")}), tables=(TABLE, "c.a.b"))
+    two = policy("two", of=layer(compact={"where": said("two")}), tables=(TABLE,))
+    both = rules(one, two, tables={"c.a.b": layer(Kind.TABLE, compact={"where": said("table")})})
+    assert schedule_of(both, two).calls == {TABLE: (JobCall("compact", ("--two",)),)}
+    assert schedule_of(both, one).calls == {
+        TABLE: (JobCall("compact", ("--one",)),),
+        "c.a.b": (JobCall("compact", ("--table",)),),
+    }
+
+
+OF_ALL = {"mode": said("observe", value=Mode.OBSERVE)}
+HELD = {"enabled": said("false", value=False)}
+
+
+def test_a_scheduler_observes_and_leaves_out_what_is_switched_off():
+    one = policy("one", of=layer(compact={}, expire_snapshots={"where": said("w")}), tables=(TABLE,))
+    found = schedule_of(
+        rules(one, defaults=Layer(kind=Kind.DEFAULTS, keys=OF_ALL), tables={TABLE: layer(Kind.TABLE, compact=HELD)}),
+        one,
+    )
+    assert found.calls == {TABLE: (JobCall("expire_snapshots", ("--w", "--dry-run")),)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "others", "why"),
+    [
+        ({"match": (parse_glob("c.**"),)}, {}, "it has `match`, and which tables there are only the catalog knows"),
+        (
+            {},
+            {"tables": {TABLE: layer(Kind.TABLE, compact={"when.manifests_over": said("1", value=1)})}},
+            "job compact of table c.sales.orders has conditions (`when`)",
+        ),
+        (
+            {},
+            {"defaults": Layer(kind=Kind.DEFAULTS, keys={"window": said("w", value=Window())})},
+            "table c.sales.orders has a `window`",
+        ),
+    ],
+)
+def test_what_a_scheduler_cannot_follow_is_told_and_nothing_of_it_is_run(changes, others, why):
+    one = msgspec.structs.replace(policy("one", of=layer(compact={}), tables=(TABLE,)), **changes)
+    found = schedule_of(rules(one, **others), one)
+    assert (found.calls, found.unscheduled) == ({}, why)
