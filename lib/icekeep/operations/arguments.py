@@ -216,8 +216,9 @@ def _listing(title: str, summaries: Mapping[str, str]) -> str:
 
 
 def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
-    if verb.about is About.CATALOGS:
-        _add_catalog(parser, " (default: each that is configured)")
+    names_table = any(setting.name == "table" for setting in verb.settings)
+    if verb.about in (About.CATALOGS, About.POLICIES):
+        _add_catalog(parser, "" if names_table else " (default: each that is configured)")
     else:
         _add_table(parser)
     for setting in verb.settings:

@@ -13,6 +13,7 @@ import msgspec
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import find_table
+from icekeep.operations.config import read_config
 from icekeep.operations.jobs import resolve
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
 from icekeep.operations.running_jobs import Outcome, Session, Surroundings, known_catalogs
@@ -59,6 +60,8 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     """
     if verb.about is About.CATALOGS:
         return _run_over_catalogs(command, verb, surroundings)
+    if verb.about is About.POLICIES:
+        return _run_over_policies(command, verb, surroundings)
     seams, runtime = surroundings.seams, surroundings.runtime
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     function = resolve(verb.run)
@@ -87,6 +90,13 @@ def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings)
         result = resolve(verb.run)(catalogs, command.catalog, spark.started, **command.arguments, **extras)
     finally:
         spark.stop()
+    return Outcome(job=command.name, dry_run=False, status=result.status, result=result)
+
+
+def _run_over_policies(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
+    catalogs = known_catalogs(command.conf, surroundings.seams)
+    opens = partial(resolve(surroundings.seams.open_catalog), runtime=surroundings.runtime)
+    result = resolve(verb.run)(read_config(command.conf), catalogs, opens, command.catalog, **command.arguments)
     return Outcome(job=command.name, dry_run=False, status=result.status, result=result)
 
 

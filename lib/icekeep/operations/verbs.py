@@ -17,13 +17,15 @@ from icekeep.settings import Kind, Setting
 class About(Enum):
     """What a command is about, and so what its function takes first.
 
-    A table; the catalog and the name that a table is to have; or a function that gives the configured catalogs, the name of one
-    or `None`, and a source of a Spark session. A command of the last kind may start Spark, and so has a script in `jobs/` too.
+    A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
+    or `None`, and a source of a Spark session; or the configuration, its catalogs, what opens one of them, and the name of one or
+    `None`. A command about catalogs may start Spark, and so has a script in `jobs/` too.
     """
 
     TABLE = "table"
     NEW_TABLE = "new table"
     CATALOGS = "catalogs"
+    POLICIES = "policies"
 
 
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +239,21 @@ VERBS: Mapping[str, Verb] = {
         for_people="icekeep.reports.shown:report_shown",
         texts={"prometheus": "icekeep.reports.prometheus:prometheus_text"},
     ),
+    "policy explain": Verb(
+        summary="tell what policies say of one table: each job, each value that is in force, and where it comes from",
+        run="icekeep.operations.policy_explanation:explain",
+        settings=(
+            Setting("table", Kind.NAME, "the table; CATALOG.NS.NAME names both", shown="NS.NAME", is_required=True),
+        ),
+        changes=False,
+        about=About.POLICIES,
+    ),
+    "policy check": Verb(
+        summary="look for tables that no policy reaches or several do, and for names and patterns that fit no table",
+        run="icekeep.operations.policy_check:check_policies",
+        changes=False,
+        about=About.POLICIES,
+    ),
     "doctor": Verb(
         summary="look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs",
         run="icekeep.operations.doctor.examination:examine",
@@ -265,5 +282,8 @@ VERBS: Mapping[str, Verb] = {
 }
 """Every command, by its words, in the order in which help lists them."""
 
-GROUP_SUMMARIES: Mapping[str, str] = {"ref": "list, create, move and drop branches and tags; publish what is staged"}
+GROUP_SUMMARIES: Mapping[str, str] = {
+    "ref": "list, create, move and drop branches and tags; publish what is staged",
+    "policy": "tell what the policies of the configuration say, and where they miss",
+}
 """What the first word of commands of two words is about."""

@@ -29,14 +29,16 @@ class JobRule(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policy: the one that decides.
         others: later policies that name the job too, in the order of the file; nothing of them is in force.
-        values: what is said of the job, and of all jobs.
+        common: what is said of all jobs.
+        values: what is said of this one.
         held_by: why it may not run, whatever its trigger and window say; `None` where it may.
     """
 
     job: str
     policy: str
     others: tuple[str, ...]
-    values: tuple[Effective, ...]
+    common: tuple[Effective, ...] = ()
+    values: tuple[Effective, ...] = ()
     held_by: str | None = None
 
     @property
@@ -70,7 +72,7 @@ class JobRule(msgspec.Struct, frozen=True, kw_only=True):
         return Trigger(**known)
 
     def _value(self, key: str, default: Any) -> Any:
-        return next((value.said.value for value in self.values if value.key == key), default)
+        return next((value.said.value for value in self.common if value.key == key), default)
 
 
 class TableRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +130,8 @@ def _job_rule(job: str, naming: Sequence[Policy], layers: Sequence[Layer]) -> Jo
         job=job,
         policy=naming[0].name,
         others=tuple(policy.name for policy in naming[1:]),
-        values=(*of_all, *of_job),
+        common=of_all,
+        values=of_job,
         held_by=_held_by(job, layers, (*of_all, *of_job)),
     )
 

@@ -33,6 +33,7 @@ from icekeep.catalog.clients.requests import (
 )
 from icekeep.catalog.clients.settings import SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
+from icekeep.catalog.stored_policies import StoredPolicy
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
@@ -127,6 +128,15 @@ class RestCatalog(ClientCatalog["RestClient"]):
             f"catalog {self.name!r} writes metadata itself, and cannot be given that of {table.name!r}: mend it at the server, "
             "or drop the table there (without its files) and register a sound metadata file"
         )
+
+    def stored_policies(self, identifier: Identifier) -> Sequence[StoredPolicy]:
+        require(self.name, self.modules)
+        client = self._client()
+        with self._reading():
+            try:
+                return client.applicable_policies(identifier)
+            except NoSuchTable as error:
+                raise no_such_table(self, identifier) from error
 
     def _register(self, table: Table) -> None:
         client = self._client()

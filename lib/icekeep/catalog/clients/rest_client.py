@@ -17,6 +17,7 @@ from icekeep.catalog.clients.errors import protocol_error
 from icekeep.catalog.clients.rest_protocol import chosen, texts
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
 from icekeep.catalog.clients.settings import Settings
+from icekeep.catalog.stored_policies import StoredPolicy
 from icekeep.runtime import Runtime
 
 A = TypeVar("A", bound=protocol.Answer)
@@ -51,7 +52,8 @@ class RestClient:
         self._endpoints = {" ".join(text.split()) for text in config.endpoints or ()}
         self._separator = unquote(merged.text("namespace-separator") or "%1F")
         prefix = (merged.text("prefix") or "").strip("/")
-        self._base = _root(merged) + (f"{prefix}/" if prefix else "")
+        self._server = (merged.text("uri") or "").rstrip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
         page_size = merged.count("rest-page-size", 0)
         self._page_size = {"pageSize": str(page_size)} if page_size else {}
         self._session = session.with_settings(merged)
@@ -131,6 +133,14 @@ class RestClient:
         """Remove an empty namespace."""
         self._send(protocol.DROP_NAMESPACE, self._namespace(namespace))
 
+    def applicable_policies(self, identifier: Identifier) -> list[StoredPolicy]:
+        """The policies that the server has stored for a table; none where it does not say that it stores any."""
+        if not self._has(protocol.APPLICABLE_POLICIES):
+            return []
+        params = {"namespace": self._separator.join(identifier[:-1]), "target-name": identifier[-1]}
+        pages = self._pages(protocol.ApplicablePolicies, protocol.APPLICABLE_POLICIES, {}, params)
+        return [_stored(policy) for page in pages for policy in page.applicable_policies]
+
     def close(self) -> None:
         """Close the connections; they are made anew when they are needed."""
         self._session.close()
@@ -146,7 +156,7 @@ class RestClient:
         if not self._has(endpoint):
             raise NotImplementedError(f"the server does not support endpoint {endpoint}")
         try:
-            return self._session.send(endpoint.method, self._base + endpoint.path.format(**path), params or {}, body)
+            return self._session.send(endpoint.method, self._url(endpoint, path), params or {}, body)
         except HttpRefusal as error:
             status, text = error.response.status_code, error.response.text
             # A proxy that has no server behind it says 404 of everything: only the server knows what it does not have.
@@ -155,6 +165,9 @@ class RestClient:
             if kind is None:
                 raise
             raise kind(str(error)) from error
+
+    def _url(self, endpoint: protocol.Endpoint, path: Mapping[str, str]) -> str:
+        return f"{self._server}/{endpoint.root}v1/{self._prefix}{endpoint.path.format(**path)}"
 
     def _pages(
         self, kind: type[P], endpoint: protocol.Endpoint, path: Mapping[str, str], params: Mapping[str, str]
@@ -187,6 +200,12 @@ def _config(settings: Settings, session: RestSession) -> protocol.Config:
     except BaseException:
         session.close()
         raise
+
+
+def _stored(policy: protocol.ApplicablePolicy) -> StoredPolicy:
+    content = policy.content
+    text = content if content is None or isinstance(content, str) else msgspec.json.encode(content).decode()
+    return StoredPolicy(policy.policy_type, policy.name, text, policy.inherited)
 
 
 def _root(settings: Settings) -> str:

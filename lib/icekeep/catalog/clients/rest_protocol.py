@@ -19,16 +19,18 @@ from icekeep.catalog.clients.refusals import (
 class Endpoint(msgspec.Struct, frozen=True):
     """One kind of request; its text is how a server's list of endpoints names it.
 
-    `refusals` are what statuses mean; `is_newer` says that only a server which lists it has it.
+    `refusals` are what statuses mean; `is_newer` says that only a server which lists it has it; `root` is before the version,
+    of what is not Iceberg's.
     """
 
     method: str
     path: str
     refusals: Mapping[int, type[Refusal]] = {}
     is_newer: bool = False
+    root: str = ""
 
     def __str__(self) -> str:
-        return f"{self.method} /v1/{{prefix}}/{self.path}"
+        return f"{self.method} /{self.root}v1/{{prefix}}/{self.path}"
 
 
 _NAMESPACE = "namespaces/{namespace}"
@@ -47,6 +49,9 @@ DROP_TABLE = Endpoint("DELETE", _TABLE, {404: NoSuchTable})
 LOAD_CREDENTIALS = Endpoint("GET", f"{_TABLE}/credentials", {404: NoSuchTable}, is_newer=True)
 REGISTER_TABLE = Endpoint("POST", f"{_NAMESPACE}/register", {404: NoSuchNamespace, 409: TableExists})
 RENAME_TABLE = Endpoint("POST", "tables/rename", {404: NoSuchTable, 409: TableExists})
+
+APPLICABLE_POLICIES = Endpoint("GET", "applicable-policies", {404: NoSuchTable}, is_newer=True, root="polaris/")
+"""Of Polaris: its stored policies that hold for a table."""
 
 
 class Answer(msgspec.Struct, rename="kebab"):
@@ -136,6 +141,21 @@ class TableNames(Page):
     """Tables."""
 
     identifiers: list[TableName]
+
+
+class ApplicablePolicy(Answer):
+    """A stored policy; its content is a text, or the JSON that the text would be."""
+
+    policy_type: str
+    name: str
+    content: str | dict[str, Any] | None = None
+    inherited: bool = False
+
+
+class ApplicablePolicies(Page):
+    """Those that hold for a table."""
+
+    applicable_policies: list[ApplicablePolicy]
 
 
 def texts(given: Mapping[str, Any] | None) -> dict[str, str]:
