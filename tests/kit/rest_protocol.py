@@ -17,6 +17,9 @@ ENDPOINTS = (
 )
 """As the protocol names the requests that this server knows, but for `CREDENTIALS`."""
 
+POLICIES = "GET /polaris/v1/{prefix}/applicable-policies"
+"""Of Polaris, beside the protocol."""
+
 CREDENTIALS = f"GET {_TABLE}/credentials"
 
 

@@ -22,7 +22,7 @@ from pyiceberg.table.update import update_table_metadata
 from pyiceberg.typedef import IcebergBaseModel
 
 from icekeep.runtime import SYSTEM
-from kit.rest_protocol import CREDENTIALS, empty_metadata
+from kit.rest_protocol import CREDENTIALS, POLICIES, empty_metadata
 
 Name = tuple[str, ...]
 
@@ -89,6 +89,8 @@ class RestServer:
         self.page_length = 0
         self.redirected = 0
         self.config: dict[str, str] = {}
+        self.policies: dict[Name, list[dict[str, Any]]] = {}
+        """Polaris' stored policies, by table; a request for them is known where `endpoints` lists it."""
         self.vended: dict[str, str] = {}
         self.credentials: list[dict[str, Any]] = []
         self.vend: Callable[[], dict[str, str]] | None = None
@@ -128,6 +130,10 @@ class RestServer:
             case "GET", ["config"]:
                 told = {"endpoints": list(self.endpoints)} if self.endpoints else {}
                 return {"defaults": {}, "overrides": self.config, **told}
+            case "GET", ["polaris", "v1", *rest] if POLICIES in self.endpoints and rest[-1:] == ["applicable-policies"]:
+                name = (*query["namespace"][0].split(self.separator), query["target-name"][0])
+                self._pointer(name)
+                return self._page("applicable-policies", self.policies.get(name, []), query)
             case "GET", ["namespaces"]:
                 parent = tuple(query["parent"][0].split(self.separator)) if "parent" in query else ()
                 depth = len(parent) + 1

@@ -55,7 +55,7 @@ def _content(text: str | None) -> Mapping[str, Any] | str:
     """What a policy says, or why it cannot be read."""
     try:
         content = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return "its content is no JSON"
     if not isinstance(content, dict) or not isinstance(content.get("enable"), bool):
         return "its content does not say `enable`, true or false"
@@ -77,7 +77,7 @@ def _translated(job: str, content: Mapping[str, Any], source: str) -> Heard:
             continue
         try:
             told.append(Told(job, *translate(value), source))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             problems.append(Problem(job, source, f"{key!r} has a value that it cannot take"))
     return Heard(tuple(told), tuple(problems))
 
