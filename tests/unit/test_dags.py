@@ -125,6 +125,47 @@ def test_what_a_check_has_found_is_not_looked_for_again(tmp_path, status, outcom
     assert look(path, STATUS=status)["outcome"] == outcome
 
 
+LAYERED = """
+defaults: {mode: observe, jobs: {compact: {options: {min-input-files: 5}}}}
+policies:
+  - {name: listed, schedule: null, tables: [c.db.a, c.db.b], jobs: {compact: , expire_snapshots: }}
+  - {name: patterns, schedule: '@daily', match: c.**, jobs: {check: }}
+  - {name: nights, schedule: '@daily', tables: [c.db.a], window: {from: 22:00}, jobs: {check: }}
+  - {name: conditions, schedule: '@daily', tables: [c.db.a], jobs: {check: {when: {age_over: 7d}}}}
+namespaces: {c.db: {mode: run}}
+tables: {c.db.b: {mode: observe, jobs: {expire_snapshots: {enabled: false}}}}
+"""
+
+
+def test_defaults_and_layers_of_the_file_are_in_force(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text(LAYERED)
+    (dag,) = look(path)["dags"]
+    arguments = {task[0]: task[2]["application_args"][2:-1] for task in dag["tasks"]}
+    assert arguments == {
+        "c.db.a.compact": ["--option=min-input-files=5"],
+        "c.db.a.expire_snapshots": [],
+        "c.db.b.compact": ["--option=min-input-files=5", "--dry-run"],
+    }
+    for _, _, told in dag["tasks"]:
+        parse_command(told["application_args"], Path(told["application"]).stem, 0, "")
+
+
+def test_a_policy_that_only_a_catalog_can_resolve_is_named_in_one_line_and_not_scheduled(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text(LAYERED)
+    done = run(path, ROOT / "airflow_dags")
+    assert (done.returncode, json.loads(done.stdout)["dags"][0]["id"]) == (0, "icekeep_listed")
+    assert done.stderr.splitlines() == [
+        f"{path}: policy {name!r} is not scheduled by Airflow: {why}"
+        for name, why in (
+            ("patterns", "it has `match`, and which tables there are only the catalog knows"),
+            ("nights", "table c.db.a has a `window`"),
+            ("conditions", "job check of table c.db.a has conditions (`when`)"),
+        )
+    ]
+
+
 def test_importing_the_file_loads_neither_spark_nor_arrow_nor_a_catalog():
     loaded = set(look()["loaded"])
     assert not loaded & {"pyspark", "pyarrow", "pandas", "sqlalchemy", "fastavro", "rich"}

@@ -36,11 +36,13 @@ class PropertyShown(msgspec.Struct, frozen=True):
 
 
 class PolicyShown(msgspec.Struct, frozen=True):
-    """One policy; `jobs` in the order in which they run on each table."""
+    """One policy; `jobs` in the order in which they run on each table, `match` and `excepted` as they were written."""
 
     policy: str
     schedule: str | None
     tables: tuple[str, ...]
+    match: tuple[str, ...]
+    excepted: tuple[str, ...]
     jobs: tuple[str, ...]
 
 
@@ -59,8 +61,15 @@ def show_config(conf: str | None, catalogs: Iterable[CatalogSettings], policies:
         for settings in catalogs
         for key in sorted(settings.properties)
     ]
-    shown = [PolicyShown(p.name, p.schedule, p.tables, tuple(call.job for call in p.calls)) for p in policies]
+    shown = [_policy(policy) for policy in policies]
     return ConfigShown(conf, tuple(properties), tuple(shown))
+
+
+def _policy(policy: Policy) -> PolicyShown:
+    match, excepted = (tuple(glob.text for glob in globs) for globs in (policy.match, policy.excepted))
+    return PolicyShown(
+        policy.name, policy.schedule, policy.tables, match, excepted, tuple(call.job for call in policy.calls)
+    )
 
 
 def masked(key: str, value: str) -> str:

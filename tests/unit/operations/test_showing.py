@@ -33,7 +33,8 @@ def test_secrets_are_masked_and_references_are_not(key, value, shown):
 def test_each_property_is_shown_with_its_source_and_each_policy_with_its_jobs():
     config = parse_config(
         "catalogs: {c: {uri: u, type: sql}}\n"
-        "policies: [{name: n, schedule: null, tables: [c.d.t], jobs: {expire_snapshots: , compact: }}]",
+        "policies: [{name: n, schedule: null, tables: [c.d.t], match: c.**, except: c.e.*, "
+        "jobs: {expire_snapshots: , compact: }}]",
         "my.yaml",
     )
     shown = show_config("my.yaml", config.catalogs.values(), config.policies)
@@ -42,3 +43,4 @@ def test_each_property_is_shown_with_its_source_and_each_policy_with_its_jobs():
         ("c", "uri", "u", "my.yaml"),
     ]
     assert [(p.policy, p.jobs) for p in shown.policies] == [("n", ("compact", "expire_snapshots"))]
+    assert [(p.tables, p.match, p.excepted) for p in shown.policies] == [(("c.d.t",), ("c.**",), ("c.e.*",))]
