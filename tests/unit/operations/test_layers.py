@@ -1,5 +1,8 @@
 """Layers of policies as the configuration file says them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from icekeep.errors import ConfigError
@@ -11,6 +14,7 @@ from icekeep.policies.triggers import Trigger
 from icekeep.policies.values import JobCall, Kind, Layer, Mode
 from icekeep.policies.windows import Window
 
+README = Path(__file__).parents[3] / "README.md"
 FILE = """
 defaults:
   schedule: '@daily'
@@ -219,6 +223,17 @@ def test_what_is_wrong_is_an_error_with_the_key_s_path(old, new, key_path, probl
     with pytest.raises(ConfigError) as caught:
         rules(FILE.replace(old, new))
     assert str(caught.value).startswith(f"configuration key {key_path!r}: {problem}")
+
+
+def test_the_policies_that_the_readme_shows_are_in_force_as_it_says():
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    (shown,) = [rules(block) for block in blocks if "policies:" in block]
+    compact, expire = rules_for(shown, "prod.sales.orders_eu").jobs
+    assert (compact.policy, compact.others, expire.policy) == ("orders", ("everything",), "everything")
+    assert (compact.mode, expire.mode) == (Mode.RUN, Mode.RUN)
+    assert [rule.mode for rule in rules_for(shown, "prod.stock.items").jobs] == [Mode.OBSERVE] * 2
+    assert all(rule.held_by for rule in rules_for(shown, "prod.sales.ledger").jobs)
+    assert rules_for(shown, "prod.sales.tmp_orders").policies == ()
 
 
 def test_without_a_default_each_policy_has_a_schedule_of_its_own():
