@@ -9,8 +9,8 @@ from icekeep.operations.catalogs import Catalogs, find_table
 from icekeep.operations.config import CatalogSettings
 from icekeep.operations.loading import open_settings
 from icekeep.planning.spark.source import SparkSource
+from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.reports.job import merged, report
-from icekeep.reports.matching import matcher
 from icekeep.reports.values import NotRead, ReportResult
 
 
@@ -33,7 +33,8 @@ def report_over(
         IcekeepError: the only catalog cannot be opened or listed.
     """
     known = catalogs()
-    matcher(match)
+    if match is not None:
+        parse_glob(match, NAME_IN_CATALOG)
     if table is not None:
         if match is not None:
             raise UsageError("--table and --match both say which tables; give one of them")

@@ -14,7 +14,9 @@ from icekeep.errors import UsageError
 
 MANY = "**"
 _LIKE_OTHER_GLOBS = frozenset("?[]{}!")
-_PARTS_COUNT_MIN = 3
+
+FULL_NAME = "CATALOG.NAMESPACE.TABLE"
+NAME_IN_CATALOG = "NAMESPACE.TABLE"
 
 
 class Glob(msgspec.Struct, frozen=True, dict=True):
@@ -47,17 +49,18 @@ class Glob(msgspec.Struct, frozen=True, dict=True):
         return re.compile("".join(parts) + (r"[^.]+(?:\.[^.]+)*" if last == MANY else _one(last)), re.DOTALL)
 
 
-def parse_glob(text: str) -> Glob:
+def parse_glob(text: str, form: str = FULL_NAME) -> Glob:
     """Read a pattern.
+
+    Args:
+        form: of the names that it is for, `FULL_NAME` or `NAME_IN_CATALOG`.
 
     Raises:
         UsageError: it can match no table, or has signs of other kinds of patterns.
     """
     parts = text.split(".")
     if not all(part and part == part.strip() and part.isprintable() for part in parts):
-        raise UsageError(
-            f"{text!r} is no pattern; give CATALOG.NAMESPACE.TABLE, with * within a part and ** over parts"
-        )
+        raise UsageError(f"{text!r} is no pattern; give {form}, with * within a part and ** over parts")
     if foreign := sorted(_LIKE_OTHER_GLOBS & {*text}):
         raise UsageError(
             f"{text!r} has {foreign[0]!r}, which is no sign of a pattern here; there is * within a part and **"
@@ -65,11 +68,9 @@ def parse_glob(text: str) -> Glob:
     for part in parts:
         if MANY in part and part != MANY:
             raise UsageError(f"{text!r} has ** beside other signs; ** stands alone between dots, * within a part")
-    if len(parts) < _PARTS_COUNT_MIN and MANY not in parts:
-        raise UsageError(
-            f"{text!r} can match no table, whose names have three parts or more; give CATALOG.NAMESPACE.TABLE, or CATALOG.** for "
-            "all of a catalog"
-        )
+    if len(parts) <= form.count(".") and MANY not in parts:
+        first = form.partition(".")[0]
+        raise UsageError(f"{text!r} can match no table; give {form}, or {first}.** for all of a {first.lower()}")
     return Glob(text)
 
 

@@ -14,7 +14,7 @@ from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
-from icekeep.reports.matching import matcher
+from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.reports.values import NotRead, ReportResult
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, answer_each
 
@@ -52,12 +52,14 @@ def report(
         UnavailableError: the catalog is out of reach.
     """
     check_source(spark)
-    is_meant = matcher(match)
+    glob = None if match is None else parse_glob(match, NAME_IN_CATALOG)
     if match is not None and tables:
         raise UsageError("match and tables both say which tables; give one of them")
     began_ms = catalog.runtime.monotonic_ms()
     not_read: list[NotRead] = []
-    chosen = [as_identifier(one) for one in tables] or [*filter(is_meant, _all_tables(catalog, not_read))]
+    chosen = [as_identifier(one) for one in tables] or [
+        one for one in _all_tables(catalog, not_read) if glob is None or glob.matches(format_identifier(one))
+    ]
     for identifier in chosen if tables else ():
         catalog.find(identifier)
     listener.on(StepStarted(_STEP, len(chosen), "tables"))

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.policies.globs import parse_glob
+from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from kit.cases import cases
 
 
@@ -94,3 +94,14 @@ def test_what_is_no_pattern_is_told(pattern, problem):
     with pytest.raises(UsageError) as caught:
         parse_glob(pattern)
     assert problem in caught.value.message
+
+
+@pytest.mark.parametrize("pattern", ["db", "", "db.", ".a", "a..b", "db.a**", "***"])
+def test_what_can_match_no_name_in_a_catalog_is_refused(pattern):
+    with pytest.raises(UsageError, match=r"no table|beside other signs|no pattern"):
+        parse_glob(pattern, NAME_IN_CATALOG)
+
+
+def test_a_pattern_of_names_in_a_catalog_may_have_two_parts():
+    glob = parse_glob("db.*", NAME_IN_CATALOG)
+    assert (glob.matches("db.events"), glob.matches("db.raw.events")) == (True, False)
