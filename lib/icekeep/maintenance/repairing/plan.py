@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from icekeep.commit.changes.mend_entries import MendedEntry
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.faults import Fault
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.storage.base import FileInfo
 
@@ -48,6 +50,17 @@ class NotMended(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     reason: str
     snapshot_id: int | None = None
+
+
+def staying(fault: Fault, reason: str) -> NotMended:
+    """A fault that stays."""
+    return NotMended(
+        fault_id=fault.number,
+        name=CLASSES[fault.number].name,
+        where=fault.where,
+        reason=reason,
+        snapshot_id=fault.snapshot_id,
+    )
 
 
 class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ from icekeep.maintenance.repairing.plan import (
     hash_of,
     lost_records,
     parts_of,
+    staying,
 )
 from icekeep.maintenance.repairing.puffin_mends import PUFFIN, Puffins
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, NOT_FOUND, CannotMendError, no_repair, only_older
@@ -190,7 +191,7 @@ class _Planner:
         )
         way = next((act for numbers, act in ways if number in numbers), None)
         if way is None:
-            self._stay.append(_stays(fault, no_repair(number)))
+            self._stay.append(staying(fault, no_repair(number)))
         else:
             self._by_head(fault, way)
 
@@ -268,14 +269,14 @@ class _Planner:
                 action = act(head)
             except CannotMendError as error:
                 if (why := str(error)) != NOT_FOUND:
-                    reasons.append(_stays(here, f"branch {head.branch!r}: {why}" if len(self._heads) > 1 else why))
+                    reasons.append(staying(here, f"branch {head.branch!r}: {why}" if len(self._heads) > 1 else why))
                 continue
             self._mends.append(self._mend(head, here, action))
         if len(self._mends) > before:
             self._stay += reasons
         else:
             told = reasons[0].reason if reasons else None
-            self._stay += [_stays(fault, told or only_older(fault)) for fault in faults]
+            self._stay += [staying(fault, told or only_older(fault)) for fault in faults]
 
     def _by_head(self, fault: Fault, act: Callable[[Head, Fault], list[Mend]]) -> None:
         self._answered(fault, [(head.branch, partial(_tried, act, head, fault)) for head in self._heads])
@@ -295,9 +296,9 @@ class _Planner:
         told = [(branch, why) for branch, why in reasons if why and not (is_done and why == NOT_FOUND)]
         for branch, why in told:
             on = f"branch {branch!r}: " if len(self._heads) > 1 and branch else ""
-            self._stay.append(_stays(fault, f"{on}{why}"))
+            self._stay.append(staying(fault, f"{on}{why}"))
         if not is_done and not told:
-            self._stay.append(_stays(fault, only_older(fault)))
+            self._stay.append(staying(fault, only_older(fault)))
 
     def _mend(self, head: Head, fault: Fault, action: object) -> Mend:
         head.work.faults.add(fault.number)
@@ -328,13 +329,3 @@ def _refuse_barred(head: Head) -> None:
         )
     if head.barred is not None:
         raise CannotMendError(head.barred)
-
-
-def _stays(fault: Fault, reason: str) -> NotMended:
-    return NotMended(
-        fault_id=fault.number,
-        name=CLASSES[fault.number].name,
-        where=fault.where,
-        reason=reason,
-        snapshot_id=fault.snapshot_id,
-    )

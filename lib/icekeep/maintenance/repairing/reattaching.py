@@ -20,7 +20,7 @@ from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.earlier_metadata import Chosen, choose
 from icekeep.maintenance.repairing.lost_commits import gone_below, lost_commits
-from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan, hash_of, parts_of
+from icekeep.maintenance.repairing.plan import Mend, RepairPlan, hash_of, parts_of, staying
 from icekeep.maintenance.repairing.planner import Asked
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, CannotMendError, not_accepted
 from icekeep.maintenance.repairing.spoilt import SpoiltMetadata, digest_of, read_spoilt
@@ -179,8 +179,7 @@ def _need_accepted(spoilt: SpoiltMetadata, gone: Sequence[Fault], asked: Asked, 
 
 
 def _stays(fault: Fault, reason: str) -> RepairPlan:
-    stays = NotMended(fault_id=fault.number, name=CLASSES[fault.number].name, where=fault.where, reason=reason)
-    return RepairPlan(not_mended=(stays,), hash=hash_of(None, ()))
+    return RepairPlan(not_mended=(staying(fault, reason),), hash=hash_of(None, ()))
 
 
 def reattached(found: Reattachment, listener: Listener) -> Table:
