@@ -9,8 +9,8 @@ from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.execute import Run
-from icekeep.maintenance.repairing.plan import Planned, RepairPlan, lost_records
-from icekeep.maintenance.repairing.planner import Asked, planned
+from icekeep.maintenance.repairing.plan import Asked, Planned, RepairPlan, lost_records
+from icekeep.maintenance.repairing.planner import planned
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment, reattached
 from icekeep.maintenance.repairing.result import RepairResult

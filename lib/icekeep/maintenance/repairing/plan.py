@@ -18,6 +18,13 @@ MAX_MENDS = 10_000
 _DIGEST_BYTES = 16
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repair is asked for: kinds of faults, and the locations that may be lost."""
+
+    numbers: frozenset[int]
+    accepted: frozenset[str] = frozenset()
+
+
 class Mend(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is mended.
 

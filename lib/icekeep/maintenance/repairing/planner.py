@@ -40,6 +40,7 @@ from icekeep.maintenance.repairing.loss_mends import (
 from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata, why_no_snapshots
 from icekeep.maintenance.repairing.plan import (
     MAX_MENDS,
+    Asked,
     Mend,
     NewList,
     NotMended,
@@ -74,13 +75,6 @@ MENDED = (
     | {DANGLING, LIST, MANIFEST}
 )
 """The kinds of faults for which there is a repair."""
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repair is asked for: kinds of faults, and the locations that may be lost."""
-
-    numbers: frozenset[int]
-    accepted: frozenset[str] = frozenset()
 
 
 def planned(table: Table, asked: Asked, spark: SparkSource, listener: Listener) -> Planned:

@@ -20,8 +20,7 @@ from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.earlier_metadata import Chosen, choose
 from icekeep.maintenance.repairing.lost_commits import gone_below, lost_commits
-from icekeep.maintenance.repairing.plan import Mend, RepairPlan, hash_of, parts_of, staying
-from icekeep.maintenance.repairing.planner import Asked
+from icekeep.maintenance.repairing.plan import Asked, Mend, RepairPlan, hash_of, parts_of, staying
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, CannotMendError, not_accepted
 from icekeep.maintenance.repairing.spoilt import SpoiltMetadata, digest_of, read_spoilt
 from icekeep.planning.refusals import refuse_encrypted
