@@ -45,7 +45,11 @@ def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
 @pytest.mark.parametrize(
     ("text", "key_path", "problem"),
     [
-        ("catalog: {}", "catalog", "there is no such key; there is catalogs, defaults, namespaces, policies, tables"),
+        (
+            "catalog: {}",
+            "catalog",
+            "there is no such key; there is catalogs, defaults, namespaces, policies, prices, tables",
+        ),
         ("catalogs:", "catalogs", "should be keys with values, but is no value"),
         ("catalogs: {c: {uri: x}}", "catalogs.c.type", "is missing"),
         ("catalogs: {c: {type: }}", "catalogs.c.type", "should be a single value, but is no value"),

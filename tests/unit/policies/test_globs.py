@@ -78,7 +78,7 @@ def test_a_pattern_says_which_catalog_it_is_about(pattern, catalog):
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [
-        ("prod.*", "can match no table, whose names have three parts or more"),
+        ("prod.*", "can match no table; give CATALOG.NAMESPACE.TABLE, or CATALOG.** for all of a catalog"),
         ("*", "can match no table"),
         ("prod..t", "is no pattern; give CATALOG.NAMESPACE.TABLE"),
         ("", "is no pattern"),

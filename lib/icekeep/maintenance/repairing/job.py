@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, SafetyError, UsageError
+from icekeep.events import Warned, tell
 from icekeep.maintenance.checking.job import known_numbers
 from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.planning_anew import plan_till_done
@@ -71,13 +72,21 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
     try:
         return plan_till_done(table, once, what=lambda: "what is to be mended", listener=request.listener)
     except IcekeepError as error:
-        if not run.mended:
-            raise
-        told = [f"branch {one.branch!r} at snapshot {one.snapshot_id}" for one in run.branches]
-        told += [f"{one.where!r}" for one in run.mended if one.is_put_back or not one.branch]
-        error.message = f"{error.message}; run {run.run_id!r} had mended before: {', '.join(told)}"
-        error.args = (error.message,)
+        if run.mended:
+            error.message = f"{error.message}; {_told(run)}"
+            error.args = (error.message,)
         raise
+    except BaseException:
+        if run.mended:
+            tell(request.listener, Warned(_told(run)))
+        raise
+
+
+def _told(run: Run) -> str:
+    """What a run has mended that does not come to its end."""
+    told = [f"branch {one.branch!r} at snapshot {one.snapshot_id}" for one in run.branches]
+    told += [f"{one.where!r}" for one in run.mended if one.is_put_back or not one.branch]
+    return f"run {run.run_id!r} had mended before: {', '.join(told)}"
 
 
 @takes(RepairRequest)

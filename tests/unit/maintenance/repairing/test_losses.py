@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import IcekeepError, SafetyError, UsageError
+from icekeep.events import Event, Warned
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
 from icekeep.maintenance.repairing.job import plan_repair, repair
@@ -46,6 +47,11 @@ def path_of(world: World, number: int) -> str:
         for file in data_files(world.table)
         if wanted in pq.read_table(BytesIO(world.memory.files[file.file_path][0]))["id"].to_pylist()
     )
+
+
+class Heard(list[Event]):
+    def on(self, event: Event) -> None:
+        self.append(event)
 
 
 def faults_of(world: World) -> set[int]:
@@ -422,3 +428,24 @@ def test_a_repair_that_dies_at_any_call_is_finished_by_the_next(way):
         for branch in ("main", "audit"):
             assert spoilt.rows(branch) == rows, told
         assert not {213, 301} & faults_of(spoilt), told
+
+
+def test_an_interrupt_tells_what_landed_before_it():
+    world = world_of(1)
+    create_branch(world.table, "audit")
+    spoilt = damager(world)
+    spoilt.edit_file(next(iter(spoilt.entries(0))), file_size_in_bytes=1)
+    heard, swaps = Heard(), []
+
+    def interrupted(operation: str, location: str) -> None:
+        if swaps and operation == "load":
+            raise KeyboardInterrupt
+
+    world.storage.before = interrupted
+    world.storage.after = lambda operation, location: swaps.append(location) if operation == "swap" else None
+    table = world.table
+    with pytest.raises(KeyboardInterrupt):
+        repair(table, no_spark, fault=[302], listener=heard)
+    told = [event.message for event in heard if isinstance(event, Warned)]
+    assert len(told) == 1
+    assert "had mended before: branch 'main' at snapshot" in told[0]
