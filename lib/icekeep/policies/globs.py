@@ -75,5 +75,5 @@ def parse_glob(text: str, form: str = FULL_NAME) -> Glob:
 
 
 def _one(part: str) -> str:
-    """What matches a part of a name; `*` alone is a part that is not empty, as all are."""
-    return "[^.]+" if part == "*" else "[^.]*".join(map(re.escape, part.split("*")))
+    """What matches a part of a name."""
+    return "[^.]*".join(map(re.escape, part.split("*")))

@@ -114,7 +114,8 @@ def test_one_that_is_always_open_never_closes_and_one_of_a_day_opens_within_the_
     wednesdays = Window(days=(2,))
     assert opens_ms(wednesdays, now) == ms(datetime(2026, 1, 7, tzinfo=UTC))
     assert closes_ms(wednesdays, ms(datetime(2026, 1, 7, 3, tzinfo=UTC))) == ms(datetime(2026, 1, 8, tzinfo=UTC))
-    assert closes_ms(Window(from_minute=600, to_minute=600), now) is None
+    whole_days = Window(from_minute=600, to_minute=600)
+    assert (is_open(whole_days, now), closes_ms(whole_days, now)) == (True, None)
 
 
 def test_a_window_is_shown_in_words():
