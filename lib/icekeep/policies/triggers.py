@@ -18,7 +18,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         small_files: how many data files of the current snapshot are smaller than the job would leave them.
         delete_ratio: deleted rows of the current snapshot, as a part of all rows that its data files hold, 0 to 1.
         manifests: how many manifests the current snapshot has.
-        overlap: how many data files a reader of one value of the sort order opens, on average, where one would do; 1 is best.
+        overlap: how many data manifests a filter on one partition opens, in the mean; 1 is best.
         snapshots: how many snapshots the table has.
         last_run_ms: when the job last ended well on the table, epoch milliseconds; `None` where it never has, or nobody knows.
     """

@@ -1,0 +1,29 @@
+"""Conditions of policies, held against tables as they are before and after a job."""
+
+from icekeep.health.facts import facts_of
+from icekeep.health.job import table_health
+from icekeep.maintenance.compaction.job import compact
+from icekeep.policies.triggers import Facts, Trigger, is_due
+from kit.job_world import World
+from kit.no_spark import no_spark
+
+TRIGGER = Trigger(small_files_over=9, manifests_over=9, snapshots_over=50)
+
+
+def test_a_job_is_due_before_it_ran_and_not_after_it():
+    world = World(2, [("at", "month")])
+    for number in range(10):
+        world.append(number, month=1 + number % 2)
+    before = facts_of(table_health(world.table, no_spark), "compact")
+    assert before == Facts(small_files=10, delete_ratio=0.0, manifests=10, overlap=5.0, snapshots=10, last_run_ms=None)
+    now_ms = world.table.runtime.now_ms()
+    assert is_due(TRIGGER, before, now_ms).why == "small_files is 10, over 9; manifests is 10, over 9"
+    compact(world.table, no_spark)
+    head = world.table.metadata.current_snapshot
+    health = table_health(world.table, no_spark)
+    after = facts_of(health, "compact")
+    assert (after.last_run_ms, after.snapshots) == (head.timestamp_ms, 11)
+    assert after.small_files < 10
+    assert not is_due(TRIGGER, after, now_ms)
+    assert facts_of(health, "rewrite_manifests").last_run_ms is None
+    assert facts_of(health, "compact", last_run_ms=5).last_run_ms == 5
