@@ -52,6 +52,11 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         """A source for plans, without a session."""
         return Engine(spark=_refuse, limits=self.limits)
 
+    def require_few(self) -> None:
+        """Raise `NeedsSpark` where a plan would hold many entries before it comes to that."""
+        if self.entries_count > self.limits.entries_count:
+            raise NeedsSpark
+
 
 def advice(known: Known) -> tuple[JobAdvice, ...]:
     """What each job of a policy would do, in the order in which they should run.
@@ -96,6 +101,7 @@ def _finished(one: JobAdvice, known: Known) -> JobAdvice:
 
 def _compact(known: Known) -> JobAdvice:
     try:
+        known.require_few()
         planned = Run(known.table, CompactRequest(known.engine), known.table.runtime).plan(None)
     except NeedsSpark:
         return _compact_by_sums(known)
@@ -166,6 +172,7 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
         return JobAdvice(job=job, is_due=False, is_exact=True, reason="there are no position deletes")
     dangling_count, dangling_bytes, is_exact = 0, 0, True
     try:
+        known.require_few()
         planned = plan_rewrite_position_deletes(known.table, known.engine)
     except NeedsSpark:
         is_exact = False

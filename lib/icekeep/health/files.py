@@ -154,6 +154,14 @@ class DeleteFold:
                 setattr(mine, field, getattr(mine, field) + getattr(theirs, field))
         self._rows += other._rows
 
+    @property
+    def files_count(self) -> int:
+        return sum(sums.files_count for sums in (self.positions, self.equality, self.vectors))
+
+    @property
+    def bytes(self) -> int:
+        return sum(sums.bytes for sums in (self.positions, self.equality, self.vectors))
+
     def rows(self, schema: pa.Schema) -> pa.Table:
         """The rows that were kept."""
         return pa.Table.from_batches(self._rows, schema)

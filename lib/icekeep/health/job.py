@@ -135,7 +135,7 @@ class _Examination:
             prices=self.request.prices,
         )
         jobs = advice(known)
-        refs = refs_health(metadata, [*heads], self._held(heads))
+        refs = refs_health(metadata, [*heads], self._held(heads, data, deletes))
         faults = self.faults()
         score, parts = score_of(_sickness(data, of_deletes, of_metadata, of_snapshots, partitions, faults))
         return TableHealth(
@@ -205,8 +205,12 @@ class _Examination:
         rows, of = of_data.rows(entries_schema(DATA_COLUMNS)), of_deletes.rows(entries_schema(DELETE_COLUMNS))
         return of_data, of_deletes, reached_by(rows, of, self.metadata)
 
-    def _held(self, heads: Mapping[int, Sequence[ManifestFile]]) -> dict[int, tuple[int, int]] | None:
+    def _held(
+        self, heads: Mapping[int, Sequence[ManifestFile]], data: DataFold, deletes: DeleteFold
+    ) -> dict[int, tuple[int, int]] | None:
         """By the set of heads that files are live at, how many there are and their bytes."""
+        if [*heads] == [self.metadata.current_snapshot_id]:
+            return {1: (data.files_count + deletes.files_count, data.bytes + deletes.bytes)}
         by_path = {m.manifest_path: m for manifests in heads.values() for m in manifests}
         manifests = [*by_path.values()]
         if len(heads) > MAX_HEADS or entries_count(manifests) > self.limits.ref_entries_count:
@@ -309,9 +313,10 @@ def _sickness(
     faults: Sequence[FaultsCount],
 ) -> Sickness:
     small = sum(sums.asking_count - sums.large_count for sums in data.partitions.values() if sums.files_count > 1)
-    read_bytes = deletes.scan_read_bytes
-    if read_bytes is None:
-        # At least each delete file is read once.
+    read_bytes, mean_deletes = deletes.scan_read_bytes, deletes.mean_deletes
+    if read_bytes is None or mean_deletes is None:
+        # What reaches what is not known: at least each delete file is read once.
+        mean_deletes = deletes.files_count / data.files_count if data.files_count else 0.0
         read_bytes = sum(
             (deletes.position_delete_files_bytes, deletes.equality_delete_files_bytes, deletes.deletion_vectors_bytes)
         )
@@ -321,7 +326,7 @@ def _sickness(
         other_files_count=data.files_count - small,
         deleted_ratio=deletes.deleted_ratio,
         delete_read_ratio=read_bytes / data.bytes if data.bytes else 0.0,
-        mean_deletes=deletes.mean_deletes or 0.0,
+        mean_deletes=mean_deletes,
         equality_delete_files_count=deletes.equality_delete_files_count,
         spare_manifests_count=max(0, of_metadata.manifests_count - of_metadata.ideal_manifests_count),
         mean_overlap=max(0.0, (of_metadata.mean_overlap or 1.0) - 1),

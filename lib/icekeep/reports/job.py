@@ -1,6 +1,7 @@
 """The function `report`: tables of a catalog are chosen, and each looked at by itself; what fails is told, and ends nothing."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from threading import Lock
 
@@ -9,6 +10,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier, format_identifier
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, UsageError, first_line, one_line
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
+from icekeep.health.commits import number_of
 from icekeep.health.job import HealthRequest, cheap_faults, table_health
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
@@ -22,6 +24,9 @@ __all__ = ["merged", "report"]
 
 TABLES_AT_ONCE = 8
 """So many tables are looked at at a time where files are elsewhere; each has requests of its own under way."""
+
+LARGE_FILES_COUNT = 20_000
+"""Of tables with more data and delete files than these, one is looked at at a time."""
 
 _STEP = "looking at tables"
 
@@ -63,7 +68,7 @@ def report(
     for identifier in chosen if tables else ():
         catalog.find(identifier)
     listener.on(StepStarted(_STEP, len(chosen), "tables"))
-    look = partial(_looked_at, catalog, _shared(spark), prices, listener)
+    look = partial(_looked_at, catalog, _shared(spark), prices, listener, Lock())
     at_once = LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE
     found = answer_each(look, chosen, lambda identifier: identifier, at_once)
     listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
@@ -123,14 +128,24 @@ def _all_tables(catalog: Catalog, not_read: list[NotRead]) -> list[Identifier]:
 
 
 def _looked_at(
-    catalog: Catalog, spark: SparkSource, prices: Prices | None, listener: Listener, identifier: Identifier
+    catalog: Catalog,
+    spark: SparkSource,
+    prices: Prices | None,
+    listener: Listener,
+    alone: Lock,
+    identifier: Identifier,
 ) -> TableHealth | NotRead | None:
-    """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile."""
+    """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile.
+
+    Args:
+        alone: held while a large table is looked at, so that memory is that of one.
+    """
     name = f"{catalog.name}.{format_identifier(identifier)}"
     table: Table | None = None
     try:
         table = catalog.load(identifier)
-        return table_health(table, spark, prices=prices)
+        with alone if _is_large(table) else nullcontext():
+            return table_health(table, spark, prices=prices)
     except NotFoundError:
         return None
     except InvalidTableError as error:
@@ -142,6 +157,12 @@ def _looked_at(
         return NotRead(name=name, kind="unexpected", reason=f"unexpected error: {one_line(error)}")
     finally:
         listener.on(StepAdvanced(_STEP))
+
+
+def _is_large(table: Table) -> bool:
+    head = table.current_snapshot
+    counts = [number_of(head.summary, key) or 0 for key in ("total-data-files", "total-delete-files")] if head else []
+    return sum(counts) > LARGE_FILES_COUNT
 
 
 def _of_metadata(catalog: Catalog, identifier: Identifier, error: InvalidTableError) -> tuple[FaultsCount, ...]:

@@ -111,6 +111,7 @@ _SAID = {
     "plan_orphans": {"orphan_files_count": "orphans"},
     "rewrite_manifests": {"entries_count": "entries"},
     "check": {"faults_count": "faults"},
+    "table_health": {},
 }
 """What is done; and what each answer must have, by the fact of the table (`scale_tables.make`) that it must be equal to."""
 

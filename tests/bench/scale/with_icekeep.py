@@ -55,6 +55,10 @@ def check(engine: Icekeep, target: Target) -> _Work:
     return _counted(engine, target, partial(_check, engine.request["shapes"][target["catalog"]]))
 
 
+def table_health(engine: Icekeep, target: Target) -> _Work:
+    return _counted(engine, target, icekeep.table_health)
+
+
 def rewrite_manifests(engine: Icekeep, target: Target) -> _Work:
     return _counted(engine, target, icekeep.rewrite_manifests)
 
