@@ -22,6 +22,8 @@ from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_histories import History
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(scaled(25, least=8))
 MIB = 1 << 20
 

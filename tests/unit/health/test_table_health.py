@@ -15,6 +15,8 @@ from icekeep.tables.refs import create_tag
 from kit.job_world import World
 from kit.no_spark import no_spark
 
+pytestmark = pytest.mark.slow
+
 FEW = replace(LIMITS, entries_count=0, ref_entries_count=0)
 
 

@@ -23,6 +23,8 @@ from kit.job_world import World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
 
+pytestmark = pytest.mark.slow
+
 
 def world_of(sizes):
     """A catalog with tables by name, each with so many files; the first is in a namespace of its own."""

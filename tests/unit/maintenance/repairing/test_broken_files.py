@@ -12,6 +12,8 @@ from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
+pytestmark = pytest.mark.slow
+
 
 def spoil(world: World, path: str) -> bytes:
     """Change bytes in the middle and at the end; returns what was there."""

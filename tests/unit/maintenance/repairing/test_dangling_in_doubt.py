@@ -15,6 +15,8 @@ from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_equal, delete_positions
 
+pytestmark = pytest.mark.slow
+
 
 def damager(world: World) -> Damager:
     return Damager(world.catalog, EVENTS, Choices(1))

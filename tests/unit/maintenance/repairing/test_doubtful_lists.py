@@ -20,6 +20,8 @@ from kit.our_histories import in_memory
 from kit.row_histories import START
 from kit.row_texts import scanned_rows
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_first_snapshot_has_no_parent():
     by = in_memory()

@@ -16,6 +16,8 @@ from kit.memory_catalog import after
 from kit.naive_scan import live_entries
 from kit.written_deletes import new_data_files
 
+pytestmark = pytest.mark.slow
+
 MERGES = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 
 

@@ -16,6 +16,8 @@ from kit.naive_scan import live_entries
 from kit.row_texts import scanned_rows
 from kit.trash import in_trash, written_plan
 
+pytestmark = pytest.mark.slow
+
 MANIFEST = 202
 FROM_TRASH = "comes back from the trash"
 

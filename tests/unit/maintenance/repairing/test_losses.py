@@ -27,6 +27,8 @@ from kit.no_spark import no_spark
 from kit.trash import in_trash, trash_location, written_plan
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
+pytestmark = pytest.mark.slow
+
 
 def world_of(*numbers: int, version: int = 2) -> World:
     world = World(version)
@@ -397,7 +399,6 @@ def test_a_kind_that_is_not_there_or_no_kind_at_all_is_refused():
     assert Counter(repair(world.table, no_spark, fault=[301]).mended) == Counter()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", Fault.WAYS)
 def test_a_repair_that_dies_at_any_call_is_finished_by_the_next(way):
     """One lost file comes back, another is taken out on two branches, and two vectors become one."""

@@ -25,6 +25,8 @@ from kit.row_histories import START, History
 from kit.row_texts import scanned_rows
 from kit.written_deletes import data_files, vector_files
 
+pytestmark = pytest.mark.slow
+
 FOOTER, COUNT, SORT_ORDER = 416, 415, 231
 FOOTER_WORD = -4
 """Where the magic at the end of a Puffin file begins."""

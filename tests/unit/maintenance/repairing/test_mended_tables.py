@@ -19,6 +19,8 @@ from kit.our_histories import in_memory
 from kit.row_histories import History
 from kit.row_texts import scanned_rows
 
+pytestmark = pytest.mark.slow
+
 TABLES = 40
 RECORD_COUNT = 402
 

@@ -12,6 +12,8 @@ from kit.damage import spoil
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = schema_of(column(1, "id", LONG, required=True), column(2, "score", DOUBLE))
 
 

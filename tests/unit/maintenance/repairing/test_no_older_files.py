@@ -31,6 +31,8 @@ from kit.our_histories import ByIcekeep
 from kit.row_model import Place
 from kit.written_deletes import data_files, new_data_files
 
+pytestmark = pytest.mark.slow
+
 MISSING = 301
 SCRAP = b"scrap"
 

@@ -34,6 +34,8 @@ from kit.sharing import SharingReader
 from kit.trash import in_trash, written_plan
 from kit.written_deletes import data_files, delete_by_vector
 
+pytestmark = pytest.mark.slow
+
 MISSING = 301
 BEFORE = ("append", "append", "positions", "column")
 AFTER = ("append", "column", "equality", "positions", "spec")
@@ -356,7 +358,6 @@ def test_a_file_that_is_in_the_trash_comes_back_from_there_though_older_files_ha
     assert Rows.of(by.table) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", Fault.WAYS)
 def test_a_repair_that_dies_at_any_call_is_finished_by_the_next(way):
     world = World(3)

@@ -49,6 +49,8 @@ from kit.our_histories import in_memory
 from kit.row_histories import History
 from kit.row_texts import scanned_rows
 
+pytestmark = pytest.mark.slow
+
 SPOILT: dict[str, Any] = {
     "garbage": lambda data: b"\x00\x01garbage",
     "empty": lambda data: b"",

@@ -20,6 +20,8 @@ from kit.our_histories import ByIcekeep, in_memory
 from kit.row_histories import SPECS, History, steps_of
 from kit.written_deletes import new_data_files
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 60
 
 

@@ -7,6 +7,8 @@ from kit.damage import spoil
 from kit.job_world import EVENTS, World
 from kit.no_spark import no_spark
 
+pytestmark = pytest.mark.slow
+
 TOTALS, NEXT_ROW_ID = 215, 128
 TOO_LOW = "next-row-id is too low, and a new snapshot would give out row ids twice: mend fault 128 first"
 

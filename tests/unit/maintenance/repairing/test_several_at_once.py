@@ -22,6 +22,8 @@ from kit.our_histories import in_memory
 from kit.row_histories import START
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
+pytestmark = pytest.mark.slow
+
 
 def world_of(*numbers: int, version: int = 2) -> World:
     world = World(version)

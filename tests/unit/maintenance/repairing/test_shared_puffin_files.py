@@ -15,6 +15,8 @@ from kit.lake import events
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector, vector_files
 
+pytestmark = pytest.mark.slow
+
 
 def with_shared_file(files_count: int) -> tuple[World, Damager]:
     """A table in which one Puffin file has a vector for each data file."""

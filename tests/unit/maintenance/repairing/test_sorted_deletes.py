@@ -25,6 +25,8 @@ from kit.row_histories import SPECS, START, History, steps_of
 from kit.row_texts import scanned_rows
 from kit.written_deletes import data_files, position_delete_files
 
+pytestmark = pytest.mark.slow
+
 UNSORTED = 412
 KINDS = ("append", "positions", "positions", "spec", "column")
 

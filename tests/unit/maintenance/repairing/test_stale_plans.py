@@ -21,6 +21,8 @@ from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector
 
+pytestmark = pytest.mark.slow
+
 
 def world_of(*numbers: int, version: int = 2) -> World:
     world = World(version)

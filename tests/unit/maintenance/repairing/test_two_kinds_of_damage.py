@@ -22,6 +22,8 @@ from kit.our_histories import in_memory
 from kit.row_histories import History
 from kit.row_texts import scanned_rows
 
+pytestmark = pytest.mark.slow
+
 PARTS = 8
 """Pairs are shared out, so that processes take some each."""
 
@@ -95,7 +97,6 @@ def part_of(pairs: list[tuple[int, int]], part: int, usual: int) -> list[tuple[i
     return mixed[part::PARTS][: scaled(usual, least=2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_both_kinds_are_named(part):
     tried = 0
@@ -111,7 +112,6 @@ def test_both_kinds_are_named(part):
     assert tried
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_both_kinds_are_mended_at_once_or_one_after_the_other(part):
     mended = 0
