@@ -106,13 +106,15 @@ def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) ->
     lost = metadata.lost_metadata_files_count
     known_count = entries_count + metadata.all_manifests_count + metadata.manifest_lists_count
     listed_count = known_count + metadata.metadata_log_files_count + 1 + lost
+    reason, gain = "no orphan is known of; only a listing tells of those that failed writes leave", ""
+    if lost:
+        reason = f"up to {lost:,} metadata files left the log and were not deleted, unless somebody removed them since"
+        gain = f"about {lost * (metadata.metadata_bytes or 0):,} bytes of old metadata are freed"
     return JobAdvice(
         job="remove_orphan_files",
         is_due=lost > 0,
-        reason=f"up to {lost:,} metadata files left the log and were not deleted; what else there is only a listing tells"
-        if lost
-        else "no orphan is known of; only a listing tells of those that failed writes leave",
-        gain=f"about {lost * (metadata.metadata_bytes or 0):,} bytes of old metadata are freed" if lost else "",
+        reason=reason,
+        gain=gain,
         files_count=lost,
         freed_bytes=lost * metadata.metadata_bytes if metadata.metadata_bytes is not None else None,
         requests_count=-(-listed_count // _NAMES_A_LISTING) + lost,

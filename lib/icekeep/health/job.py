@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, OptionError, PropertyError, TryAgainError
+from icekeep.errors import IcekeepError, MissingFileError, TryAgainError
 from icekeep.health.advice import Known, advice
 from icekeep.health.commits import growth, last_maintenance, streams
 from icekeep.health.deletes import deletes_health, reached_by
@@ -57,6 +57,10 @@ __all__ = ["table_health"]
 
 _REPORT = "the report of health"
 
+_MOVES_MAX = 3
+_OF_EXPIRED = {201, 202}
+"""What is found where lists and manifests go while a table is looked at."""
+
 
 class HealthRequest(JobRequest, frozen=True, kw_only=True):
     """The arguments of `table_health`, which says what each means."""
@@ -80,10 +84,27 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
         UnsupportedError: the table is encrypted.
         InvalidTableError, MissingFileError: a manifest list or a manifest of a head cannot be read whole, or deletes contradict
             the data.
-        TryAgainError: the store or Spark is out of reach.
+        NotFoundError: the table was dropped meanwhile.
+        TryAgainError: the store or Spark is out of reach, or others change the table faster than it can be read.
     """
-    refuse_encrypted(table.metadata, _REPORT)
-    return _Examination(table, request).health()
+    for _ in range(_MOVES_MAX):
+        refuse_encrypted(table.metadata, _REPORT)
+        examination = _Examination(table, request)
+        try:
+            found = examination.health()
+        except MissingFileError:
+            now = table.refresh()
+            if now.metadata_location == table.metadata_location:
+                raise
+        else:
+            if not examination.tally.counts.keys() & _OF_EXPIRED:
+                return found
+            now = table.refresh()
+            if table.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys():
+                return found
+        # Its files went after a commit that somebody made meanwhile: the table of now is looked at.
+        table = now
+    raise TryAgainError(f"table {table.name!r} was changed while it was looked at, again and again; try it again later")
 
 
 def cheap_faults(table: Table, request: HealthRequest) -> tuple[FaultsCount, ...]:
@@ -118,11 +139,15 @@ class _Examination:
             partial(metadata_health, metadata, table.metadata_location, listed, head, self.storage),
             MetadataHealth(),
         )
-        of_metadata = with_overlap(of_metadata, metadata, head, data.partitions)
+        of_metadata = self._or_noted(
+            "how manifests overlap", partial(with_overlap, of_metadata, metadata, head, data.partitions), of_metadata
+        )
         of_deletes = deletes_health(data, deletes, reached)
         found = self._expiring(listed)
         of_snapshots = self._snapshots(found)
-        partitions = _partitions(data.partitions, metadata)
+        partitions = self._or_noted(
+            "sizes of partitions", partial(_partitions, data.partitions, metadata), PartitionsHealth()
+        )
         known = Known(
             table=table,
             limits=self.limits,
@@ -260,10 +285,12 @@ class _Examination:
         return chosen_sizes(self.metadata, RewriteDataFilesOptions())
 
     def _or_noted(self, what: str, measure: Callable[[], E], default: E) -> E:
-        """What a property of the table decides; with the default and a note where that has a wrong value."""
+        """What is measured; the default and a note where it cannot be, by a wrong property of the table for example."""
         try:
             return measure()
-        except (PropertyError, OptionError) as error:
+        except TryAgainError:
+            raise
+        except IcekeepError as error:
             self.not_measured.append(f"{what}: {error.message}")
             return default
 

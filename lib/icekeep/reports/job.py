@@ -1,6 +1,7 @@
 """The function `report`: tables of a catalog are chosen, and each looked at by itself; what fails is told, and ends nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from threading import Lock
@@ -18,7 +19,7 @@ from icekeep.maintenance.checking.job import check_unreadable
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.reports.values import NotRead, ReportResult
-from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, answer_each
+from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
 __all__ = ["merged", "report"]
 
@@ -70,7 +71,7 @@ def report(
     listener.on(StepStarted(_STEP, len(chosen), "tables"))
     look = partial(_looked_at, catalog, _shared(spark), prices, listener, Lock())
     at_once = LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE
-    found = answer_each(look, chosen, lambda identifier: identifier, at_once)
+    found = _in_threads(look, chosen, at_once)
     listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
     return _result(
         [catalog.name],
@@ -79,6 +80,17 @@ def report(
         None if prices is None else prices.currency,
         catalog.runtime.monotonic_ms() - began_ms,
     )
+
+
+def _in_threads(
+    look: Callable[[Identifier], TableHealth | NotRead | None], chosen: Sequence[Identifier], at_once: int
+) -> list[TableHealth | NotRead | None]:
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        return [*pool.map(look, chosen)]
+    finally:
+        # After an interrupt, tables that were not begun are not looked at any more.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def merged(reports: Sequence[ReportResult], not_read: Sequence[NotRead] = ()) -> ReportResult:

@@ -1,14 +1,17 @@
 """The health of tables that were made for it: sizes, sums in the place of plans, expiration, orphans, prices, faults."""
 
+import gzip
+
 import pytest
 from msgspec.structs import replace
 
-from icekeep.errors import MissingFileError, UnsupportedError
+from icekeep.errors import MissingFileError, TryAgainError, UnsupportedError
 from icekeep.health.facts import facts_of
 from icekeep.health.job import table_health
 from icekeep.health.prices import Prices
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
 from icekeep.policies.triggers import Facts
@@ -182,6 +185,54 @@ def test_a_policy_s_conditions_are_held_against_what_was_found():
     after = facts_of(health(world), "compact")
     assert (after.small_files, after.snapshots, after.last_run_ms) == (2, 11, at_ms)
     assert facts_of(health(world), "rewrite_manifests").last_run_ms is None
+
+
+@pytest.mark.parametrize("part", ["snap-", "-m0.avro"])
+def test_what_others_expire_meanwhile_is_no_fault(part):
+    """Lists of snapshots, or manifests of the head that was, are gone once they are come to."""
+    world = filled(6)
+    table, moved = world.table, []
+
+    def before(operation, location):
+        if part in location and not moved:
+            moved.append(location)
+            compact(world.table, no_spark, options={"rewrite-all": "true"})
+            rewrite_manifests(world.table, no_spark)
+            expire_snapshots(world.table, no_spark, older_than="0s", trash=0)
+
+    world.storage.before = before
+    found = table_health(table, no_spark)
+    assert moved
+    assert (found.faults, found.snapshot_id) == ((), world.table.metadata.current_snapshot_id)
+    assert found == replace(health(world), requests_count=found.requests_count, read_bytes=found.read_bytes)
+
+
+def test_a_table_that_changes_all_the_time_is_to_be_tried_again():
+    world = filled(2)
+
+    def before(operation, location):
+        if operation == "read" and "snap-" in location:
+            world.storage.before = lambda *_: None
+            world.append(9)
+            expire_snapshots(world.table, no_spark, older_than="0s", trash=0)
+            world.storage.before = before
+
+    table = world.table
+    world.storage.before = before
+    with pytest.raises(TryAgainError, match="changed while it was looked at"):
+        table_health(table, no_spark)
+
+
+def test_a_transform_that_is_not_known_ends_nothing():
+    world = filled(3)
+    location = world.pointer()
+    data, at = world.memory.files[location]
+    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    world.memory.files[location] = (text.replace(b'"month"', b'"moons"'), at)
+    found = health(world)
+    assert found.data.data_files_count == 3
+    assert found.partitions.partitions_count == 2
+    assert "moons" in job(found, "compact").reason
 
 
 def test_an_encrypted_table_is_refused():

@@ -137,6 +137,21 @@ def test_a_catalog_out_of_reach_is_an_error(world, monkeypatch):
         report(world.catalog, no_spark)
 
 
+def test_an_interrupt_ends_it_before_all_tables_are_looked_at():
+    world = world_of({f"t{number}": 0 for number in range(40)})
+    looked_at = []
+
+    def before(operation, location):
+        if operation == "load":
+            looked_at.append(location)
+            raise KeyboardInterrupt
+
+    world.storage.before = before
+    with pytest.raises(KeyboardInterrupt):
+        report(world.catalog, no_spark)
+    assert len(looked_at) < 40
+
+
 def test_a_table_that_is_dropped_meanwhile_is_left_out(world, monkeypatch):
     load = world.catalog.load
     lock = threading.Lock()
