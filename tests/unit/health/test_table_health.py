@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import MissingFileError, TryAgainError, UnsupportedError
-from icekeep.health.facts import facts_of
 from icekeep.health.job import table_health
 from icekeep.health.prices import Prices
 from icekeep.maintenance.compaction.job import compact, plan_compact
@@ -14,7 +13,6 @@ from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_sna
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
-from icekeep.policies.triggers import Facts
 from icekeep.spec.units import DAY_MS
 from icekeep.tables.refs import create_tag
 from kit.job_world import World
@@ -174,17 +172,6 @@ def test_a_head_that_cannot_be_read_is_an_error():
     del world.memory.files[head.manifest_list]
     with pytest.raises(MissingFileError):
         health(world)
-
-
-def test_a_policy_s_conditions_are_held_against_what_was_found():
-    world = filled(10)
-    before = facts_of(health(world), "compact")
-    assert before == Facts(small_files=10, delete_ratio=0.0, manifests=10, snapshots=10)
-    at_ms = world.runtime.now_ms()
-    compact(world.table, no_spark)
-    after = facts_of(health(world), "compact")
-    assert (after.small_files, after.snapshots, after.last_run_ms) == (2, 11, at_ms)
-    assert facts_of(health(world), "rewrite_manifests").last_run_ms is None
 
 
 @pytest.mark.parametrize("part", ["snap-", "-m0.avro"])
