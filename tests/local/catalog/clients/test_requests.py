@@ -29,6 +29,7 @@ from icekeep.spec.definition_updates import (
     SetLocation,
     UpgradeFormatVersion,
 )
+from icekeep.spec.mending_update import RaiseCounters
 from icekeep.spec.metadata_codec import metadata_from_json, metadata_to_json
 from icekeep.spec.partitioning import spec_from_json
 from icekeep.spec.requirements import (
@@ -200,12 +201,14 @@ def test_an_update_is_as_the_protocol_has_it_and_pyiceberg_reads_it(update, expe
 
 def test_every_update_has_its_json():
     known = {type(update) for update in UPDATES} | {type(update) for update, _ in LARGE_UPDATES} | KEYS.keys()
-    assert known == set(Update.__subclasses__()) - {RestoreSnapshots}
+    assert known == set(Update.__subclasses__()) - {RestoreSnapshots, RaiseCounters}
 
 
 def test_what_the_protocol_has_no_update_for_is_refused():
     with pytest.raises(UnsupportedError, match="a server refuses their old sequence numbers"):
         updates_to_json(base(), [RestoreSnapshots(snapshots=())])
+    with pytest.raises(UnsupportedError, match="counters of ids cannot be raised through a REST catalog"):
+        updates_to_json(base(), [RaiseCounters(last_column_id=7)])
 
 
 def test_updates_that_pyiceberg_does_not_know_are_as_the_protocol_has_them():
