@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, MissingFileError, TryAgainError
+from icekeep.errors import ConflictError, IcekeepError, MissingFileError, TryAgainError
 from icekeep.health.advice import Known, advice
 from icekeep.health.commits import growth, last_maintenance, streams
 from icekeep.health.deletes import deletes_health, reached_by
@@ -85,7 +85,8 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
         InvalidTableError, MissingFileError: a manifest list or a manifest of a head cannot be read whole, or deletes contradict
             the data.
         NotFoundError: the table was dropped meanwhile.
-        TryAgainError: the store or Spark is out of reach, or others change the table faster than it can be read.
+        UnavailableError: the store or Spark is out of reach.
+        ConflictError: others change the table faster than it can be read.
     """
     for _ in range(_MOVES_MAX):
         refuse_encrypted(table.metadata, _REPORT)
@@ -104,7 +105,10 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
                 return found
         # Its files went after a commit that somebody made meanwhile: the table of now is looked at.
         table = now
-    raise TryAgainError(f"table {table.name!r} was changed while it was looked at, again and again; try it again later")
+    raise ConflictError(
+        f"table {table.name!r} was changed while it was looked at, {_MOVES_MAX} times; try it again later",
+        attempts=_MOVES_MAX,
+    )
 
 
 def cheap_faults(table: Table, request: HealthRequest) -> tuple[FaultsCount, ...]:

@@ -5,7 +5,7 @@ import gzip
 import pytest
 from msgspec.structs import replace
 
-from icekeep.errors import MissingFileError, TryAgainError, UnsupportedError
+from icekeep.errors import ConflictError, MissingFileError, UnsupportedError
 from icekeep.health.job import table_health
 from icekeep.health.prices import Prices
 from icekeep.maintenance.compaction.job import compact, plan_compact
@@ -206,7 +206,7 @@ def test_a_table_that_changes_all_the_time_is_to_be_tried_again():
 
     table = world.table
     world.storage.before = before
-    with pytest.raises(TryAgainError, match="changed while it was looked at"):
+    with pytest.raises(ConflictError, match="changed while it was looked at, 3 times"):
         table_health(table, no_spark)
 
 
