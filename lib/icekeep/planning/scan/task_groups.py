@@ -233,8 +233,9 @@ def sharing_deletes(task: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _name(delete: Mapping[str, Any]) -> tuple[str, int | None]:
-    return delete["file_path"], delete["content_offset"]
+def _name(delete: Mapping[str, Any]) -> tuple[str, int | None, str | None]:
+    # Some writers let the vectors of two data files be the same bytes.
+    return delete["file_path"], delete["content_offset"], delete["referenced_data_file"]
 
 
 def _order(delete: Mapping[str, Any]) -> tuple[Any, ...]:

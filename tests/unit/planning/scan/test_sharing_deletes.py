@@ -8,7 +8,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.position_sets import PositionSet, is_span, unpacked_positions
 
 
-def delete(number, content=FileContent.EQUALITY_DELETES, partition=b"p", path=None, offset=None):
+def delete(number, content=FileContent.EQUALITY_DELETES, partition=b"p", path=None, offset=None, only=None):
     return {
         "content": int(content),
         "file_path": path or f"d{number}",
@@ -16,6 +16,7 @@ def delete(number, content=FileContent.EQUALITY_DELETES, partition=b"p", path=No
         "partition": partition,
         "sequence_number": number,
         "content_offset": offset,
+        "referenced_data_file": only,
     }
 
 
@@ -23,8 +24,8 @@ DELETES = [
     *(delete(number) for number in range(5)),
     *(delete(number, partition=b"q", path=f"q{number}") for number in range(3)),
     *(
-        delete(number, FileContent.POSITION_DELETES, path="v.puffin", offset=offset)
-        for number, offset in [(1, 4), (2, 9)]
+        delete(1, FileContent.POSITION_DELETES, path="v.puffin", offset=offset, only=only)
+        for offset, only in [(4, "a"), (9, "b"), (9, "c")]
     ),
     delete(7, FileContent.POSITION_DELETES, path="pos"),
 ]
