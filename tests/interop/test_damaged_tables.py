@@ -53,8 +53,10 @@ ALWAYS = (
 )  # fmt: skip
 """Those that differ most are tried in each run, the others in `make nightly`."""
 
-KNOWN: Mapping[int, set[int]] = {DANGLING: {233}}
-"""Notices that a mend is known to make: of a vector Java counts the bytes of its blob, and icekeep takes off its file's."""
+KNOWN: Mapping[int, set[int]] = {DANGLING: {233}, **{number: {DANGLING} for number in GONE}}
+"""Notices that a mend is known to make: of a vector Java counts the bytes of its blob, and icekeep takes off its file's; deletes
+of a data file that is taken out are left, as it may be put back.
+"""
 
 Tried = Callable[..., None]
 

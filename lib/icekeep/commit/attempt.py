@@ -22,13 +22,14 @@ from icekeep.commit.filtering import (
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import UnsupportedError, UsageError
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import manifest_list_location, manifest_location
 from icekeep.spec.manifests.encode import write_manifest_list
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.row_lineage import assign_row_ids
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.mending_update import low_counters
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import moved
 from icekeep.spec.snapshots import MAIN, Snapshot
@@ -204,6 +205,7 @@ class Attempt:
             raise UnsupportedError(
                 f"the table at {base.location!r} is encrypted, and icekeep writes no encrypted files; nothing was changed"
             )
+        _refuse_doubled_row_ids(base)
         parent = base.head(branch)
         rows = [self._complete(manifest) for manifest in manifests]
         rows, next_row_id = (rows, None) if base.next_row_id is None else assign_row_ids(rows, base.next_row_id)
@@ -240,3 +242,14 @@ class Attempt:
         own = frozenset(m.manifest_path for m in manifests) & {*files.manifests_written}
         files.named[snapshot.manifest_list] = own | self._delete_files
         files.write(snapshot.manifest_list, data)
+
+
+def _refuse_doubled_row_ids(base: TableMetadata) -> None:
+    """Some writers leave the counter behind; what is added by it has the ids of rows that are there."""
+    for counter in low_counters(base):
+        if counter.name == "next_row_id":
+            raise InvalidTableError(
+                f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to {counter.least - 1} are "
+                "given out: new files would get ids that other rows have; run `icekeep repair --fault 128` first",
+                location=base.location,
+            )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from icekeep.errors import InvalidTableError
 from icekeep.maintenance.repairing.job import repair
 from kit.damage import spoil
 from kit.job_world import EVENTS, World
@@ -26,6 +27,15 @@ def test_nothing_is_committed_while_the_next_row_id_is_too_low(world):
     before = world.table.metadata_location
     result = repair(world.table, no_spark, fault=[TOTALS])
     assert [(one.fault_id, one.reason) for one in result.not_mended] == [(TOTALS, TOO_LOW)]
+    assert world.table.metadata_location == before
+
+
+def test_no_other_change_adds_a_snapshot_either(world):
+    before = world.table.metadata_location
+    with pytest.raises(
+        InvalidTableError, match=r"next-row-id \d+, and row ids up to \d+ .*`icekeep repair --fault 128`"
+    ):
+        world.append(9)
     assert world.table.metadata_location == before
 
 
