@@ -90,9 +90,17 @@ class Database:
     """
 
     def __init__(self, catalog_name: str, properties: Mapping[str, str]) -> None:
-        self._catalog_name = catalog_name
         self._url = parse_url(catalog_name, properties)
+        self._title = f"the database of catalog {catalog_name!r}"
+        self._facts: dict[str, Any] = {"catalog": catalog_name}
         self._engine: Engine | None = None
+
+    @classmethod
+    def of_url(cls, url: URL, title: str) -> "Database":
+        """A database at an address that is understood already (`parse_url`); `title` is what messages call it."""
+        made = cls.__new__(cls)
+        made._url, made._title, made._facts, made._engine = url, title, {}, None
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engine": None}
@@ -206,25 +214,20 @@ class Database:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except OSError as error:
             reason = (error.strerror or "").lower()
-            raise UsageError(
-                f"cannot make the directory of the database of catalog {self._catalog_name!r}, {path!r}: {reason}"
-            ) from error
+            raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
 
     def _translated(self, error: Exception) -> IcekeepError:
-        message = f"the database of catalog {self._catalog_name!r} failed: {_text(error)}"
-        if may_pass(error):
-            return UnavailableError(message, catalog=self._catalog_name)
-        return UsageError(message, catalog=self._catalog_name)
+        message = f"{self._title} failed: {_text(error)}"
+        return UnavailableError(message, **self._facts) if may_pass(error) else UsageError(message, **self._facts)
 
     def _unknown(self, error: Exception) -> OutcomeUnknownError:
-        return OutcomeUnknownError(
-            f"cannot tell whether the database of catalog {self._catalog_name!r} committed: {_text(error)}",
-            catalog=self._catalog_name,
-        )
+        return OutcomeUnknownError(f"cannot tell whether {self._title} committed: {_text(error)}", **self._facts)
 
 
-def parse_url(catalog_name: str, properties: Mapping[str, str]) -> URL:
+def parse_url(catalog_name: str, properties: Mapping[str, str], key_path: str = "") -> URL:
     """The address of a catalog's database, from `uri` as users of PyIceberg or of Java write it.
+
+    `key_path` is the key of the configuration that messages name, where that is not the catalog's.
 
     >>> parse_url("local", {"uri": "jdbc:sqlite:/wh/catalog.db"}) == parse_url("local", {"uri": "sqlite:////wh/catalog.db"})
     True
@@ -233,7 +236,7 @@ def parse_url(catalog_name: str, properties: Mapping[str, str]) -> URL:
         ConfigError: there is no `uri`, or it cannot be understood.
         UnsupportedError: it names a database that we have not proved to swap pointers safely.
     """
-    key_path = f"catalogs.{catalog_name}.uri"
+    key_path = key_path or f"catalogs.{catalog_name}.uri"
     uri = properties.get("uri", "")
     if not uri:
         raise ConfigError(key_path, "is missing; give sqlite:///PATH or postgresql://USER@HOST/DATABASE")

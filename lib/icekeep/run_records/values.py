@@ -1,0 +1,122 @@
+"""A run as it is written down, and what many runs of a job on a table say together."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from icekeep.maintenance.deletion.processes import has_ended
+from icekeep.spec.units import MINUTE_MS
+
+RUNNING = "running"
+"""The status of a run that has begun, and that nobody has seen the end of."""
+
+FAILED = "failed"
+INTERRUPTED = "interrupted"
+UNFINISHED = "unfinished"
+"""How a run is shown that said nothing of its end: its process was killed, or its machine is gone. It is never written down."""
+
+BEAT_EVERY_MS = MINUTE_MS
+SILENT_MS = 5 * MINUTE_MS
+"""A run that has not been seen for so long has died."""
+
+GOOD_EXIT_STATUSES = (0, 3)
+"""Of a run that did its work, be it in part or with faults found."""
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a job on a table, of a command that changed one, or of `maintain` over many.
+
+    Times are epoch milliseconds by the clock of the run's machine.
+
+    Attributes:
+        run_id: `<job>-<uuid4>`.
+        parent_id: the run of `maintain` that this one is a part of.
+        table: `CATALOG.NS.NAME`; empty where it is about many.
+        policy: whose job it is.
+        status: `running`, then that of the outcome document, or `failed` or `interrupted`.
+        exit_status: `None` until it ends.
+        error_kind: as error documents have it.
+        started_ms: when it began.
+        ended_ms: `None` until it ends.
+        seen_ms: when it was last known to be alive.
+        host: the name of its machine.
+        process: tells its process from all others of that machine (`processes.py`); empty where the system does not say.
+        version: of icekeep.
+        arguments: as they were given, in values that JSON has.
+        app_id: the Spark application that it started; `None` for none.
+        snapshot_id_before, snapshot_id_after: the head of the branch that it works on; `None` where there is none.
+        metadata_location_before, metadata_location_after: of the table.
+        result: the outcome document's `result`, in values that JSON has.
+    """
+
+    run_id: str
+    job: str
+    parent_id: str | None = None
+    table: str = ""
+    policy: str | None = None
+    status: str = RUNNING
+    exit_status: int | None = None
+    error_kind: str | None = None
+    error_message: str | None = None
+    started_ms: int
+    ended_ms: int | None = None
+    seen_ms: int
+    host: str = ""
+    process: str = ""
+    version: str = ""
+    arguments: Mapping[str, Any] = {}
+    app_id: str | None = None
+    snapshot_id_before: int | None = None
+    snapshot_id_after: int | None = None
+    metadata_location_before: str | None = None
+    metadata_location_after: str | None = None
+    result: Any = None
+
+    def is_unfinished(self, now_ms: int) -> bool:
+        """Whether it has died: it was not seen for long, or it ran on this machine and its process is gone."""
+        return self.status == RUNNING and (now_ms - self.seen_ms > SILENT_MS or has_ended(self.process))
+
+    def status_at(self, now_ms: int) -> str:
+        """Its status as it is shown: that of a run that has died is `unfinished`."""
+        return UNFINISHED if self.is_unfinished(now_ms) else self.status
+
+
+class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the runs of one job on one table. Times are epoch milliseconds; `None`: there was no such run.
+
+    A run that was interrupted counts for neither; one that has died counts as a failure. So does one that is to be tried again
+    (exit status 75).
+
+    Attributes:
+        last_ok_ms: when the last one that did its work ended.
+        failures_in_a_row: those that failed since then.
+        last_failure_ms: when the last one that failed ended, or was last seen.
+        last_error: what it said; `None` where it died.
+    """
+
+    last_ok_ms: int | None = None
+    failures_in_a_row: int = 0
+    last_failure_ms: int | None = None
+    last_error: str | None = None
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are wanted; `None` asks for nothing.
+
+    Attributes:
+        tables: their names, `CATALOG.NS.NAME`.
+        status: as it is shown: runs that have died are `unfinished`, and `running` are those that have not.
+        run_id: or the beginning of it.
+        parent_id: of those that are a part of one run of `maintain`.
+        since_ms: those that began then or later, epoch milliseconds.
+        limit: at most so many.
+    """
+
+    tables: Collection[str] | None = None
+    job: str | None = None
+    status: str | None = None
+    run_id: str | None = None
+    parent_id: str | None = None
+    since_ms: int | None = None
+    limit: int | None = None

@@ -1,0 +1,48 @@
+"""Who makes a change: a run, with one name that stands in snapshots, results, logs, files and the record of runs.
+
+A table carries the run that works on it (`Table.run`), so that all who commit to it know. Jobs work in threads, which a context
+variable would not reach.
+"""
+
+import msgspec
+
+from icekeep.runtime import Runtime
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a job or a command.
+
+    Attributes:
+        run_id: `<job>-<uuid4>`; no two runs have the same.
+        job: its name, as its command is called.
+        policy: whose job it is; `None` where somebody asked for it.
+        parent_id: the run of `maintain` that it is a part of.
+        app_id: the application that it is a part of, where that is not the Spark application of this process.
+    """
+
+    run_id: str
+    job: str
+    policy: str | None = None
+    parent_id: str | None = None
+    app_id: str | None = None
+
+
+def new_run(job: str, runtime: Runtime, *, policy: str | None = None, parent_id: str | None = None) -> Run:
+    """A run that begins."""
+    return Run(run_id=f"{job.replace(' ', '_')}-{runtime.new_uuid()}", job=job, policy=policy, parent_id=parent_id)
+
+
+class _Application:
+    """The Spark application of this process, of which there is one at most; the lower rooms know no Spark."""
+
+    id: str | None = None
+
+
+def note_application(app_id: str | None) -> None:
+    """Say which Spark application runs in this process by now; `None`: none any more."""
+    _Application.id = app_id
+
+
+def application_id() -> str | None:
+    """The Spark application that runs in this process."""
+    return _Application.id
