@@ -3,6 +3,7 @@
 Plans are asked with a session that cannot be started: what would need one is worked out from sums in its place.
 """
 
+import shlex
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -26,6 +27,8 @@ from icekeep.planning.spark.source import Engine
 
 ENTRY_CPU_MS = 0.02
 """Of a job on metadata, for each entry that it reads: docs/performance.md has 150 to 220 s for ten million."""
+
+_AMOUNTS = ("freed_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
 
 _MIN_INPUT_FILES = RewriteDataFilesOptions().min_input_files
 
@@ -86,7 +89,10 @@ def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobA
 def _finished(one: JobAdvice, known: Known) -> JobAdvice:
     """With what does it, and what that costs."""
     table = known.table
-    command = f"icekeep {one.job} --table {table.catalog.name}.{table.name}" if one.is_due else ""
+    words = ("icekeep", one.job, "--table", f"{table.catalog.name}.{table.name}")
+    command = shlex.join(words) if one.is_due else ""
+    # Plans believe entries that state a size below 0.
+    one = msgspec.structs.replace(one, **{name: 0 for name in _AMOUNTS if (getattr(one, name) or 0) < 0})
     cost = None
     if known.prices is not None:
         amount = known.prices.cost(

@@ -30,6 +30,8 @@ DELETE_COLUMNS = frozenset(
 
 PartitionId: TypeAlias = tuple[int, bytes]
 _BUCKETS = 64
+_MOST = 1 << 48
+"""No file has so many bytes or rows; sums of thousands of them are still whole numbers of 64 bits."""
 
 
 class PartitionSums(msgspec.Struct):
@@ -52,7 +54,7 @@ class DataFold:
 
     def __init__(self, sizes: FileSizes, *, keeps_rows: bool) -> None:
         self._limits, self._keeps_rows = sizes, keeps_rows
-        self.record_count = self.bytes = self.small_bytes = 0
+        self.record_count = self.bytes = self.small_bytes = self.odd_count = 0
         self.sizes = SizeDistribution()
         self.small_count = self.large_count = 0
         self.partitions: dict[PartitionId, PartitionSums] = {}
@@ -64,11 +66,12 @@ class DataFold:
         rows = decoded.entries
         if not rows.num_rows:
             return
-        sizes: NDArray[np.int64] = rows["file_size_in_bytes"].to_numpy()
+        sizes, records = own_sizes(rows), record_counts(rows)
+        self.odd_count += odd_count(rows)
         is_small, is_large = sizes < self._limits.min_bytes, sizes > self._limits.max_bytes
-        self.sizes.add(np.maximum(sizes, 0))
+        self.sizes.add(sizes)
         self.bytes += int(sizes.sum())
-        self.record_count += int(rows["record_count"].to_numpy().sum())
+        self.record_count += int(records.sum())
         self.small_count += int(is_small.sum())
         self.small_bytes += int(sizes[is_small].sum())
         self.large_count += int(is_large.sum())
@@ -79,7 +82,7 @@ class DataFold:
             self._rows.append(rows)
 
     def merge(self, other: "DataFold") -> None:
-        for name in ("record_count", "bytes", "small_count", "small_bytes", "large_count"):
+        for name in ("record_count", "bytes", "small_count", "small_bytes", "large_count", "odd_count"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.sizes.merge(other.sizes)
         self._counts += other._counts
@@ -130,6 +133,7 @@ class DeleteFold:
     def __init__(self, *, keeps_rows: bool) -> None:
         self._keeps_rows = keeps_rows
         self.positions, self.equality, self.vectors = DeleteSums(), DeleteSums(), DeleteSums()
+        self.odd_count = 0
         self._rows: list[pa.RecordBatch] = []
 
     def add(self, decoded: DecodedEntries) -> None:
@@ -138,7 +142,8 @@ class DeleteFold:
             return
         is_equality = rows["content"].to_numpy() == int(FileContent.EQUALITY_DELETES)
         is_vector = vector_mask(rows) & ~is_equality
-        sizes, records = own_sizes(rows), rows["record_count"].to_numpy()
+        sizes, records = own_sizes(rows), record_counts(rows)
+        self.odd_count += odd_count(rows)
         kinds = ((self.equality, is_equality), (self.vectors, is_vector), (self.positions, ~is_equality & ~is_vector))
         for sums, mask in kinds:
             sums.files_count += int(mask.sum())
@@ -152,6 +157,7 @@ class DeleteFold:
             mine, theirs = getattr(self, name), getattr(other, name)
             for field in DeleteSums.__struct_fields__:
                 setattr(mine, field, getattr(mine, field) + getattr(theirs, field))
+        self.odd_count += other.odd_count
         self._rows += other._rows
 
     @property
@@ -174,9 +180,27 @@ def vector_mask(rows: pa.RecordBatch | pa.Table) -> NDArray[np.bool_]:
 
 
 def own_sizes(rows: pa.RecordBatch | pa.Table) -> NDArray[np.int64]:
-    """What each file takes by itself, as `structs.own_bytes` says."""
-    sizes: NDArray[np.int64] = np.asarray(pc.coalesce(rows["content_size_in_bytes"], rows["file_size_in_bytes"]))
-    return sizes
+    """What each file takes by itself, as `structs.own_bytes` says; what cannot be a size counts as the nearest that can."""
+    return np.clip(_stated_sizes(rows), 0, _MOST)
+
+
+def record_counts(rows: pa.RecordBatch | pa.Table) -> NDArray[np.int64]:
+    """The rows of each file; what cannot be their number counts as the nearest that can."""
+    return np.clip(np.asarray(rows["record_count"]), 0, _MOST)
+
+
+def odd_count(rows: pa.RecordBatch | pa.Table) -> int:
+    """How many entries state a size or a number of rows that no file has."""
+    sizes, records = _stated_sizes(rows), np.asarray(rows["record_count"])
+    return int(np.count_nonzero((sizes < 0) | (sizes > _MOST) | (records < 0) | (records > _MOST)))
+
+
+def _stated_sizes(rows: pa.RecordBatch | pa.Table) -> NDArray[np.int64]:
+    names = rows.schema.names
+    sizes = rows["file_size_in_bytes"]
+    if "content_size_in_bytes" in names:
+        sizes = pc.coalesce(rows["content_size_in_bytes"], sizes)
+    return np.asarray(sizes)
 
 
 def _by_partition(

@@ -224,6 +224,10 @@ class _Examination:
         keeps_rows = bool(deletes) and is_few
         of_data = self._folded(data, DATA_COLUMNS, partial(DataFold, self.sizes, keeps_rows=keeps_rows))
         of_deletes = self._folded(deletes, DELETE_COLUMNS, partial(DeleteFold, keeps_rows=keeps_rows))
+        if odd_count := of_data.odd_count + of_deletes.odd_count:
+            self.not_measured.append(
+                f"sizes and rows: {odd_count:,} entries state what no file has; `icekeep check` names them"
+            )
         if not keeps_rows:
             if deletes:
                 self.not_measured.append(

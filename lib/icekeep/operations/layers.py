@@ -132,6 +132,8 @@ def _value(told: Told) -> tuple[Any, int]:
         return Mode(told.text.strip().lower()), 0
     if first == WHEN:
         return parse_condition(rest, told.text), 0
+    if first == ENABLED:
+        raise UsageError(f"{first!r} has nothing below it")
     settings = JOBS[told.job].settings
     order, setting = next((n, one) for n, one in enumerate(settings) if one.name == first)
     if bool(rest) != (setting.kind in _MAPPINGS):
@@ -178,6 +180,8 @@ def _window(entry: Entry) -> Window:
     minutes = {key: _parsed(given[key], given[key].scalar(), parse_clock) for key in ("from", "to") if key in given}
     if minutes.get("from") == DAY_MINUTES or minutes.get("to") == 0:
         raise entry.wrong("opens at 24:00 or closes at 00:00; write midnight as `from: 00:00` or `to: 24:00`")
+    if len({*minutes.values()}) < len(minutes):
+        raise entry.wrong("opens and closes at the same time of the day; give two, or leave both out for the whole day")
     days = tuple(range(len(DAYS)))
     if "days" in given:
         days = tuple(sorted({_parsed(item, item.text(), parse_day) for item in given["days"].sequence()}))

@@ -120,6 +120,8 @@ def _layers(entry: Entry, kind: Kind, parts_count_min: int) -> dict[str, Layer]:
     layers = {}
     for name, below in entry.mapping().items():
         parts = name.split(".")
+        if "*" in name:
+            raise below.wrong(f"{name!r} is not a full name; a pattern stands under `match` of a policy alone")
         if len(parts) < parts_count_min or not _are_parts(parts):
             wanted = (
                 "CATALOG.NAMESPACE.TABLE" if kind is Kind.TABLE else "CATALOG.NAMESPACE, or a CATALOG for all of it"

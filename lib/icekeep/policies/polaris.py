@@ -2,10 +2,11 @@
 
 Of each type only one holds for a table, the innermost of catalog, namespace and table: the server chooses. The formats are
 Polaris' own schemas of 2025-02-03 (`schemas/policies/system/TYPE`). What a format leaves to free keys (`config`) is taken where
-it is known what it means, and told where not.
+it is known what it means, and told where not. What contradicts itself holds its job.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ _JOBS = {
     "system.orphan-file-removal": "remove_orphan_files",
 }
 _NOT_CONTENT = frozenset({"version", "enable", "config"})
+_DIGITS = re.compile(r"[0-9]{1,19}")
 _SECONDS_MAX = 100_000_000_000
 """A number above this is milliseconds."""
 
@@ -35,12 +37,17 @@ def told_by_polaris(policies: Iterable[StoredPolicy]) -> Heard:
     """
     told: list[Told] = []
     problems: list[Problem] = []
+    heard_of: set[str] = set()
     for policy in policies:
         source = f"stored policy {policy.name!r}" + (" (inherited)" if policy.is_inherited else "")
         job = _JOBS.get(policy.type)
         if job is None:
             problems.append(Problem(None, source, f"type {policy.type!r} is none of a job's", holds=False))
             continue
+        if job in heard_of:
+            problems.append(Problem(job, source, f"is a second one of type {policy.type!r}; only one can hold"))
+            continue
+        heard_of.add(job)
         content = _content(policy.content)
         if isinstance(content, str):
             problems.append(Problem(job, source, content))
@@ -54,7 +61,9 @@ def told_by_polaris(policies: Iterable[StoredPolicy]) -> Heard:
 def _content(text: str | None) -> Mapping[str, Any] | str:
     """What a policy says, or why it cannot be read."""
     try:
-        content = json.loads(text or "")
+        content = json.loads(text or "", object_pairs_hook=_object)
+    except _SaidTwiceError as error:
+        return f"its content says {error.args[0]!r} twice"
     except (ValueError, RecursionError):
         return "its content is no JSON"
     if not isinstance(content, dict) or not isinstance(content.get("enable"), bool):
@@ -66,29 +75,44 @@ def _content(text: str | None) -> Mapping[str, Any] | str:
     return content
 
 
+class _SaidTwiceError(Exception):
+    """A key that an object has twice: what the writer meant is not known."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _SaidTwiceError(key)
+        found[key] = value
+    return found
+
+
 def _translated(job: str, content: Mapping[str, Any], source: str) -> Heard:
-    told = [Told(job, ENABLED, str(content["enable"]).lower(), source)]
+    told = {ENABLED: Told(job, ENABLED, str(content["enable"]).lower(), source)}
     problems = []
-    own = {key: value for key, value in content.items() if key not in _NOT_CONTENT}
-    for key, value in {**content.get("config", {}), **own}.items():
+    own = [(key, value) for key, value in content.items() if key not in _NOT_CONTENT]
+    for key, value in (*content.get("config", {}).items(), *own):
         translate = _KEYS[job].get(key)
         if translate is None:
-            problems.append(Problem(job, source, f"{key!r} is not taken", holds=False))
+            is_a_wish = key.casefold() in ("enable", "enabled")
+            problems.append(Problem(job, source, f"{key!r} is not taken", holds=is_a_wish))
             continue
         try:
-            told.append(Told(job, *translate(value), source))
+            one = Told(job, *translate(value), source)
         except (TypeError, ValueError, OverflowError):
             problems.append(Problem(job, source, f"{key!r} has a value that it cannot take"))
-    return Heard(tuple(told), tuple(problems))
+            continue
+        if told.setdefault(one.key, one).text != one.text:
+            problems.append(Problem(job, source, f"{key!r} contradicts another key: both say {one.key}"))
+    return Heard(tuple(told.values()), tuple(problems))
 
 
 def _number(value: Any) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | str)
-        or int(value) != float(value)
-        or int(value) < 0
-    ):
+    if isinstance(value, str):
+        if not _DIGITS.fullmatch(value):
+            raise ValueError(value)
+    elif isinstance(value, bool) or not isinstance(value, int | float) or int(value) != value or value < 0:
         raise ValueError(value)
     return int(value)
 

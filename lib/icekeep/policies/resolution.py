@@ -2,10 +2,10 @@
 
 Of the policies that reach the table and name a job, the first in the file decides, and it alone: no value of a later one is
 mixed in. Layers never add a job that no policy names, but they can switch one off, or on again where an outer one has switched it
-off.
+off; but what the file switches off for a namespace or a table itself, no property of the table switches on.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -132,14 +132,23 @@ def _job_rule(job: str, naming: Sequence[Policy], layers: Sequence[Layer]) -> Jo
         others=tuple(policy.name for policy in naming[1:]),
         common=of_all,
         values=of_job,
-        held_by=_held_by(job, layers, (*of_all, *of_job)),
+        held_by=_held_by(job, layers),
     )
 
 
-def _held_by(job: str, layers: Iterable[Layer], values: Iterable[Effective]) -> str | None:
+def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
     for layer in layers:
         if layer.is_doubtful or job in layer.doubtful_jobs:
             whose = {Kind.PROPERTIES: "the table's properties", Kind.STORED: "the catalog's stored policies"}
             return f"{whose.get(layer.kind, layer.name)} cannot be read"
-    off = [value.said for value in values if value.key == ENABLED and not value.said.value]
-    return f"switched off by {off[0].source}" if off else None
+    for layers_heard in (layers, _without_the_owner(layers)):
+        values = (*layered(layers_heard, None), *layered(layers_heard, job))
+        for value in values:
+            if value.key == ENABLED and not value.said.value:
+                return f"switched off by {value.said.source}"
+    return None
+
+
+def _without_the_owner(layers: Sequence[Layer]) -> Sequence[Layer]:
+    """Layers of the file that are about places alone: whoever may write a table has no word against them."""
+    return [layer for layer in layers if layer.kind in (Kind.NAMESPACE, Kind.TABLE)]

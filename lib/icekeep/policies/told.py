@@ -70,9 +70,12 @@ def told_by_properties(properties: Mapping[str, str]) -> Heard:
     """
     told, problems = [], []
     for name in sorted(properties):
-        if not name.startswith(PREFIX) or name in _OWN_KEYS:
+        if not _is_for_us(name) or name in _OWN_KEYS:
             continue
         source = f"table property {name}"
+        if not name.startswith(PREFIX):
+            problems.append(Problem(None, source, f"write it as {_plain(name)}: case and spaces count"))
+            continue
         first, _, rest = name.removeprefix(PREFIX).partition(".")
         if name == f"{PREFIX}{MODE}" and properties[name].strip().lower() != Mode.OBSERVE.value:
             problems.append(
@@ -96,6 +99,15 @@ def refused(job: str, key: str) -> str | None:
     if setting in allowed or setting in (ENABLED, WHEN):
         return None
     return f"{setting!r} cannot be set here, only in the configuration file; there is {', '.join(sorted(allowed))}"
+
+
+def _is_for_us(name: str) -> bool:
+    """Whether a property is meant for icekeep, however it is spelled: it may be an owner's wish to be left alone."""
+    return name.startswith(PREFIX) or _plain(name).startswith(PREFIX)
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()
 
 
 def _jobs() -> str:

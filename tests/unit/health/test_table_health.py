@@ -1,6 +1,7 @@
 """The health of tables that were made for it: sizes, sums in the place of plans, expiration, orphans, prices, faults."""
 
 import gzip
+import shlex
 
 import pytest
 from msgspec.structs import replace
@@ -14,8 +15,13 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
 from icekeep.spec.units import DAY_MS
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_tag
-from kit.job_world import World
+from kit.choices import Choices
+from kit.damager import Damager
+from kit.job_world import EVENTS, World
+from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
 
 pytestmark = pytest.mark.slow
@@ -227,3 +233,32 @@ def test_an_encrypted_table_is_refused():
     metadata = replace(world.table.metadata, properties={"encryption.key-id": "k"})
     with pytest.raises(UnsupportedError, match="encrypted"):
         table_health(replace(world.table, metadata=metadata), no_spark)
+
+
+@pytest.mark.parametrize("name", ["file_size_in_bytes", "record_count"])
+@pytest.mark.parametrize("number", [-1, -(2**63), 2**63 - 1])
+def test_sizes_that_no_file_has_spoil_no_figure(name, number):
+    world = filled(6)
+    damager = Damager(world.catalog, EVENTS, Choices(0))
+    for place in [*damager.entries()][:2]:
+        damager.edit_file(place, **{name: number})
+    for source in (no_spark, Engine(spark=no_spark, limits=FEW)):
+        found = table_health(world.table, source)
+        assert 0 <= found.score <= 100
+        assert min(found.data.data_files_bytes, found.data.record_count, found.partitions.largest_partition_bytes) > 0
+        assert all(one.least_bytes > 0 and one.bytes >= 0 for one in found.data.histogram)
+        assert all(
+            min(one.read_bytes, one.written_bytes, one.cpu_ms, one.requests_count, one.freed_bytes or 0) >= 0
+            for one in found.jobs
+        )
+        assert [line for line in found.not_measured if "what no file has" in line] == [
+            "sizes and rows: 2 entries state what no file has; `icekeep check` names them"
+        ]
+
+
+def test_the_command_that_is_shown_can_be_given_to_a_shell():
+    world = World(2)
+    table = create_table(world.catalog, ("db", "it's; $(here) *"), SCHEMA)
+    table = append(table, [events(number, 5) for number in range(6)])
+    found = job(table_health(table, no_spark), "compact")
+    assert shlex.split(found.command) == ["icekeep", "compact", "--table", "local.db.it's; $(here) *"]

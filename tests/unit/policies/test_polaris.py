@@ -115,6 +115,16 @@ def test_free_keys_that_are_not_known_are_told_and_passed_over():
         ({"enable": True, "config": {"min_snapshot_to_keep": None}}, "'min_snapshot_to_keep' has a value"),
         ('{"enable": true, "config": {"max_snapshot_age_days": Infinity}}', "'max_snapshot_age_days' has a value"),
         ("[" * 100_000, "its content is no JSON"),
+        ('{"enable": true, "enable": false}', "its content says 'enable' twice"),
+        ('{"enable": true, "config": {"x": 1, "x": 2}}', "its content says 'x' twice"),
+        ({"enable": True, "Enable": False}, "'Enable' is not taken"),
+        ({"enable": True, "config": {"enabled": False}}, "'enabled' is not taken"),
+        ({"enable": True, "config": {"max_snapshot_age_days": "1_0"}}, "'max_snapshot_age_days' has a value"),
+        ({"enable": True, "config": {"max_snapshot_age_days": "\u0667"}}, "'max_snapshot_age_days' has a value"),
+        (
+            {"enable": True, "max_snapshot_age_days": 3, "config": {"max_snapshot_age_days": 30}},
+            "'max_snapshot_age_days' contradicts another key: both say older_than",
+        ),
         ({"enable": True, "config": {"min_snapshot_to_keep": 0}}, "'0' is not a whole number of 1 or more"),
     ],
 )
@@ -122,6 +132,23 @@ def test_one_that_cannot_be_read_holds_its_job(content, problem):
     layer, problems = layer_of_told(told_by_polaris([stored("snapshot-expiry", content)]), Kind.STORED)
     assert [problem in one.problem for one in problems] == [True]
     assert (layer.is_doubtful, layer.doubtful_jobs) == (False, {"expire_snapshots"})
+
+
+def test_of_two_of_one_type_none_is_taken_for_the_one_that_holds():
+    both = [stored("data-compaction", {"enable": False}), stored("data-compaction", {"enable": True})]
+    for some in (both, both[::-1]):
+        layer, problems = layer_of_told(told_by_polaris(some), Kind.STORED)
+        assert layer.doubtful_jobs == {"compact"}
+        assert [one.problem for one in problems] == [
+            "is a second one of type 'system.data-compaction'; only one can hold"
+        ]
+
+
+def test_keys_that_say_the_same_are_no_contradiction():
+    policy = stored(
+        "snapshot-expiry", {"enable": True, "max_snapshot_age_days": 3, "config": {"max_snapshot_age_days": "3"}}
+    )
+    assert layer_of_told(told_by_polaris([policy]), Kind.STORED)[1] == ()
 
 
 JSON = st.recursive(

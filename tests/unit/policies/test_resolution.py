@@ -166,6 +166,26 @@ def test_a_job_is_held_where_the_innermost_word_on_it_or_on_all_is_off():
     ] * 2
 
 
+@pytest.mark.parametrize("place", ["namespaces", "tables"])
+def test_what_the_file_switches_off_for_a_place_no_property_of_the_table_switches_on(place):
+    on, off = said("true", "on", value=True), said("false", "off", value=False)
+    base = policy("p", "c.**", of=layer(compact={}, expire_snapshots={}))
+    name, kind = {"namespaces": ("c.sales", Kind.NAMESPACE), "tables": (TABLE, Kind.TABLE)}[place]
+    owner = Layer(kind=Kind.PROPERTIES, keys={"enabled": on}, jobs={"compact": {"enabled": on}})
+    whole = {place: {name: Layer(kind=kind, keys={"enabled": off})}}
+    assert [rule.held_by for rule in rules_for(rules(base, **whole), TABLE, properties=owner).jobs] == [
+        "switched off by off"
+    ] * 2
+    one = {place: {name: layer(kind, compact={"enabled": off})}}
+    assert [rule.held_by for rule in rules_for(rules(base, **one), TABLE, properties=owner).jobs] == [
+        "switched off by off",
+        None,
+    ]
+    inner = {"namespaces": {"c": layer(Kind.NAMESPACE, compact={"enabled": off})}}
+    inner.setdefault(place, {})[name] = layer(kind, compact={"enabled": on})
+    assert [rule.held_by for rule in rules_for(rules(base, **inner), TABLE).jobs] == [None, None]
+
+
 def test_nothing_runs_by_a_layer_that_cannot_be_read():
     base = policy("p", "c.**", of=layer(compact={}, expire_snapshots={}))
     one = Layer(kind=Kind.STORED, doubtful_jobs=frozenset({"compact"}))

@@ -50,6 +50,13 @@ def test_what_is_not_known_holds_its_job_or_all_of_them(name, text, job, problem
     assert problem in found.problem
 
 
+@pytest.mark.parametrize("name", ["ICEKEEP.enabled", "Icekeep.compact.enabled", " icekeep.enabled", "icekeep.Enabled"])
+def test_a_property_that_is_spelled_otherwise_holds_all_jobs(name):
+    """It may be an owner's wish to be left alone."""
+    (found,) = told_by_properties({name: "false", "icekeeper.team": "a", "my.icekeep.enabled": "x"}).problems
+    assert (found.job, found.source, found.holds) == (None, f"table property {name}", True)
+
+
 @pytest.mark.parametrize(
     ("job", "key"),
     [
