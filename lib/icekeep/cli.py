@@ -8,13 +8,13 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
 
-from icekeep.errors import UnavailableError, UsageError, one_line
+from icekeep.errors import one_line
+from icekeep.events import Listener
 from icekeep.operations.arguments import (
     CONFIG_SHOW,
     Command,
@@ -25,17 +25,21 @@ from icekeep.operations.arguments import (
     said_with_flags,
 )
 from icekeep.operations.config import read_config
-from icekeep.operations.failures import describe_error, our_error
+from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.logs import LoggedEvents, configure_logs
+from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, how_it_ended
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
 from icekeep.operations.progress import telling_progress
-from icekeep.operations.running_jobs import Seams, Surroundings, known_catalogs, run_job
+from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
 from icekeep.operations.streams import separate_stderr
-from icekeep.operations.verbs import VERBS, About
+from icekeep.operations.surroundings import Seams, Surroundings
+from icekeep.operations.verbs import VERBS
+from icekeep.run_records.values import INTERRUPTED
+from icekeep.runs import icekeep_version
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.settings import Job
 
@@ -47,19 +51,6 @@ SEAMS = Seams(
     cancel_jobs="icekeep.planning.spark.session:cancel_jobs",
     live_properties="icekeep.planning.spark.session:live_properties",
 )
-
-_DONE = 0
-_FAILED = 1
-_PARTIAL = 3
-_FAULTY = 3
-_INTERRUPTED = 130
-_STATUSES = {
-    "partial": _PARTIAL,
-    "faulty": _FAULTY,
-    "wrong": UsageError.exit_status,
-    "unavailable": UnavailableError.exit_status,
-}
-"""Of those that a result can have; all others are of work that is done."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -99,13 +90,20 @@ def main(
     """
     words = list(sys.argv[1:] if argv is None else argv)
     separate_stderr()
-    output = output_options(words)
+    output, begun = output_options(words), Begun()
     with interrupts() as taken:
         try:
-            command = parse_command(words, job, runtime.now_ms(), _version())
-            answer = _answer(command, jobs, seams, taken, runtime)
+            command = parse_command(words, job, runtime.now_ms(), icekeep_version())
+            configure_logs(verbose=command.verbose)
+            if command.result_file is not None:
+                require_directory(command.result_file)
+            with _listening(command, runtime) as listener:
+                surroundings = Surroundings(
+                    seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun
+                )
+                answer = _answer(command, jobs, surroundings)
         except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
-            answer = _failure(failure, job or named_command(words), taken)
+            answer = _failure(failure, job or named_command(words), taken, begun, runtime)
             if output.verbose:
                 traceback.print_exception(failure)
         except SystemExit as done:
@@ -114,55 +112,55 @@ def main(
         return _deliver(answer, output)
 
 
-def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Interrupts, runtime: Runtime) -> Answer:
-    configure_logs(verbose=command.verbose)
-    if command.result_file is not None:
-        require_directory(command.result_file)
+def _listening(command: Command, runtime: Runtime) -> AbstractContextManager[Listener]:
+    return nullcontext(LoggedEvents()) if command.verbose else telling_progress(sys.stderr, runtime)
+
+
+def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surroundings) -> Answer:
     if command.name == CONFIG_SHOW:
-        return _config(command, seams)
-    with nullcontext(LoggedEvents()) if command.verbose else telling_progress(sys.stderr, runtime) as listener:
-        surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime)
-        if command.name in VERBS:
-            verb = VERBS[command.name]
-            outcome = run_verb(command, verb, surroundings)
-            changes = verb.changes or (verb.about is About.TABLE and hasattr(outcome.result, "status"))
-            shows, texts = verb.for_people, verb.texts
-        else:
-            job = jobs[command.name]
-            outcome = run_job(command, job, surroundings)
-            changes, shows, texts = job.plan is not None, job.for_people, {}
-    status = _STATUSES.get(outcome.status, _DONE)
+        return _config(command, surroundings)
+    if command.name in VERBS:
+        verb = VERBS[command.name]
+        outcome = run_verb(command, verb, surroundings)
+        changes, shows, texts = verb.changes or verb.also_changes, verb.for_people, verb.texts
+    else:
+        job = jobs[command.name]
+        outcome = run_job(command, job, surroundings)
+        changes, shows, texts = job.plan is not None, job.for_people, {}
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
     for_people = None if shows is None else resolve(shows)(outcome.result)
     text = resolve(texts[command.output])(outcome.result) if command.output in texts else None
-    may_have_changed = changes and not command.dry_run
+    may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")
     document = plain_values(outcome)
-    return Answer(status, document, title=words, may_have_changed=may_have_changed, for_people=for_people, text=text)
+    return Answer(
+        outcome.exit_status,
+        document,
+        title=words,
+        may_have_changed=may_have_changed,
+        for_people=for_people,
+        text=text,
+    )
 
 
-def _config(command: Command, seams: Seams) -> Answer:
+def _config(command: Command, surroundings: Surroundings) -> Answer:
+    begun, runtime = surroundings.begun, surroundings.runtime
+    begun.begin(command.name, command.arguments, runtime)
     config = read_config(command.conf)
-    shown = show_config(config.path, known_catalogs(command.conf, seams).all().values(), config.policies)
-    return Answer(_DONE, {"job": CONFIG_SHOW, "status": "done", "result": plain_values(shown)}, title="configuration")
+    catalogs = known_catalogs(command.conf, surroundings.seams).all().values()
+    outcome = begun.outcome("done", show_config(config.path, catalogs, config.policies), runtime)
+    return Answer(outcome.exit_status, plain_values(outcome), title="configuration")
 
 
-def _failure(failure: BaseException, job: str | None, taken: Interrupts) -> Answer:
-    ours = our_error(failure)
-    # What else fails while an interrupt unwinds is a consequence of it, unless it is known to be more than that.
-    interrupted = isinstance(failure, Interrupted | KeyboardInterrupt) or (ours is None and taken.signal is not None)
-    if interrupted:
-        number = taken.signal
-        status = _INTERRUPTED if number is None else 128 + number
-        message = f"interrupted by {number.name if number is not None else 'SIGINT'}"
-        error: dict[str, Any] = {"kind": "interrupted", "message": message}
-    elif ours is not None:
-        message = said_with_flags(ours.message, job or "")
-        status, error = ours.exit_status, plain_values({**describe_error(ours), "message": message})
-    else:
-        status, error = _FAILED, describe_error(failure)
+def _failure(failure: BaseException, job: str | None, taken: Interrupts, begun: Begun, runtime: Runtime) -> Answer:
+    ended = how_it_ended(failure, taken.signal)
+    message = ended.message
+    if ended.status != INTERRUPTED and our_error(failure) is not None:
+        message = said_with_flags(message, job or "")
+        ended = msgspec.structs.replace(ended, error={**ended.error, "message": message})
+    elif ended.status != INTERRUPTED:
         message = f"unexpected error: {one_line(failure)} (please report; --verbose shows more)"
-    return Answer(status, {"job": job, "error": error}, error=message)
+    return Answer(ended.exit_status, plain_values(begun.failed(job, ended, runtime)), error=message)
 
 
 def _deliver(answer: Answer, output: OutputOptions) -> int:
@@ -194,7 +192,7 @@ def _undelivered(answer: Answer, failure: Exception) -> int:
     """Say that the answer did not get where it was wanted, and what the status is therefore."""
     done = "; the command itself is done, and what it committed stays" if answer.may_have_changed else ""
     print(f"icekeep: {one_line(failure)}{done}", file=sys.stderr)
-    return answer.status or (_PARTIAL if answer.may_have_changed else _FAILED)
+    return answer.status or (PARTIAL if answer.may_have_changed else FAILURE)
 
 
 def _print(answer: Answer, output: OutputOptions) -> None:
@@ -205,11 +203,3 @@ def _print(answer: Answer, output: OutputOptions) -> None:
     elif not answer.error:
         shown = answer.document["result"] if answer.for_people is None else answer.for_people
         print_tables(answer.title, shown, sys.stdout)
-
-
-def _version() -> str:
-    """The installed version; a checkout that is not installed has none."""
-    try:
-        return version("icekeep")
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -76,7 +76,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         options: the class of the job's options; `None` if it has none.
         check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.
         unreadable: called in place of `run` where the table's metadata cannot be loaded, with the catalog, the table's identifier
-            and the error, and what starts a session as `spark`; `None` for a job that fails then.
+            and the error, what starts a session as `spark`, and the `run`; `None` for a job that fails then.
         plan_unreadable: the same in place of `plan`.
         for_people: makes of the result what is printed for people; `None`: the result itself.
         takes_listener: whether all functions take a `listener`.

@@ -16,7 +16,8 @@ from icekeep.events import Listener, StepAdvanced, StepStarted
 from icekeep.operations.catalogs import TableReference
 from icekeep.operations.config import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
-from icekeep.operations.running_jobs import Seams
+from icekeep.operations.surroundings import Seams
+from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.settings import Job
 from icekeep.spec.metadata import TableMetadata
@@ -104,6 +105,14 @@ class FakeTable(NamedTuple):
 
     name: str
     metadata: Any
+    metadata_location: str = "/wh/1.metadata.json"
+    run: Run | None = None
+
+    def for_run(self, run: Run | None) -> "FakeTable":
+        return self._replace(run=run)
+
+    def refresh(self) -> "FakeTable":
+        return self._replace(metadata_location="/wh/2.metadata.json")
 
 
 def forget() -> None:
@@ -129,14 +138,14 @@ def open_catalog(settings: CatalogSettings, *, runtime: Runtime) -> str:
 
 
 def plan_on_broken(
-    catalog: str, identifier: Identifier, error: Exception, *, spark: Callable[[], str], **arguments: Any
+    catalog: str, identifier: Identifier, error: Exception, *, spark: Callable[[], str], run: Run, **arguments: Any
 ) -> Result:
     spark()
     return _called("plan_on_broken", FakeTable(f"{catalog}.{'.'.join(identifier)}", error), arguments)
 
 
 def run_on_broken(
-    catalog: str, identifier: Identifier, error: Exception, *, spark: Callable[[], str], **arguments: Any
+    catalog: str, identifier: Identifier, error: Exception, *, spark: Callable[[], str], run: Run, **arguments: Any
 ) -> Result:
     _called("run_on_broken", FakeTable(f"{catalog}.{'.'.join(identifier)}", error), arguments)
     return Result(status="partial")

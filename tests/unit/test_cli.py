@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import icekeep
 from icekeep import cli
 from icekeep.errors import (
     ConflictError,
@@ -22,7 +23,7 @@ from icekeep.errors import (
 from kit import fake_jobs
 from kit.changes import thrown
 from kit.fake_jobs import FAILURES, HISTORY, JOBS, SEAMS
-from kit.runtime import FakeRuntime
+from kit.runtime import START_MS, FakeRuntime
 
 LIB = Path(__file__).resolve().parents[2] / "lib"
 
@@ -49,10 +50,20 @@ def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(capsys):
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
     assert json.loads(out) == {
+        "schema_version": 1,
         "job": "compact",
         "table": "local.db.t",
+        "run_id": f"compact-{FakeRuntime().new_uuid()}",
+        "version": icekeep.__version__,
+        "arguments": {},
+        "started_ms": START_MS,
+        "ended_ms": START_MS,
         "dry_run": False,
         "status": "done",
+        "snapshot_id_before": 2,
+        "snapshot_id_after": 2,
+        "metadata_location_before": "/wh/1.metadata.json",
+        "metadata_location_after": "/wh/2.metadata.json",
         "result": {"status": "done", "rewritten_data_files_count": 12},
     }
     assert "rewriting: started, 2 files" in err
@@ -106,7 +117,17 @@ def test_an_error_is_one_line_one_object_and_its_exit_status(failure, status, ki
     FAILURES.append(failure)
     assert run("compact", "--table", "db.t", "--output", "json") == status
     out, err = capsys.readouterr()
-    assert json.loads(out) == {"job": "compact", "error": {"kind": kind, "message": "x"}}
+    assert json.loads(out) == {
+        "schema_version": 1,
+        "job": "compact",
+        "table": "local.db.t",
+        "run_id": f"compact-{FakeRuntime().new_uuid()}",
+        "version": icekeep.__version__,
+        "started_ms": START_MS,
+        "ended_ms": START_MS,
+        "exit_status": status,
+        "error": {"kind": kind, "message": "x"},
+    }
     assert [line for line in err.splitlines() if line.startswith("icekeep: ")] == ["icekeep: x"]
     assert "Traceback" not in err
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError, UsageError
+from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.metadata import TableMetadata
@@ -27,13 +28,14 @@ Identifier = tuple[str, ...]
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table as it was when it was loaded; later commits do not show."""
+    """A table as it was when it was loaded; later commits do not show. `run` is the one that works on it, `None` for nobody's."""
 
     identifier: Identifier
     metadata: TableMetadata
     metadata_location: str
     storage: Storage
     catalog: "Catalog"
+    run: Run | None = None
 
     @property
     def name(self) -> str:
@@ -61,7 +63,11 @@ class Table(msgspec.Struct, frozen=True):
 
     def refresh(self) -> "Table":
         """The table as it is now; this value stays as it is. Raises as `Catalog.load` does."""
-        return self.catalog.load(self.identifier)
+        return self.catalog.load(self.identifier).for_run(self.run)
+
+    def for_run(self, run: Run | None) -> "Table":
+        """The same table for a run, whose commits say that they are its."""
+        return msgspec.structs.replace(self, run=run)
 
     def __repr__(self) -> str:
         said = ", ".join(f"{key} {value}" for key, value in self._said().items())

@@ -3,7 +3,7 @@
 A change is given an `Attempt`; it may read its base and write manifests through it, nothing else.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -42,14 +42,15 @@ T = TypeVar("T")
 class CommitFiles:
     """The files that one commit has written so far, and manifests to be used again by later attempts.
 
-    `named` says which of the commit's own manifests and delete files each of its lists names; `answers` keeps what became of
-    manifests that were filtered, each with the check that its removed files passed, `checked` what each check has said of
-    files, `found` what else was asked of manifests.
+    `maker` says in the summary of its snapshot who made it. `named` says which of the commit's own manifests and delete files
+    each of its lists names; `answers` keeps what became of manifests that were filtered, each with the check that its removed
+    files passed, `checked` what each check has said of files, `found` what else was asked of manifests.
     """
 
-    def __init__(self, storage: Storage, commit_uuid: str) -> None:
+    def __init__(self, storage: Storage, commit_uuid: str, maker: Mapping[str, str] | None = None) -> None:
         self.storage = storage
         self.commit_uuid = commit_uuid
+        self.maker = maker or {}
         self.manifests_written: list[str] = []
         self.lists_written: list[str] = []
         self.delete_files_written: list[str] = []
@@ -207,6 +208,8 @@ class Attempt:
             )
         _refuse_doubled_row_ids(base)
         parent = base.head(branch)
+        # A parent without a summary (v1) has totals that are not known; only no parent at all makes them zero.
+        before = None if parent is None else parent.summary or {}
         rows = [self._complete(manifest) for manifest in manifests]
         rows, next_row_id = (rows, None) if base.next_row_id is None else assign_row_ids(rows, base.next_row_id)
         snapshot = Snapshot(
@@ -216,8 +219,7 @@ class Attempt:
             # Time never runs backwards in a table's history, whatever the clocks of its writers do.
             timestamp_ms=max(self.now_ms, base.last_updated_ms, 0 if parent is None else parent.timestamp_ms),
             manifest_list=manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid),
-            # A parent without a summary (v1) has totals that are not known; only no parent at all makes them zero.
-            summary=summary.build(operation, None if parent is None else parent.summary or {}, self._files.commit_uuid),
+            summary={**summary.build(operation, before, self._files.commit_uuid), **self._files.maker},
             schema_id=base.current_schema_id,
             first_row_id=base.next_row_id,
             added_rows=None if next_row_id is None else next_row_id - (base.next_row_id or 0),

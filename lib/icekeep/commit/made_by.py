@@ -1,14 +1,23 @@
 """Who made a snapshot, by what the summary says: each engine leaves its name there in keys of its own.
 
 Iceberg Java writes `engine-name`, `engine-version`, `app-id` and `iceberg-version` for whatever engine it works in (spec,
-Appendix F "Optional Snapshot Summary Fields"); Spark, Flink, Trino, Presto and Kafka Connect have keys of their own, and so has
-icekeep.
+Appendix F "Optional Snapshot Summary Fields"), and so does icekeep; Spark, Flink, Trino, Presto and Kafka Connect have keys of
+their own, and so has icekeep for its runs.
 """
 
 from collections.abc import Mapping
 
 from icekeep.commit.summary import COMMIT_ID
+from icekeep.runs import Run, application_id, icekeep_version
 
+JOB_KEY = "icekeep.job"
+RUN_KEY = "icekeep.run-id"
+POLICY_KEY = "icekeep.policy"
+_OLD_RUN_KEY = "icekeep.run"
+"""In which `repair` named its runs before all jobs did so."""
+
+_ENGINE_KEY, _ENGINE_VERSION_KEY, _APPLICATION_KEY = "engine-name", "engine-version", "app-id"
+_OWN_NAME = "icekeep"
 _OWN_PREFIX = "icekeep."
 _KAFKA_PREFIX = "kafka.connect."
 _ICEBERG = "Apache Iceberg "
@@ -27,8 +36,29 @@ _RUNS = (
     ("trino_query_id", "Trino", "query"),
     ("presto_query_id", "Presto", "query"),
     ("flink.job-id", "Flink", "job"),
+    (RUN_KEY, "icekeep", "run"),
+    (_OLD_RUN_KEY, "icekeep", "run"),
 )
 """Keys that only one engine writes: whose they are, and what their value names."""
+
+
+def maker_keys(run: Run | None) -> dict[str, str]:
+    """What a snapshot of ours says of who made it; without a run it says of the job, the run and the policy nothing."""
+    app_id = (run and run.app_id) or application_id()
+    told = {
+        _ENGINE_KEY: _OWN_NAME,
+        _ENGINE_VERSION_KEY: icekeep_version(),
+        _APPLICATION_KEY: app_id,
+        JOB_KEY: run and run.job,
+        RUN_KEY: run and run.run_id,
+        POLICY_KEY: run and run.policy,
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def run_of(summary: Mapping[str, str] | None) -> str:
+    """The run of icekeep that made a snapshot; empty where it names none."""
+    return (summary or {}).get(RUN_KEY) or (summary or {}).get(_OLD_RUN_KEY, "")
 
 
 def made_by(summary: Mapping[str, str] | None) -> str | None:
@@ -38,17 +68,19 @@ def made_by(summary: Mapping[str, str] | None) -> str | None:
     'Spark 3.5.5, application a-1, Iceberg 1.9.0'
     >>> made_by({"trino_query_id": "20260131_120000_00042_abcde"})
     'Trino, query 20260131_120000_00042_abcde'
+    >>> made_by({"engine-name": "icekeep", "engine-version": "0.1.0", "icekeep.run-id": "compact-1", "icekeep.policy": "nightly"})
+    'icekeep 0.1.0, run compact-1, policy nightly'
     """
     if not summary:
         return None
-    found = (_engine(summary), _run(summary), _library(summary))
+    found = (_engine(summary), _run(summary), _policy(summary), _library(summary))
     return ", ".join(part for part in found if part) or None
 
 
 def _engine(summary: Mapping[str, str]) -> str:
-    name = summary.get("engine-name", "")
+    name = summary.get(_ENGINE_KEY, "")
     if name:
-        version = summary.get("engine-version", "")
+        version = summary.get(_ENGINE_VERSION_KEY, "")
         return f"{_NAMES.get(name.lower(), name)} {version}".rstrip()
     for key, engine, _ in _RUNS:
         if key in summary:
@@ -62,7 +94,11 @@ def _run(summary: Mapping[str, str]) -> str:
     for key, _, what in _RUNS:
         if summary.get(key):
             return f"{what} {summary[key]}"
-    return f"application {summary['app-id']}" if summary.get("app-id") else ""
+    return f"application {summary[_APPLICATION_KEY]}" if summary.get(_APPLICATION_KEY) else ""
+
+
+def _policy(summary: Mapping[str, str]) -> str:
+    return f"policy {summary[POLICY_KEY]}" if summary.get(POLICY_KEY) else ""
 
 
 def _library(summary: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import remove_all, remove_unused
+from icekeep.commit.made_by import maker_keys
 from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
@@ -192,7 +193,7 @@ def commit(
     runtime = runtime or table.runtime
     # A wrong property is refused before anything can be in doubt.
     StatusChecks.of(table.metadata)
-    files = CommitFiles(table.storage, str(runtime.new_uuid()))
+    files = CommitFiles(table.storage, str(runtime.new_uuid()), maker_keys(table.run))
     reader = reader or StorageManifestReader(table.storage)
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
     patience = _Patience(table, RetryPolicy.of(table.metadata), files, runtime, listener)
@@ -294,7 +295,7 @@ def reloaded(table: Table) -> Table:
         SafetyError: it was dropped and another was made in its place, or it was moved.
         NotFoundError, UnavailableError: as `Catalog.load` does.
     """
-    now = table.catalog.load(table.identifier)
+    now = table.refresh()
     old, new = table.metadata, now.metadata
     if not _is_same(table, now):
         problem = f"is another table now (uuid {new.table_uuid}, was {old.table_uuid})"
@@ -330,4 +331,6 @@ def _landed(
     # The one that landed may be that of an attempt before, with the same id and other counts.
     told = snapshot or made
     summary = {} if told is None else told.summary or {}
-    return CommitResult(table=committed, base=base, snapshot_id=snapshot_id, changed=True, summary=summary)
+    return CommitResult(
+        table=committed.for_run(base.run), base=base, snapshot_id=snapshot_id, changed=True, summary=summary
+    )

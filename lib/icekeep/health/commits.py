@@ -2,14 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 
-from icekeep.commit.made_by import made_by
+from icekeep.commit.made_by import JOB_KEY, made_by
 from icekeep.health.values import Growth, MaintenanceSeen, StreamSeen
+from icekeep.maintenance import compaction, manifests, position_deletes, repairing
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.units import DAY_MS
 from icekeep.spec.writer_progress import Writer, made, writers_of
 
-_JOB = "icekeep.job"
+_JOBS = frozenset(
+    {compaction.JOB.name, position_deletes.JOB.name, manifests.JOB.name, repairing.JOB.name, "convert_equality_deletes"}
+)
+"""Those that make snapshots."""
+
 _MAX_DIGITS = 19
 
 GROWTH_DAYS = 7
@@ -76,10 +81,13 @@ def number_of(summary: Mapping[str, str] | None, key: str) -> int | None:
 
 
 def _job_of(snapshot: Snapshot) -> str | None:
-    """The kind of maintenance that made a snapshot: as it says itself, else by what a `replace` changed."""
+    """The kind of maintenance that made a snapshot: as it says itself, else by what a `replace` changed.
+
+    Commands that publish or restore a snapshot leave their names too, and are no maintenance.
+    """
     summary = snapshot.summary or {}
-    if summary.get(_JOB):
-        return summary[_JOB]
+    if summary.get(JOB_KEY) in _JOBS:
+        return summary[JOB_KEY]
     if snapshot.operation != "replace":
         return None
     if number_of(summary, "deleted-data-files") or number_of(summary, "added-data-files"):

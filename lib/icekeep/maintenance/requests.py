@@ -19,6 +19,7 @@ from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.spark.steps import spark_run
+from icekeep.runs import Run, new_run
 
 P = ParamSpec("P")
 Subject = TypeVar("Subject")
@@ -50,7 +51,8 @@ def takes(
     """Make a function of a table and a request one of the table and the request's fields as keyword arguments.
 
     The function that comes out raises `UsageError` for a `spark` that is no session, and `TypeError` for a keyword that is no
-    field. A result that has `elapsed_ms` says there how long the function took. All Spark jobs that it begins are those of one
+    field. A table that no run works on yet gets one (`Table.run`), which all commits name. A result that has `elapsed_ms` says
+    there how long the function took, and one that has `run_id` which run it was. All Spark jobs that it begins are those of one
     run, which ends with it.
 
     Args:
@@ -68,9 +70,12 @@ def takes(
             if not isinstance(table, Table):
                 return function(table, asked)
             began_ms = table.runtime.monotonic_ms()
-            with spark_run(job or function.__name__.removeprefix("plan_"), table.name, asked.listener):
-                result = function(table, asked)
-            return _timed(result, table.runtime.monotonic_ms() - began_ms)
+            name = job or function.__name__.removeprefix("plan_")
+            # A job that another one calls is a part of its run.
+            mine: Any = table if table.run is not None else table.for_run(new_run(name, table.runtime))
+            with spark_run(name, table.name, asked.listener):
+                result = function(mine, asked)
+            return _told(result, table.runtime.monotonic_ms() - began_ms, mine.run)
 
         decorated: Any = call
         decorated.__signature__ = _signature(function, request)
@@ -79,10 +84,12 @@ def takes(
     return decorate
 
 
-def _timed(result: Result, elapsed_ms: int) -> Result:
-    if isinstance(result, msgspec.Struct) and "elapsed_ms" in result.__struct_fields__:
-        return msgspec.structs.replace(result, elapsed_ms=elapsed_ms)
-    return result
+def _told(result: Result, elapsed_ms: int, run: Run | None) -> Result:
+    """The result with what it has fields for."""
+    if not isinstance(result, msgspec.Struct):
+        return result
+    known = {"elapsed_ms": elapsed_ms, "run_id": run and run.run_id}
+    return msgspec.structs.replace(result, **{k: v for k, v in known.items() if k in result.__struct_fields__})
 
 
 def _signature(function: Callable[..., Any], request: Callable[..., Any]) -> inspect.Signature:

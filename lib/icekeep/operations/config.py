@@ -14,6 +14,7 @@ import msgspec
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.health.prices import Prices
 from icekeep.operations.documents import Entry, parse_document, read_document
+from icekeep.operations.history_settings import HISTORY, HistorySettings, read_history
 from icekeep.operations.policies import RULES_KEYS, read_rules
 from icekeep.policies.values import Policy, Rules
 
@@ -45,7 +46,10 @@ class CatalogSettings(msgspec.Struct, frozen=True):
         """
         if not self.has_placeholders:
             return dict(self.properties)
-        return {key: _resolve(f"catalogs.{self.name}.{key}", text, environ) for key, text in self.properties.items()}
+        return {
+            key: resolve_references(f"catalogs.{self.name}.{key}", text, environ)
+            for key, text in self.properties.items()
+        }
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -55,6 +59,7 @@ class Config(msgspec.Struct, frozen=True):
     catalogs: Mapping[str, CatalogSettings]
     rules: Rules = Rules()
     prices: Prices | None = None
+    history: HistorySettings = HistorySettings()
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -89,10 +94,13 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
 def _config(document: Entry | None, path: str) -> Config:
     if document is None:
         return Config(path, {})
-    given = document.mapping({"catalogs", "prices"} | RULES_KEYS)
+    given = document.mapping({"catalogs", "prices", HISTORY} | RULES_KEYS)
     catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
     prices = _prices(given["prices"]) if "prices" in given else None
-    return Config(path, catalogs, read_rules(given), prices)
+    if HISTORY in given and "uri" in given[HISTORY].mapping():
+        _property(given[HISTORY].required("uri"))
+    history = read_history(given[HISTORY]) if HISTORY in given else HistorySettings()
+    return Config(path, catalogs, read_rules(given), prices, history)
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:
@@ -123,7 +131,9 @@ def _property(entry: Entry) -> str:
     return text
 
 
-def _resolve(key_path: str, text: str, environ: Mapping[str, str]) -> str:
+def resolve_references(key_path: str, text: str, environ: Mapping[str, str]) -> str:
+    """A value with the values of environment variables filled in; raises `ConfigError` where one is not set."""
+
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name not in environ:

@@ -11,23 +11,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from icekeep.catalog.base import parse_identifier
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import InvalidTableError
-from icekeep.events import Listener, StepFinished, StepStarted
+from icekeep.errors import IcekeepError, InvalidTableError
+from icekeep.events import StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
-from icekeep.operations.config import read_config
-from icekeep.operations.interrupts import Interrupts
+from icekeep.operations.config import Config, read_config
 from icekeep.operations.jobs import resolve
+from icekeep.operations.outcomes import Outcome, Position, position_of
+from icekeep.operations.recording import Place, recorded
+from icekeep.operations.surroundings import Seams, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.runs import Run
+from icekeep.runtime import SYSTEM
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -37,41 +38,11 @@ from icekeep.tables.refs import head_to_commit_to
 _START = "starting Spark"
 
 
-class Seams(msgspec.Struct, frozen=True, kw_only=True):
-    """The rest of the world, as "module:function"; tests name fakes."""
-
-    load_table: str
-    build_session: str
-    stop_session: str
-    cancel_jobs: str
-    live_properties: str
-    open_catalog: str = "icekeep.operations.loading:open_settings"
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job or command has to say; `status` is `done`, `partial` or, for a dry run, `planned`, or one of its own.
-
-    `table` is left out where it is about none.
-    """
-
-    job: str
-    table: str | msgspec.UnsetType = msgspec.UNSET
-    dry_run: bool
-    status: str
-    result: Any
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs in."""
-
-    seams: Seams
-    listener: Listener
-    interrupts: Interrupts
-    runtime: Runtime
-
-
-def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
+def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | None = None) -> Outcome:
     """Run a job or, with `--dry-run`, plan it.
+
+    Args:
+        run: which run it is, where somebody has begun it already; by default one that begins here.
 
     Raises:
         UnavailableError: the process that started this one is gone already.
@@ -79,28 +50,67 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
     """
     # A process that takes itself for abandoned would refuse to commit what hours of work made.
     check_submitter(surroundings.runtime)
-    seams = surroundings.seams
+    seams, runtime, begun = surroundings.seams, surroundings.runtime, surroundings.begun
+    begun.begin(command.name, command.arguments, runtime, run)
+    config = read_config(command.conf)
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
-    arguments = _parse_arguments(command, job, surroundings.runtime.now_ms())
+    begun.table = reference.full_name
+    arguments = _parse_arguments(command, job, begun.started_ms)
+    place = None if command.dry_run else place_of(config, reference, command, surroundings)
+    with recorded(begun, place, surroundings) as recording:
+        table, work = _loaded(command, job, arguments, reference, surroundings)
+        if table is None:
+            recording.began()
+        else:
+            recording.found(position_of(table, command.arguments.get("branch")))
+        is_plan = command.dry_run and job.plan is not None
+        with ending_when_abandoned(runtime, surroundings.listener), warning_of_slow_reads(surroundings.listener):
+            result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
+        status = "planned" if is_plan else getattr(result, "status", "done")
+        changes = job.plan is not None and not command.dry_run
+        after = position_after(table, command.arguments.get("branch")) if changes and table is not None else None
+        outcome = begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
+        recording.ended(outcome)
+    return outcome
+
+
+def place_of(config: Config, reference: TableReference, command: Command, surroundings: Surroundings) -> Place:
+    """Where a run on a table is written down."""
+
+    def open_catalog(name: str) -> Any:
+        settings = known_catalogs(command.conf, surroundings.seams).get(name)
+        return resolve(surroundings.seams.open_catalog)(settings, runtime=surroundings.runtime)
+
+    return Place(config, reference.catalog, open_catalog)
+
+
+def _loaded(
+    command: Command,
+    job: Job,
+    arguments: Mapping[str, Any],
+    reference: TableReference,
+    surroundings: Surroundings,
+) -> tuple[Any, Callable[..., Any]]:
+    """The table, `None` where it cannot be loaded and the job goes on without it; and the work of the job."""
+    begun = surroundings.begun
     try:
-        table = resolve(seams.load_table)(reference, runtime=surroundings.runtime)
+        table = resolve(surroundings.seams.load_table)(reference, runtime=surroundings.runtime).for_run(begun.run)
     except InvalidTableError as error:
         if job.unreadable is None:
             raise
-        work = partial(_without_table, job, reference, surroundings, error)
-    else:
-        check_arguments(arguments, table.metadata)
-        if job.check is not None:
-            resolve(job.check)(table.metadata, **arguments)
-        work = partial(_with_table, job, table)
-    is_plan = command.dry_run and job.plan is not None
-    with (
-        ending_when_abandoned(surroundings.runtime, surroundings.listener),
-        warning_of_slow_reads(surroundings.listener),
-    ):
-        result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
-    status = "planned" if is_plan else getattr(result, "status", "done")
-    return _outcome(command, reference, status, result)
+        return None, partial(_without_table, job, reference, surroundings, error)
+    check_arguments(arguments, table.metadata)
+    if job.check is not None:
+        resolve(job.check)(table.metadata, **arguments)
+    return table, partial(_with_table, job, table)
+
+
+def position_after(table: Any, branch: str | None) -> Position:
+    """Where a table is after a job; nowhere where it is gone, or cannot be asked."""
+    try:
+        return position_of(table.refresh(), branch)
+    except IcekeepError:
+        return Position()
 
 
 def known_catalogs(conf: str | None, seams: Seams) -> Catalogs:
@@ -180,8 +190,8 @@ def _without_table(
     function = job.plan_unreadable if is_plan else job.unreadable
     assert function is not None
     catalog = resolve(surroundings.seams.open_catalog)(reference.catalog, runtime=surroundings.runtime)
-    identifier = parse_identifier(reference.name)
-    return resolve(function)(catalog, identifier, error, spark=spark.started, **arguments, **extras)
+    identifier, run = parse_identifier(reference.name), surroundings.begun.run
+    return resolve(function)(catalog, identifier, error, spark=spark.started, run=run, **arguments, **extras)
 
 
 def _is_in_cluster_mode(seams: Seams) -> bool:
@@ -214,7 +224,3 @@ class Session:
         """Stop it, if it was started."""
         if self._session is not None:
             resolve(self._surroundings.seams.stop_session)(self._session)
-
-
-def _outcome(command: Command, reference: TableReference, status: str, result: Any) -> Outcome:
-    return Outcome(job=command.name, table=reference.full_name, dry_run=command.dry_run, status=status, result=result)

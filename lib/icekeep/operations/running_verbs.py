@@ -12,11 +12,14 @@ import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.operations.arguments import Command
-from icekeep.operations.catalogs import find_table
+from icekeep.operations.catalogs import TableReference, find_table
 from icekeep.operations.config import read_config
 from icekeep.operations.jobs import resolve
+from icekeep.operations.outcomes import Outcome, Position, position_of
+from icekeep.operations.recording import Recording, recorded
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
-from icekeep.operations.running_jobs import Outcome, Session, Surroundings, known_catalogs
+from icekeep.operations.running_jobs import Session, known_catalogs, place_of, position_after
+from icekeep.operations.surroundings import Surroundings
 from icekeep.operations.verbs import About, Verb
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
@@ -58,28 +61,63 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     Raises:
         IcekeepError: any error of the configuration, the table or the command.
     """
+    begun = surroundings.begun
+    begun.begin(command.name, command.arguments, surroundings.runtime)
+    if verb.about is About.NOTHING:
+        return begun.outcome("done", resolve(verb.run)(**command.arguments), surroundings.runtime)
     if verb.about is About.CATALOGS:
         return _run_over_catalogs(command, verb, surroundings)
     if verb.about is About.POLICIES:
         return _run_over_policies(command, verb, surroundings)
-    seams, runtime = surroundings.seams, surroundings.runtime
-    reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
-    function = resolve(verb.run)
+    config = read_config(command.conf)
+    reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
+    begun.table = reference.full_name
+    changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
+    place = place_of(config, reference, command, surroundings) if changes else None
+    with recorded(begun, place, surroundings) as recording:
+        if verb.about is About.NEW_TABLE:
+            outcome = _run_on_new_table(command, verb, reference, surroundings, recording)
+        else:
+            outcome = _run_on_table(command, verb, reference, surroundings, recording)
+        recording.ended(outcome)
+    return outcome
+
+
+def _run_on_new_table(
+    command: Command, verb: Verb, reference: TableReference, surroundings: Surroundings, recording: Recording
+) -> Outcome:
+    catalog = resolve(surroundings.seams.open_catalog)(reference.catalog, runtime=surroundings.runtime)
+    recording.found(Position())
     extras = {"listener": surroundings.listener} if verb.takes_listener else {}
-    if verb.about is About.NEW_TABLE:
-        catalog_of = resolve(seams.open_catalog)(reference.catalog, runtime=runtime)
-        result = function(catalog_of, parse_identifier(reference.name), **command.arguments, **extras)
-        return Outcome(job=command.name, table=reference.full_name, dry_run=False, status="done", result=result)
-    table: Table = resolve(seams.load_table)(reference, runtime=runtime)
-    if not verb.changes:
-        result = _with_spark(command, verb, surroundings, partial(function, table, **command.arguments, **extras))
-        status = getattr(result, "status", "done")
-    else:
-        status = "planned" if command.dry_run else "done"
+    result = resolve(verb.run)(catalog, parse_identifier(reference.name), **command.arguments, **extras)
+    after = Position(result.current_snapshot_id, result.metadata_location)
+    return surroundings.begun.outcome("done", result, surroundings.runtime, after=after)
+
+
+def _run_on_table(
+    command: Command, verb: Verb, reference: TableReference, surroundings: Surroundings, recording: Recording
+) -> Outcome:
+    begun, runtime, function = surroundings.begun, surroundings.runtime, resolve(verb.run)
+    table: Table = resolve(surroundings.seams.load_table)(reference, runtime=runtime).for_run(begun.run)
+    ref = _ref_of(command)
+    recording.found(position_of(table, ref))
+    if verb.changes:
         catalog = Rehearsal(table.catalog, table.storage) if command.dry_run else WatchedCatalog(table.catalog)
-        after = function(catalog.watched(table), **command.arguments)
-        result = _changed(after, catalog.last_swap, is_rehearsal=command.dry_run)
-    return Outcome(job=command.name, table=reference.full_name, dry_run=command.dry_run, status=status, result=result)
+        now = function(catalog.watched(table), **command.arguments)
+        result = _changed(now, catalog.last_swap, is_rehearsal=command.dry_run)
+        status, after = ("planned", None) if command.dry_run else ("done", position_of(now, ref))
+        return begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
+    extras = {"listener": surroundings.listener} if verb.takes_listener else {}
+    result = _with_spark(command, verb, surroundings, partial(function, table, **command.arguments, **extras))
+    is_read = not verb.also_changes or command.arguments.get("lists")
+    after = None if is_read else position_after(table, ref)
+    return begun.outcome(getattr(result, "status", "done"), result, runtime, after=after)
+
+
+def _ref_of(command: Command) -> str | None:
+    """The branch or tag that a command is about, if it names one."""
+    named = command.arguments.get("branch") or command.arguments.get("name")
+    return None if named is None else str(named)
 
 
 def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
@@ -90,14 +128,14 @@ def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings)
         result = resolve(verb.run)(catalogs, command.catalog, spark.started, **command.arguments, **extras)
     finally:
         spark.stop()
-    return Outcome(job=command.name, dry_run=False, status=result.status, result=result)
+    return surroundings.begun.outcome(result.status, result, surroundings.runtime)
 
 
 def _run_over_policies(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
     catalogs = known_catalogs(command.conf, surroundings.seams)
     opens = partial(resolve(surroundings.seams.open_catalog), runtime=surroundings.runtime)
     result = resolve(verb.run)(read_config(command.conf), catalogs, opens, command.catalog, **command.arguments)
-    return Outcome(job=command.name, dry_run=False, status=result.status, result=result)
+    return surroundings.begun.outcome(result.status, result, surroundings.runtime)
 
 
 def _with_spark(command: Command, verb: Verb, surroundings: Surroundings, function: Callable[..., Any]) -> Any:

@@ -18,10 +18,11 @@ class About(Enum):
     """What a command is about, and so what its function takes first.
 
     A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
-    or `None`, and a source of a Spark session; or the configuration, its catalogs, what opens one of them, and the name of one or
-    `None`. A command about catalogs may start Spark, and so has a script in `jobs/` too.
+    or `None`, and a source of a Spark session; the configuration, its catalogs, what opens one of them, and the name of one or
+    `None`; or nothing. A command about catalogs may start Spark, and so has a script in `jobs/` too.
     """
 
+    NOTHING = "nothing"
     TABLE = "table"
     NEW_TABLE = "new table"
     CATALOGS = "catalogs"
@@ -36,6 +37,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         one_of: settings of which exactly one must be given.
         changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
             The others return what is shown; the status is that of what they return, if it has one.
+        also_changes: whether a command that is not one commit changes tables all the same, and so is written down; where it is
+            told to list (`lists`) it does not.
         takes_listener: whether its function takes a `listener`.
         about: what it is about.
         takes_spark: whether the function of a command about a table takes what starts a session, `spark`, for where there is much
@@ -50,6 +53,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()
     one_of: tuple[Setting, ...] = ()
     changes: bool = True
+    also_changes: bool = False
     takes_listener: bool = False
     about: About = About.TABLE
     takes_spark: bool = False
@@ -185,6 +189,7 @@ VERBS: Mapping[str, Verb] = {
             Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),
         ),
         changes=False,
+        also_changes=True,
         takes_listener=True,
         takes_spark=True,
     ),
@@ -218,6 +223,7 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
+        also_changes=True,
         takes_listener=True,
         about=About.NEW_TABLE,
     ),

@@ -6,7 +6,8 @@ from icekeep.events import SILENT
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.jobs import resolve
-from icekeep.operations.running_jobs import Surroundings, check_arguments, run_job
+from icekeep.operations.running_jobs import check_arguments, run_job
+from icekeep.operations.surroundings import Surroundings
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec

@@ -22,6 +22,7 @@ from icekeep.maintenance.checking.result import CheckResult, result
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.planning.spark.source import SparkSource
+from icekeep.runs import Run
 from icekeep.spec.metadata_codec import metadata_document, metadata_to_json
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
@@ -70,12 +71,13 @@ def check(table: Table, request: CheckRequest) -> CheckResult:
 
 
 def check_unreadable(
-    catalog: Catalog, identifier: Identifier, error: InvalidTableError, **arguments: Any
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
 ) -> CheckResult:
     """What can be said of a table whose metadata does not load.
 
     Args:
         error: what its catalog raised.
+        run: which run it is; nothing is written.
         arguments: those of `check`; but for `all_of` they have no effect.
 
     Raises:

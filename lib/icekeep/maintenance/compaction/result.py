@@ -40,6 +40,7 @@ class RewriteDataFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     overlap_depth_after: float | None = None
     estimated: Estimate = Estimate()
     elapsed_ms: int = 0
+    run_id: str | None = None
     cpu_ms: int = 0
     peak_task_bytes: int = 0
 

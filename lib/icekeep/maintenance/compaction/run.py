@@ -26,6 +26,7 @@ from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.requests import JobRequest
+from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WRITTEN, WrittenFiles
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import started
@@ -59,14 +60,19 @@ class CompactRequest(JobRequest, frozen=True, kw_only=True):
 class Run:
     """One run: its arguments, understood, and the version of the table that it works on.
 
-    `only` names the files that it may rewrite, `None` for all.
+    `only` names the files that it may rewrite, `None` for all; `number` is that of its plan.
     """
 
     def __init__(
-        self, table: Table, request: CompactRequest, runtime: Runtime, only: frozenset[str] | None = None
+        self,
+        table: Table,
+        request: CompactRequest,
+        runtime: Runtime,
+        only: frozenset[str] | None = None,
+        number: int = 1,
     ) -> None:
         self.table, self.runtime = table, runtime
-        self._request, self._only = request, only
+        self._request, self._only, self._number = request, only, number
         self.options = parse_options(RewriteDataFilesOptions, request.options or {})
         self.strategy = chosen_strategy(request.strategy, request.sort_order, table.metadata, self.options)
         self.sizes = chosen_sizes(table.metadata, self.options)
@@ -74,11 +80,11 @@ class Run:
         self.scan = open_scan(table, where=request.where, ref=request.branch)
         self.where, self.branch = request.where, request.branch
         self.spark = request.spark
-        self.run_id = str(runtime.new_uuid())
+        self.run_id = run_name(table, number)
 
     def on(self, table: Table, only: frozenset[str] | None) -> "Run":
         """The same on another version of the table, for some files, or all as before."""
-        return Run(table, self._request, self.runtime, only)
+        return Run(table, self._request, self.runtime, only, self._number + 1)
 
     def plan(self, directory: str | None) -> RewritePlan:
         """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is `None`."""

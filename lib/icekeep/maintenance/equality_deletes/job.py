@@ -27,6 +27,7 @@ from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
@@ -88,7 +89,7 @@ def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesReques
     runtime = table.runtime
 
     def converted(now: Table, number: int) -> ConvertEqualityDeletesResult:
-        return msgspec.structs.replace(_Run(now, request, runtime).convert(), attempts_count=number)
+        return msgspec.structs.replace(_Run(now, request, runtime, number).convert(), attempts_count=number)
 
     return plan_till_done(table, converted, what=lambda: "equality deletes", listener=request.listener)
 
@@ -109,13 +110,13 @@ def check_arguments(metadata: TableMetadata, request: ConvertEqualityDeletesRequ
 
 
 class _Run:
-    """One round: its arguments, understood, and the version of the table that it works on."""
+    """One round: its arguments, understood, and the version of the table that it works on, that of its `number`th plan."""
 
-    def __init__(self, table: Table, request: ConvertEqualityDeletesRequest, runtime: Runtime) -> None:
+    def __init__(self, table: Table, request: ConvertEqualityDeletesRequest, runtime: Runtime, number: int = 1) -> None:
         check_arguments(table.metadata, options=request.options)
         head_to_commit_to(table.metadata, request.branch)
         self._table, self._branch, self._spark = table, request.branch, request.spark
-        self._listener, self._runtime = request.listener, runtime
+        self._listener, self._runtime, self._number = request.listener, runtime, number
         self._granularity = chosen_granularity(
             parse_options(ConvertEqualityDeletesOptions, request.options or {}), table.metadata.properties
         )
@@ -144,7 +145,7 @@ class _Run:
                 left_equality_delete_files_count=preview.left_equality_delete_files_count
             )
         assert preview.snapshot_id is not None
-        run_id = str(self._runtime.new_uuid())
+        run_id = run_name(self._table, self._number)
         _LOG.info(
             "%s: run %s on snapshot %d: %d equality delete files, %d data files of %d rows to look through",
             self._table.name,

@@ -31,6 +31,7 @@ class ConvertEqualityDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
     read_records_count: int = 0
     attempts_count: int = 1
     elapsed_ms: int = 0
+    run_id: str | None = None
     peak_task_bytes: int = 0
 
     @property

@@ -29,6 +29,7 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
 from icekeep.maintenance.planning_anew import plan_till_done
+from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
@@ -137,7 +138,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
         if number > 1 and chosen.is_empty and not change.clean_expired_metadata:
             return None
         listener.on(StepStarted(_FINDING))
-        planned = _planned(now, spark, chosen, request, claims, listener, runtime)
+        planned = _planned(now, spark, chosen, request, claims, listener, number)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
         try:
             # What is on disk before the commit is what goes with it.
@@ -184,13 +185,13 @@ def _planned(
     request: ExpirationRequest,
     claims: ExitStack,
     listener: Listener,
-    runtime: Runtime,
+    number: int,
 ) -> _Planned:
-    """Write the plan of what the table, as it was loaded, would make garbage; approved, if that is asked."""
-    metadata = table.metadata
+    """Write the run's `number`th plan, of what the table, as it was loaded, would make garbage; approved, if that is asked."""
+    metadata, runtime = table.metadata, table.runtime
     draft = PlanDraft(
         job=JOB.name,
-        run=str(runtime.new_uuid()),
+        run=run_name(table, number),
         snapshot_ids=tuple(sorted(expired.snapshot_ids)),
         ref_names=tuple(sorted(expired.ref_names)),
         not_before_ms=request.now_ms + request.grace_ms,
@@ -262,8 +263,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     gone = before.snapshots_by_id.keys() - latest.metadata.snapshots_by_id.keys()
     old = planned
     if not _nobody_else(planned.table, committed, latest):
-        run = str(runtime.new_uuid())
-        draft = msgspec.structs.replace(old.draft, run=run, snapshot_ids=tuple(sorted(gone)))
+        draft = msgspec.structs.replace(old.draft, run=f"{old.draft.run}-anew", snapshot_ids=tuple(sorted(gone)))
         planned = _written(before, latest, spark, draft, request, claims, listener, runtime)
         if request.approve is not None and not _is_same(planned.found, old.found):
             listener.on(

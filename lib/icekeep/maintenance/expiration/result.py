@@ -60,6 +60,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
     plan_location: str | None = None
     hash: str | None = None
     elapsed_ms: int = 0
+    run_id: str | None = None
 
 
 def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours) -> ExpireSnapshotsResult:

@@ -52,8 +52,8 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         OutcomeUnknownError: the commit may or may not have landed.
     """
 
-    def rewritten(now: Table, _: int) -> RewriteManifestsResult:
+    def rewritten(now: Table, number: int) -> RewriteManifestsResult:
         rules = checked_rules(now.metadata, request)
-        return rewrite_once(now, rules, request.spark, request.listener)
+        return rewrite_once(now, rules, request.spark, request.listener, number)
 
     return plan_till_done(table, rewritten, what=lambda: "manifests", listener=request.listener)

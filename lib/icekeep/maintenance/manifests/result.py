@@ -31,3 +31,4 @@ class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupGain, ...] = ()
     workload: tuple[FilterGain, ...] = ()
     elapsed_ms: int = 0
+    run_id: str | None = None

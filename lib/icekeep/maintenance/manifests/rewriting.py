@@ -21,14 +21,17 @@ from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.spark.source import SparkSource
 
 _LOG = logging.getLogger(__name__)
 
 
-def rewrite_once(table: Table, rules: RewriteRules, spark: SparkSource, listener: Listener) -> RewriteManifestsResult:
-    """Rewrite what is worth it of the table as it is given; raises what the job raises.
+def rewrite_once(
+    table: Table, rules: RewriteRules, spark: SparkSource, listener: Listener, number: int = 1
+) -> RewriteManifestsResult:
+    """Rewrite what is worth it of the table as it is given, by the plan of a number; raises what the job raises.
 
     Raises:
         ConflictError: others changed what was to be replaced; nothing is left.
@@ -40,7 +43,7 @@ def rewrite_once(table: Table, rules: RewriteRules, spark: SparkSource, listener
         listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
     if not chosen.replaced and not rules.options.remove_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)
-    run_id = str(runtime.new_uuid())
+    run_id = run_name(table, number)
     _LOG.info(
         "%s: run %s on snapshot %s: %d manifests in %d groups, target %d bytes",
         table.name,

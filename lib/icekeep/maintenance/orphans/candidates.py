@@ -224,7 +224,7 @@ def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper
 
 def _loaded_anew(table: Table) -> Table:
     """The table after the listing: what was committed meanwhile leads to files that were listed."""
-    latest = table.catalog.load(table.identifier)
+    latest = table.refresh()
     _refuse_other_table(table, latest)
     return latest
 

@@ -27,6 +27,7 @@ from icekeep.maintenance.orphans.kept_rows import RowKeeper, keeping_rows
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, draft_of, orphan_plan
 from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 
@@ -154,11 +155,11 @@ def _written(
     keeper: RowKeeper,
 ) -> _Written:
     """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at."""
-    adopted_count, seen = 0, candidates.table
-    draft, claim, found = _parts(candidates, search, claims, runtime)
+    adopted_count, seen, number = 0, candidates.table, 1
+    draft, claim, found = _parts(candidates, search, claims, number)
     while True:
         try:
-            now = seen.catalog.load(seen.identifier)
+            now = seen.refresh()
             if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
                 plan = write_plan(found, draft, now, runtime) if found.parts else None
                 return _Written(plan, claim, now, candidates, adopted_count)
@@ -173,15 +174,16 @@ def _written(
             remove_draft(claim.directory, seen.storage)
             raise
         remove_draft(claim.directory, seen.storage)
-        draft, claim, found = _parts(candidates, search, claims, runtime)
+        number += 1
+        draft, claim, found = _parts(candidates, search, claims, number)
 
 
 def _parts(
-    candidates: OrphanCandidates, search: Search, claims: ExitStack, runtime: Runtime
+    candidates: OrphanCandidates, search: Search, claims: ExitStack, number: int
 ) -> tuple[PlanDraft, Claim, ClassifiedGarbage]:
-    """The files of a plan on disk, and the claim on it; nobody carries it out as long as it has no head."""
-    table = candidates.table
-    draft = draft_of(candidates, search, str(runtime.new_uuid()))
+    """The files of the run's `number`th plan on disk, and the claim on it; nobody carries it out while it has no head."""
+    table, runtime = candidates.table, candidates.table.runtime
+    draft = draft_of(candidates, search, run_name(table, number))
     directory = plan_directory(table, draft)
     claim = claims.enter_context(
         released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)

@@ -22,6 +22,7 @@ from icekeep.errors import IcekeepError
 from icekeep.events import Listener
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.runs.heartbeat import beating
+from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.amounts import LISTED_FILES, tasks_count
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_over_partitions
@@ -113,7 +114,7 @@ class RowKeeper:
                     storage.delete_many([file.location for file in storage.list(self._directory)])
 
     def _begun(self) -> str:
-        run_id = str(self._runtime.new_uuid())
+        run_id = run_name(self._table)
         self._run.enter_context(beating(self._table, run_id, JOB.name, self._runtime, self._listener))
         self._directory = own_directory(self._table.metadata, f"runs/{run_id}")
         return self._directory

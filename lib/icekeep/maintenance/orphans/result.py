@@ -64,6 +64,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     left_reason: str = ""
     plan_location: str | None = None
     elapsed_ms: int = 0
+    run_id: str | None = None
 
 
 def _found(planned: RemoveOrphanFilesPlan) -> RemoveOrphanFilesResult:

@@ -37,6 +37,7 @@ from icekeep.maintenance.position_deletes.tasks import TaskContext
 from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
@@ -160,7 +161,7 @@ class _Run:
         head_to_commit_to(table.metadata, request.branch)
         self.spark = request.spark
         self.where, self.branch = request.where, request.branch
-        self.run_id = str(runtime.new_uuid())
+        self.run_id = run_name(table)
         self.directory = own_directory(table.metadata, f"plans/{self.run_id}")
         self.number = 1
         self._has_stored = False

@@ -33,6 +33,7 @@ class RewritePositionDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
     commits_count: int = 0
     failed_commits_count: int = 0
     elapsed_ms: int = 0
+    run_id: str | None = None
     conversion: ConvertEqualityDeletesResult | None = None
 
     def followed_by(self, later: "RewritePositionDeletesResult") -> "RewritePositionDeletesResult":

@@ -30,6 +30,7 @@ from icekeep.maintenance.purge.unfinished import (
     purges_directory,
 )
 from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
@@ -70,6 +71,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     metadata_location: str | None = None
     elapsed_ms: int = 0
+    run_id: str | None = None
 
 
 class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +125,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     if not request.purge:
         return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid) or None)
     around = look_around(table, listener, accepted_names(request.accept_unreadable))
-    run = str(runtime.new_uuid())
+    run = run_name(table)
     directory = f"{purges_directory(table)}/{run}"
     draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=checked.roots, accepted=around.accepted)
     listener.on(StepStarted(_FINDING))

@@ -14,7 +14,6 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
-from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.copying import Copying
 from icekeep.maintenance.repairing.entry_mends import DANGLING
 from icekeep.maintenance.repairing.list_mends import write_list
@@ -138,8 +137,6 @@ class Run:
 
     def _summary(self, faults: Sequence[int] | set[int]) -> Mapping[str, str]:
         return {
-            "icekeep.job": JOB.name,
-            "icekeep.run": self.run_id,
             "icekeep.faults": ",".join(map(str, sorted(faults))),
         }
 

@@ -16,6 +16,7 @@ from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment, reattached
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
 
@@ -49,7 +50,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         OutcomeUnknownError: a commit may or may not have landed. What had landed before is told.
     """
     asked = _asked(table.metadata, request)
-    run = Run(table, f"repair-{table.runtime.new_uuid()}", request.spark, request.listener)
+    run = Run(table, run_name(table), request.spark, request.listener)
 
     first: list[Planned] = []
 

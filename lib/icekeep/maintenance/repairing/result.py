@@ -18,7 +18,7 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `done`, or `partial` where faults stay.
-        run: in the summaries of its snapshots, as `icekeep.run`.
+        run: in the summaries of its snapshots, as `icekeep.run-id`.
         branches: the commits, in order.
         lost_records_count: of all mends together; `None` where that is not known.
         metadata_location_before, metadata_location: of the table.

@@ -6,21 +6,24 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.errors import InvalidTableError
+from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.job import RepairRequest, asked_for, carried_out
 from icekeep.maintenance.repairing.plan import RepairPlan
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.repairing.spoilt import read_spoilt
+from icekeep.runs import Run, new_run
 
 
 def repair_unreadable(
-    catalog: Catalog, identifier: Identifier, error: InvalidTableError, **arguments: Any
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
 ) -> RepairResult:
     """Have a table begin again from its last sound metadata; nothing is done unless `accept_loss` names the spoilt file.
 
     Args:
         error: what its catalog raised.
+        run: which run it is; by default one that begins here.
         arguments: those of `repair`.
 
     Raises:
@@ -31,12 +34,12 @@ def repair_unreadable(
     """
     request, began_ms = RepairRequest(**arguments), catalog.runtime.monotonic_ms()
     again = _planned(catalog, identifier, error, request)
-    result = carried_out(again, request, f"repair-{catalog.runtime.new_uuid()}")
+    result = carried_out(again, request, (run or new_run(JOB.name, catalog.runtime)).run_id)
     return msgspec.structs.replace(result, elapsed_ms=catalog.runtime.monotonic_ms() - began_ms)
 
 
 def plan_repair_unreadable(
-    catalog: Catalog, identifier: Identifier, error: InvalidTableError, **arguments: Any
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
 ) -> RepairPlan:
     """Say what `repair_unreadable` would do; raises what it raises before it commits."""
     return _planned(catalog, identifier, error, RepairRequest(**arguments)).plan

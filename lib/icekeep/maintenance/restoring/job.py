@@ -40,6 +40,7 @@ from icekeep.maintenance.restoring.repairs import is_repair, restorable_repairs,
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.runs import new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
@@ -74,7 +75,9 @@ def restore(
     """
     check_source(spark)
     runtime = table.runtime
-    table = table.catalog.load(table.identifier)
+    table = table.refresh()
+    if table.run is None:
+        table = table.for_run(new_run(RESTORE, runtime))
     if run is not None and is_repair(run):
         return take_back(table, run, listener)
     plan, storage = _chosen(table, run), table.storage
@@ -96,7 +99,7 @@ def restore(
             shared = (_share(other, plan, storage, runtime, now_ms, others) for other in sharing)
             held = [claim, *filter(None, shared)]
             # Others may have committed until the plan was ours.
-            return _restored(table.catalog.load(table.identifier), plan, held, spark, runtime, listener)
+            return _restored(table.refresh(), plan, held, spark, runtime, listener)
         except MissingFileError as error:
             if storage.head(f"{plan.directory}/{HEAD}") is not None:
                 raise

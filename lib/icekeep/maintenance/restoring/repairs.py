@@ -1,12 +1,13 @@
 """A repair taken back: branches that still end with its snapshots go back to where they were. It has deleted no file."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.manage_refs import ReplaceRef
+from icekeep.commit.made_by import JOB_KEY, run_of
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, SafetyError
 from icekeep.events import Listener
@@ -15,8 +16,6 @@ from icekeep.maintenance.restoring.result import Restorable, RestoreResult
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import Update
-
-_RUN, _JOB = "icekeep.run", "icekeep.job"
 
 
 class _Moves(msgspec.Struct, frozen=True):
@@ -79,8 +78,8 @@ def restorable_repairs(metadata: TableMetadata) -> list[Restorable]:
     """The repairs that can be taken back, the newest first."""
     found: dict[str, Restorable] = {}
     for snapshot in reversed(metadata.snapshots):
-        run = _text(snapshot, _RUN)
-        if _text(snapshot, _JOB) == JOB.name and run not in found and [*_moves(metadata, run)]:
+        run = run_of(snapshot.summary)
+        if run and _is_of(snapshot, run) and run not in found and [*_moves(metadata, run)]:
             found[run] = Restorable(
                 run=run,
                 job=JOB.name,
@@ -112,9 +111,4 @@ def _others_with(metadata: TableMetadata, run: str, moved: Collection[str]) -> I
 
 
 def _is_of(snapshot: Snapshot, run: str) -> bool:
-    return _text(snapshot, _RUN) == run and _text(snapshot, _JOB) == JOB.name
-
-
-def _text(snapshot: Snapshot, key: str) -> str:
-    summary: Mapping[str, str] = snapshot.summary or {}
-    return summary.get(key, "")
+    return run_of(snapshot.summary) == run and (snapshot.summary or {}).get(JOB_KEY) == JOB.name

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from icekeep.errors import UsageError
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
 from icekeep.planning.spark.java import java_program
+from icekeep.runs import note_application
 
 _FORCED = {
     "spark.sql.defaultCatalog": "spark_catalog",
@@ -71,6 +72,7 @@ def stop_session(spark: SparkSession) -> None:
     thread = threading.Thread(target=_stop, args=(spark,), daemon=True)
     thread.start()
     thread.join(_STOP_SECONDS)
+    note_application(None)
 
 
 def cancel_jobs(spark: SparkSession) -> None:

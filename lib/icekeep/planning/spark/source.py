@@ -4,6 +4,7 @@ Planning small tables needs no session, and starting one takes seconds.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 import msgspec
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from icekeep.errors import UsageError
 from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.session import build_session
+from icekeep.runs import note_application
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +29,10 @@ by default the session that runs, or a new one, once it is needed.
 """
 
 
+_known: list[object] = [None]
+"""The context whose application was noted last."""
+
+
 def started(spark: SparkSource) -> SparkSession:
     """The session itself.
 
@@ -34,9 +40,19 @@ def started(spark: SparkSource) -> SparkSession:
         UsageError: as `build_session` raises it.
     """
     given = _session_of(spark)
-    if given is None:
-        return build_session("icekeep")
-    return given if isinstance(given, SparkSession) else given()
+    if isinstance(given, SparkSession):
+        return _noted(given)
+    return _noted(build_session("icekeep") if given is None else given())
+
+
+def _noted(session: SparkSession) -> SparkSession:
+    """A session whose application commits name from now on; the JVM is asked once a session."""
+    context = getattr(session, "sparkContext", None)
+    if context is not None and context is not _known[0]:
+        with suppress(Exception):
+            note_application(str(context.applicationId))
+            _known[0] = context
+    return session
 
 
 def is_started(spark: SparkSource) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from icekeep import __version__
 from icekeep.commit.changes.overwrite_files import OverwriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.dangling import dangling_deletes_count
@@ -63,6 +64,8 @@ def test_the_summary_counts_them(catalog):
     assert {key: summary[key] for key in summary if not key.startswith("total-")} == {
         "operation": "replace",
         "icekeep.commit-id": summary["icekeep.commit-id"],
+        "engine-name": "icekeep",
+        "engine-version": __version__,
         "manifests-created": "3",
         "manifests-kept": "0",
         "manifests-replaced": "4",

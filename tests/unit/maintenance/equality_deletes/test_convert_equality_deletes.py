@@ -73,7 +73,7 @@ def test_no_row_comes_or_goes(seed: int) -> None:
 
 def check_second_run(table: Table) -> None:
     again = convert_equality_deletes(table, no_spark)
-    assert replace(again, elapsed_ms=0) == ConvertEqualityDeletesResult()
+    assert replace(again, elapsed_ms=0, run_id=None) == ConvertEqualityDeletesResult()
     assert table.catalog.load(table.identifier).metadata.current_snapshot_id == table.metadata.current_snapshot_id
 
 

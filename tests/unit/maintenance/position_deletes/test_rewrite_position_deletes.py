@@ -72,7 +72,7 @@ def check(lake: Lake, before: Counter[str], **arguments: Any) -> Table:
         assert lake.rows() == before
     assert multiset(scan_rows(table)) == before
     again = rewrite_position_deletes(table, no_spark, **arguments)
-    assert again == replace(RewritePositionDeletesResult(), elapsed_ms=again.elapsed_ms)
+    assert again == replace(RewritePositionDeletesResult(), elapsed_ms=again.elapsed_ms, run_id=again.run_id)
     assert lake.load().metadata.current_snapshot_id == table.metadata.current_snapshot_id
     return table
 

@@ -58,7 +58,20 @@ def test_a_local_catalog_that_is_well_is_exit_status_0(lake: Lake, capsys: pytes
     before = set(lake.directory.rglob("*"))
     status, document = run(capsys, "--namespace", "db")
     assert (status, unwell(document)) == (0, [NO_EXECUTORS])
-    assert {*document} == {"job", "dry_run", "status", "result"}
+    assert {*document} == {
+        *(
+            "schema_version",
+            "job",
+            "run_id",
+            "version",
+            "arguments",
+            "started_ms",
+            "ended_ms",
+            "dry_run",
+            "status",
+            "result",
+        )
+    }
     assert (document["job"], document["status"]) == ("doctor", "ok")
     assert {*document["result"]} == {"status", "findings", "elapsed_ms"}
     assert set(lake.directory.rglob("*")) == before

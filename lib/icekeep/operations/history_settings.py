@@ -1,0 +1,51 @@
+"""What the configuration says under `history`: where runs are written down."""
+
+import msgspec
+
+from icekeep.operations.documents import Entry
+from icekeep.operations.layers import span_of
+from icekeep.spec.units import DAY_MS
+
+HISTORY = "history"
+KEEP_MS = 400 * DAY_MS
+_KEYS = frozenset({"uri", "enabled", "table", "keep"})
+
+
+class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of the record of runs.
+
+    Attributes:
+        uri: of the database, with references to environment variables as they are written. `None`: each catalog whose warehouse
+            is a directory of this machine has a file beside that.
+        is_enabled: whether runs are written down at all.
+        table: `CATALOG.NS.NAME` of an Iceberg table that ended runs are appended to as well.
+        keep_ms: how long runs stay in the database, milliseconds.
+    """
+
+    uri: str | None = None
+    is_enabled: bool = True
+    table: str | None = None
+    keep_ms: int = KEEP_MS
+
+    def __repr__(self) -> str:
+        # An address may hold a password.
+        return f"HistorySettings(has_uri={self.uri is not None}, is_enabled={self.is_enabled}, table={self.table!r})"
+
+
+def read_history(entry: Entry) -> HistorySettings:
+    """What the entry of `history` says; raises `ConfigError` where that is not what it must be."""
+    given = entry.mapping(_KEYS)
+    return HistorySettings(
+        uri=given["uri"].text() if "uri" in given else None,
+        is_enabled=given["enabled"].boolean() if "enabled" in given else True,
+        table=_table(given["table"]) if "table" in given else None,
+        keep_ms=span_of(given["keep"]) if "keep" in given else KEEP_MS,
+    )
+
+
+def _table(entry: Entry) -> str:
+    name = entry.text()
+    parts = name.split(".")
+    if len(parts) > 2 and all(parts):
+        return name
+    raise entry.wrong(f"is {name!r}; give CATALOG.NAMESPACE.NAME")

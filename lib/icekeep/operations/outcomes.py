@@ -1,0 +1,192 @@
+"""What every command ends with, as a document: an outcome, or an error; and the exit statuses that go with them.
+
+`SCHEMA_VERSION` stands in each document. The rule: it is raised where a field goes, gets another name, another type or another
+meaning, or where a value that was always there may be null. Fields that are added, new words for `status`, and new commands
+leave it as it is, so a reader passes over what it does not know. `icekeep schema` prints the schema.
+"""
+
+from collections.abc import Mapping
+from signal import Signals
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.errors import UnavailableError, UsageError
+from icekeep.operations.failures import describe_error, our_error
+from icekeep.run_records.values import FAILED, INTERRUPTED
+from icekeep.runs import Run, icekeep_version, new_run
+from icekeep.runtime import Runtime
+from icekeep.spec.snapshots import MAIN
+
+SCHEMA_VERSION = 1
+
+DONE, FAILURE, PARTIAL = 0, 1, 3
+_BY_SIGINT = 130
+_EXIT_STATUSES = {
+    "partial": PARTIAL,
+    "faulty": PARTIAL,
+    "wrong": UsageError.exit_status,
+    "unavailable": UnavailableError.exit_status,
+}
+"""Of those that a result can have; all others are of work that is done."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job or command has to say. Times are epoch milliseconds.
+
+    Attributes:
+        schema_version: of this document.
+        table: left out where it is about none.
+        run_id: which run it was; snapshots, files and the record of runs have the same.
+        parent_id, policy: the run of `maintain` that this is a part of, and whose job it is; left out where it is neither.
+        version: of icekeep.
+        arguments: that were given, by name; times are epoch milliseconds already.
+        status: `done`, `partial` or, for a dry run, `planned`, or one of its own.
+        snapshot_id_before, snapshot_id_after: the head of the branch that was worked on, null where there is none. Left out, as
+            the next two, where nothing can have changed.
+        metadata_location_before, metadata_location_after: of the table, null where it is not there.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    job: str
+    table: str | msgspec.UnsetType = msgspec.UNSET
+    run_id: str
+    parent_id: str | msgspec.UnsetType = msgspec.UNSET
+    policy: str | msgspec.UnsetType = msgspec.UNSET
+    version: str
+    arguments: Mapping[str, Any]
+    started_ms: int
+    ended_ms: int
+    dry_run: bool
+    status: str
+    snapshot_id_before: int | msgspec.UnsetType | None = msgspec.UNSET
+    snapshot_id_after: int | msgspec.UnsetType | None = msgspec.UNSET
+    metadata_location_before: str | msgspec.UnsetType | None = msgspec.UNSET
+    metadata_location_after: str | msgspec.UnsetType | None = msgspec.UNSET
+    result: Any
+
+    @property
+    def exit_status(self) -> int:
+        """What the process returns."""
+        return _EXIT_STATUSES.get(self.status, DONE)
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command has to say that failed. What is not known yet where it fails is left out, or null.
+
+    Attributes:
+        error: its `kind` and `message`, and `facts` where there are any.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    job: str | None
+    table: str | msgspec.UnsetType = msgspec.UNSET
+    run_id: str | msgspec.UnsetType = msgspec.UNSET
+    parent_id: str | msgspec.UnsetType = msgspec.UNSET
+    policy: str | msgspec.UnsetType = msgspec.UNSET
+    version: str
+    started_ms: int | msgspec.UnsetType = msgspec.UNSET
+    ended_ms: int
+    exit_status: int
+    error: Mapping[str, Any]
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a table is: the head of a branch, or what a tag names, and its metadata; `None` where there is none."""
+
+    snapshot_id: int | None = None
+    metadata_location: str | None = None
+
+
+class Begun(msgspec.Struct):
+    """What is known of a run so far, for whoever tells how it ends."""
+
+    run: Run | None = None
+    table: str | None = None
+    arguments: Mapping[str, Any] = {}
+    started_ms: int = 0
+    before: Position | None = None
+
+    def begin(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
+        """The run begins; it is made here unless somebody has made it already."""
+        self.run = run or new_run(job, runtime)
+        self.arguments, self.started_ms = arguments, runtime.now_ms()
+        return self.run
+
+    def outcome(
+        self, status: str, result: Any, runtime: Runtime, *, is_dry_run: bool = False, after: Position | None = None
+    ) -> Outcome:
+        """The document of a run that has come to its end."""
+        assert self.run is not None
+        moved: dict[str, Any] = {}
+        if after is not None and self.before is not None:
+            moved = {
+                "snapshot_id_before": self.before.snapshot_id,
+                "snapshot_id_after": after.snapshot_id,
+                "metadata_location_before": self.before.metadata_location,
+                "metadata_location_after": after.metadata_location,
+            }
+        return Outcome(
+            job=self.run.job,
+            version=icekeep_version(),
+            arguments=self.arguments,
+            started_ms=self.started_ms,
+            ended_ms=runtime.now_ms(),
+            dry_run=is_dry_run,
+            status=status,
+            result=result,
+            **self._names(self.run),
+            **moved,
+        )
+
+    def failed(self, job: str | None, ended: "Ended", runtime: Runtime) -> ErrorDocument:
+        """The document of one that has failed, as which `job` was asked for."""
+        return ErrorDocument(
+            job=job,
+            version=icekeep_version(),
+            started_ms=msgspec.UNSET if self.run is None else self.started_ms,
+            ended_ms=runtime.now_ms(),
+            exit_status=ended.exit_status,
+            error=ended.error,
+            **({} if self.run is None else self._names(self.run)),
+        )
+
+    def _names(self, run: Run) -> dict[str, Any]:
+        named = {"table": self.table, "run_id": run.run_id, "parent_id": run.parent_id, "policy": run.policy}
+        return {key: value for key, value in named.items() if value is not None}
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a run ended that raised something: with which status, and which error, as a document has it."""
+
+    status: str
+    exit_status: int
+    error: Mapping[str, Any]
+
+    @property
+    def message(self) -> str:
+        """What went wrong, in one line."""
+        return str(self.error["message"])
+
+
+def how_it_ended(failure: BaseException, signal: Signals | None) -> Ended:
+    """What a failure means; `signal` is the one that was taken meanwhile."""
+    ours = our_error(failure)
+    # What else fails while an interrupt unwinds is a consequence of it, unless it is known to be more than that.
+    if isinstance(failure, SystemExit | KeyboardInterrupt) or (ours is None and signal is not None):
+        name = "SIGINT" if signal is None else signal.name
+        status = _BY_SIGINT if signal is None else 128 + signal
+        return Ended(INTERRUPTED, status, {"kind": "interrupted", "message": f"interrupted by {name}"})
+    if ours is not None:
+        return Ended(FAILED, ours.exit_status, describe_error(ours))
+    return Ended(FAILED, FAILURE, describe_error(failure))
+
+
+def position_of(table: Table, ref: str | None = None) -> Position:
+    """Where a table is by now; `ref` is the branch that is worked on, or the tag, by default `main`."""
+    metadata = table.metadata
+    if ref is None or ref == MAIN:
+        return Position(metadata.current_snapshot_id, table.metadata_location)
+    named = metadata.refs.get(ref)
+    return Position(None if named is None else named.snapshot_id, table.metadata_location)

@@ -1,0 +1,187 @@
+"""Runs written down: where those of a catalog go, and one run from its beginning to whatever end it comes to."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from signal import Signals
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from icekeep.catalog.base import parse_identifier
+from icekeep.errors import IcekeepError, one_line
+from icekeep.events import Warned, tell
+from icekeep.operations.config import CatalogSettings, Config, resolve_references
+from icekeep.operations.history_settings import HISTORY
+from icekeep.operations.jobs import resolve
+from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
+from icekeep.operations.output import plain_values
+from icekeep.operations.surroundings import Surroundings
+from icekeep.runs import application_id
+from icekeep.storage.locations import parse_location
+
+if TYPE_CHECKING:
+    from icekeep.run_records.keeping import RunKeeper
+    from icekeep.run_records.store import RunRecords
+
+# Imported when a run is written down: help and mistakes need no database.
+_RECORDS = "icekeep.run_records.store:RunRecords"
+_KEEPER = "icekeep.run_records.keeping:RunKeeper"
+_NEW_RECORD = "icekeep.run_records.keeping:new_record"
+_APPEND = "icekeep.run_records.iceberg_table:append_runs"
+
+_URI = f"{HISTORY}.uri"
+_SUFFIX = ".icekeep-runs.db"
+_NAMED_WAREHOUSES = frozenset({"rest"})
+"""What the configuration of these calls a warehouse is a name that the server knows."""
+
+
+def records_of(config: Config, catalog: CatalogSettings, environ: Mapping[str, str]) -> "RunRecords | None":
+    """Where the runs on a catalog's tables are written down; `None`: nowhere.
+
+    Raises:
+        ConfigError: the configuration names a place that makes no sense.
+        UnsupportedError: it names another kind of database.
+    """
+    if not config.history.is_enabled:
+        return None
+    uri = config.history.uri
+    if uri is not None:
+        return _records(resolve_references(_URI, uri, environ))
+    path = beside_warehouse(catalog, environ)
+    return None if path is None or not _can_write(path) else _records(f"sqlite:///{path}")
+
+
+def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> str | None:
+    """The file beside a catalog's warehouse, where that is a directory of this machine.
+
+    It is beside and not in it, since what lies in it is taken for namespaces and tables.
+    """
+    if catalog.properties.get("type", "").lower() in _NAMED_WAREHOUSES:
+        return None
+    try:
+        warehouse = catalog.resolved(environ).get("warehouse", "")
+        given = warehouse if ":" in warehouse.partition("/")[0] else os.path.abspath(warehouse)
+        scheme, _, path = parse_location(given)
+    except IcekeepError:
+        return None
+    is_local = bool(warehouse) and scheme == "file" and path.strip("/")
+    return f"{path.rstrip('/')}{_SUFFIX}" if is_local else None
+
+
+class Recording:
+    """One run that is being written down.
+
+    Attributes:
+        keeper: what writes; `None` where nothing does.
+    """
+
+    def __init__(self, begun: Begun, keeper: "RunKeeper | None") -> None:
+        self._begun, self.keeper = begun, keeper
+
+    def found(self, before: Position) -> None:
+        """It is known where the table is, and the work begins."""
+        self._begun.before = before
+        self.began()
+
+    def began(self) -> None:
+        """The work begins on a table that cannot be loaded."""
+        before = self._begun.before
+        if self.keeper is not None:
+            self.keeper.begin(
+                arguments=plain_values(self._begun.arguments),
+                snapshot_id_before=before and before.snapshot_id,
+                metadata_location_before=before and before.metadata_location,
+            )
+
+    def ended(self, outcome: Outcome) -> None:
+        """It came to an outcome."""
+        told = msgspec.structs.asdict(outcome)
+        moved = {name: told[name] for name in told if name.endswith("_after") and told[name] is not msgspec.UNSET}
+        self._end(
+            status=outcome.status,
+            exit_status=outcome.exit_status,
+            ended_ms=outcome.ended_ms,
+            result=plain_values(outcome.result),
+            **moved,
+        )
+
+    def failed(self, failure: BaseException, signal: Signals | None) -> None:
+        """It came to an error."""
+        ended = how_it_ended(failure, signal)
+        self._end(
+            status=ended.status,
+            exit_status=ended.exit_status,
+            error_kind=ended.error["kind"],
+            error_message=ended.message,
+            arguments=plain_values(self._begun.arguments),
+        )
+
+    def _end(self, **known: Any) -> None:
+        if self.keeper is not None:
+            self.keeper.end(app_id=self.keeper.record.app_id or application_id(), **known)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a run is written down: as the configuration says for a catalog, and how the catalog of a table is opened."""
+
+    config: Config
+    catalog: CatalogSettings
+    open_catalog: Callable[[str], Any]
+
+
+@contextmanager
+def recorded(begun: Begun, place: Place | None, surroundings: Surroundings) -> Iterator[Recording]:
+    """Write down how the block ends that raises; who returns says so by `ended`.
+
+    Args:
+        place: `None` for a run that is not written down, such as a rehearsal.
+        surroundings: whose runtime, listener and interrupts the run has.
+    """
+    recording = Recording(begun, None if place is None else _keeper(begun, place, surroundings))
+    try:
+        yield recording
+    except BaseException as failure:
+        recording.failed(failure, surroundings.interrupts.signal)
+        raise
+
+
+def _keeper(begun: Begun, place: Place, surroundings: Surroundings) -> "RunKeeper | None":
+    assert begun.run is not None
+    history, listener = place.config.history, surroundings.listener
+    records = None
+    try:
+        records = records_of(place.config, place.catalog, os.environ)
+        also = None if history.table is None or not history.is_enabled else _appending(history.table, place, records)
+        if records is None and also is None:
+            return None
+        record = resolve(_NEW_RECORD)(begun.run, begun.table or "", begun.started_ms)
+        keeper: RunKeeper = resolve(_KEEPER)(
+            records, record, surroundings.runtime, listener, keep_ms=history.keep_ms, also=also
+        )
+    except Exception as error:  # noqa: BLE001 - the run's work does not hang on it
+        tell(listener, Warned(f"run {begun.run.run_id} is not written down: {one_line(error)}"))
+        return None
+    return keeper
+
+
+def _appending(name: str, place: Place, records: "RunRecords | None") -> Callable[[Any], None]:
+    """What appends an ended run to an Iceberg table; the parts of a run of `maintain` are appended with that, in one commit."""
+
+    def append(record: Any) -> None:
+        if record.parent_id is not None and records is not None:
+            return
+        catalog_name, *identifier = parse_identifier(name)
+        resolve(_APPEND)(place.open_catalog(catalog_name), tuple(identifier), record, records)
+
+    return append
+
+
+def _records(uri: str) -> "RunRecords":
+    records: RunRecords = getattr(resolve(_RECORDS), "at")(uri)  # noqa: B009
+    return records
+
+
+def _can_write(path: str) -> bool:
+    """Whether a file can be made, or written to, without a directory being made for it."""
+    return os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK) and not os.path.isdir(path)

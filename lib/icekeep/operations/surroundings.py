@@ -1,0 +1,29 @@
+"""What a job or a command runs in, and what is told of it outside."""
+
+import msgspec
+
+from icekeep.events import Listener
+from icekeep.operations.interrupts import Interrupts
+from icekeep.operations.outcomes import Begun
+from icekeep.runtime import Runtime
+
+
+class Seams(msgspec.Struct, frozen=True, kw_only=True):
+    """The rest of the world, as "module:function"; tests name fakes."""
+
+    load_table: str
+    build_session: str
+    stop_session: str
+    cancel_jobs: str
+    live_properties: str
+    open_catalog: str = "icekeep.operations.loading:open_settings"
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job runs in; `begun` is what is known of its run so far, of which there is one."""
+
+    seams: Seams
+    listener: Listener
+    interrupts: Interrupts
+    runtime: Runtime
+    begun: Begun = msgspec.field(default_factory=Begun)
