@@ -34,7 +34,7 @@ from icekeep.operations.progress import telling_progress
 from icekeep.operations.running_jobs import Seams, Surroundings, known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
-from icekeep.operations.streams import separate_stderr
+from icekeep.operations.streams import open_closed_streams, separate_stderr
 from icekeep.operations.verbs import VERBS, About
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.settings import Job
@@ -98,6 +98,7 @@ def main(
         job: the job or command whose script this is; `None` for the `icekeep` command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    open_closed_streams()
     separate_stderr()
     output = output_options(words)
     with interrupts() as taken:
