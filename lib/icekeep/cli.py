@@ -155,10 +155,10 @@ def _config(command: Command, surroundings: Surroundings) -> Answer:
 
 def _failure(failure: BaseException, job: str | None, taken: Interrupts, begun: Begun, runtime: Runtime) -> Answer:
     ended = how_it_ended(failure, taken.signal)
-    message = ended.message
+    message = ended.error.message
     if ended.status != INTERRUPTED and our_error(failure) is not None:
         message = said_with_flags(message, job or "")
-        ended = msgspec.structs.replace(ended, error={**ended.error, "message": message})
+        ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
     elif ended.status != INTERRUPTED:
         message = f"unexpected error: {one_line(failure)} (please report; --verbose shows more)"
     return Answer(ended.exit_status, plain_values(begun.failed(job, ended, runtime)), error=message)

@@ -4,6 +4,8 @@ All of it is in memory and without Spark, on real data files of a few rows. A wo
 job and format version and copied for each test.
 """
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,12 +22,14 @@ from icekeep.errors import IcekeepError, NotFoundError, OptionError, UsageError
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import resolve
 from icekeep.operations.output import format_json, plain_values
+from icekeep.runs import Run
 from icekeep.settings import BRANCH, Job
 from icekeep.spec.units import DAY_MS
 from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import some_of
 from kit.job_world import Fault, Killed, World
 from kit.no_spark import no_spark
+from kit.published_schema import problems_of_result
 
 KEYS = Path(__file__).with_name("json_keys.txt")
 KINDS = dict.fromkeys(("read", "open", "head", "list", "list_share", "shares", "child_names", "load"), "read")
@@ -113,6 +117,23 @@ class JobContract:
             text = format_json(plain_values(document))
             assert msgspec.json.decode(text, type=type(document)) == document
             assert [line for line in keys_of(type(document)) if line not in known] == [], f"not so in {KEYS.name}"
+            assert problems_of_result(self.job.name, json.loads(text)) == []
+
+    def test_all_that_a_run_leaves_has_its_name(self) -> None:
+        world, run = self._filled(), Run(run_id=f"{self.job.name}-1", job=self.job.name, policy="nightly")
+        before = {s.snapshot_id for s in world.table.metadata.snapshots}
+        named: set[str] = set()
+        # What it keeps while it works, it removes at its end.
+        world.storage.before = lambda operation, location: named.update(
+            run_names(location) if operation in ("write", "create") else ()
+        )
+        result = resolve(self.job.run)(world.table.for_run(run), no_spark, **self.told)
+        assert getattr(result, "run_id", run.run_id) == getattr(result, "run", run.run_id) == run.run_id
+        assert sorted(name for name in named if not name.startswith(run.run_id)) == []
+        if world.pointer() is not None:
+            made = [s.summary or {} for s in world.table.metadata.snapshots if s.snapshot_id not in before]
+            told = {tuple(one.get(key) for key in ("icekeep.job", "icekeep.run-id", "icekeep.policy")) for one in made}
+            assert told <= {(self.job.name, run.run_id, "nightly")}
 
     def test_a_branch_is_worked_on_alone_or_refused_in_one_line(self) -> None:
         if BRANCH not in self.job.settings:
@@ -177,6 +198,11 @@ class JobContract:
 
     def _filled(self) -> World:
         return filled(type(self), max(self.versions, default=3)).copy()
+
+
+def run_names(location: str) -> list[str]:
+    """The names of runs in the location of a file that one of them keeps."""
+    return re.findall(r"/\.icekeep/(?:runs|plans|trash|purges)/(?!clock/)([^/]+)/", location)
 
 
 @dataclass(frozen=True)

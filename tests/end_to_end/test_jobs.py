@@ -20,6 +20,8 @@ def test_the_four_jobs_by_spark_submit_keep_every_row(operator: Operator) -> Non
     compacted = operator.run("compact", "--output", "json", submit=True)
     assert (compacted.status, compacted.json["status"]) == (0, "done")
     assert compacted.json["result"]["rewritten_data_files_count"] == 18
+    summary = operator.lake.foreign().snapshot_by_id(compacted.json["snapshot_id_after"]).summary
+    assert (summary["engine-name"], summary["icekeep.run-id"]) == ("icekeep", compacted.json["run_id"])
     rewritten = operator.run("rewrite_manifests", "--output", "json", submit=True)
     assert rewritten.json["result"]["rewritten_manifests_count"] == 6
     expired = operator.run(
@@ -30,6 +32,9 @@ def test_the_four_jobs_by_spark_submit_keep_every_row(operator: Operator) -> Non
     assert expired.json["result"]["deleted_data_files_count"] == 18
     assert operator.lake.rows() == rows
     assert len(operator.lake.foreign().snapshots()) == 1
+    found = operator.run("runs", "--output", "json").json["result"]["runs"]
+    ran = [expired, rewritten, compacted, planned]
+    assert [(one["run_id"], one["status"]) for one in found] == [(one.json["run_id"], "done") for one in ran]
 
 
 def test_a_dry_run_prints_the_plan_and_changes_nothing(operator: Operator) -> None:

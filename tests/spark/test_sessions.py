@@ -20,6 +20,16 @@ def test_the_session_that_runs_is_taken_where_none_is_given(spark_session: Spark
     assert scan(table).count() == rows_count > 0
 
 
+def test_a_snapshot_names_the_application_of_the_session_that_made_it(spark_session: SparkSession, lake: Lake) -> None:
+    table = lake.filled(commits=2, files=1)
+    compact(table, spark_session, options={"rewrite-all": "true"})
+    made = lake.load().current_snapshot
+    assert made is not None
+    summary = made.summary or {}
+    assert summary["app-id"] == spark_session.sparkContext.applicationId
+    assert summary["icekeep.run-id"].startswith("compact-")
+
+
 def test_a_thread_without_an_active_session_takes_the_one_that_runs_and_changes_nothing_of_it(
     spark_session: SparkSession,
 ) -> None:

@@ -36,8 +36,6 @@ _RUNS = (
     ("trino_query_id", "Trino", "query"),
     ("presto_query_id", "Presto", "query"),
     ("flink.job-id", "Flink", "job"),
-    (RUN_KEY, "icekeep", "run"),
-    (_OLD_RUN_KEY, "icekeep", "run"),
 )
 """Keys that only one engine writes: whose they are, and what their value names."""
 
@@ -73,7 +71,10 @@ def made_by(summary: Mapping[str, str] | None) -> str | None:
     """
     if not summary:
         return None
-    found = (_engine(summary), _run(summary), _policy(summary), _library(summary))
+    engine = _engine(summary)
+    # Others may keep what they found in a summary of ours.
+    runs = _own_run(summary) if engine.startswith(_OWN_NAME) else [_run(summary)]
+    found = (engine, *runs, _library(summary))
     return ", ".join(part for part in found if part) or None
 
 
@@ -97,8 +98,9 @@ def _run(summary: Mapping[str, str]) -> str:
     return f"application {summary[_APPLICATION_KEY]}" if summary.get(_APPLICATION_KEY) else ""
 
 
-def _policy(summary: Mapping[str, str]) -> str:
-    return f"policy {summary[POLICY_KEY]}" if summary.get(POLICY_KEY) else ""
+def _own_run(summary: Mapping[str, str]) -> list[str]:
+    run, policy = run_of(summary), summary.get(POLICY_KEY)
+    return [f"run {run}" if run else _run(summary), f"policy {policy}" if policy else ""]
 
 
 def _library(summary: Mapping[str, str]) -> str:

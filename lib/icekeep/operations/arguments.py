@@ -84,7 +84,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
             values[setting.argument] = _distinct(values[setting.argument])
     return Command(
         name=name,
-        conf=given["conf"],
+        conf=given.get("conf"),
         output=given["output"],
         result_file=given["result_file"],
         verbose=given["verbose"],
@@ -105,7 +105,8 @@ def named_command(argv: Sequence[str]) -> str | None:
 def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
     parser = _Parser(add_help=False, allow_abbrev=False)
-    _add_output(parser, (*OUTPUTS, *(name for verb in VERBS.values() for name in verb.texts)))
+    texts = (name for verb in VERBS.values() for name in verb.texts)
+    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))))
     try:
         given, _ = parser.parse_known_args(list(argv))
     except UsageError:
@@ -219,7 +220,7 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
     if verb.about in (About.CATALOGS, About.POLICIES):
         _add_catalog(parser, "" if names_table else " (default: each that is configured)")
-    else:
+    elif verb.about is not About.NOTHING:
         _add_table(parser)
     for setting in verb.settings:
         _add_setting(parser, setting, now_ms)
@@ -229,7 +230,7 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
             _add_setting(one_of, setting, now_ms)
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
-    _add_output(parser, (*OUTPUTS, *verb.texts))
+    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))))
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:

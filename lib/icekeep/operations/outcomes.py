@@ -72,12 +72,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return _EXIT_STATUSES.get(self.status, DONE)
 
 
-class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command has to say that failed. What is not known yet where it fails is left out, or null.
+class ErrorTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong: `kind` is a stable name, `message` one line, `facts` the values in it, left out where there are none."""
 
-    Attributes:
-        error: its `kind` and `message`, and `facts` where there are any.
-    """
+    kind: str
+    message: str
+    facts: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command has to say that failed. What is not known yet where it fails is left out, or null."""
 
     schema_version: int = SCHEMA_VERSION
     job: str | None
@@ -89,7 +93,7 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int | msgspec.UnsetType = msgspec.UNSET
     ended_ms: int
     exit_status: int
-    error: Mapping[str, Any]
+    error: ErrorTold
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -162,12 +166,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     status: str
     exit_status: int
-    error: Mapping[str, Any]
-
-    @property
-    def message(self) -> str:
-        """What went wrong, in one line."""
-        return str(self.error["message"])
+    error: ErrorTold
 
 
 def how_it_ended(failure: BaseException, signal: Signals | None) -> Ended:
@@ -177,10 +176,8 @@ def how_it_ended(failure: BaseException, signal: Signals | None) -> Ended:
     if isinstance(failure, SystemExit | KeyboardInterrupt) or (ours is None and signal is not None):
         name = "SIGINT" if signal is None else signal.name
         status = _BY_SIGINT if signal is None else 128 + signal
-        return Ended(INTERRUPTED, status, {"kind": "interrupted", "message": f"interrupted by {name}"})
-    if ours is not None:
-        return Ended(FAILED, ours.exit_status, describe_error(ours))
-    return Ended(FAILED, FAILURE, describe_error(failure))
+        return Ended(INTERRUPTED, status, ErrorTold(kind="interrupted", message=f"interrupted by {name}"))
+    return Ended(FAILED, FAILURE if ours is None else ours.exit_status, ErrorTold(**describe_error(failure)))
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

@@ -18,6 +18,7 @@ from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
 from icekeep.operations.output import plain_values
 from icekeep.operations.surroundings import Surroundings
 from icekeep.runs import application_id
+from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.locations import parse_location
 
 if TYPE_CHECKING:
@@ -36,8 +37,18 @@ _NAMED_WAREHOUSES = frozenset({"rest"})
 """What the configuration of these calls a warehouse is a name that the server knows."""
 
 
-def records_of(config: Config, catalog: CatalogSettings, environ: Mapping[str, str]) -> "RunRecords | None":
+def records_of(
+    config: Config,
+    catalog: CatalogSettings,
+    environ: Mapping[str, str],
+    *,
+    is_read: bool = False,
+    runtime: Runtime = SYSTEM,
+) -> "RunRecords | None":
     """Where the runs on a catalog's tables are written down; `None`: nowhere.
+
+    Args:
+        is_read: whether it is only read, and need not be writable.
 
     Raises:
         ConfigError: the configuration names a place that makes no sense.
@@ -47,9 +58,10 @@ def records_of(config: Config, catalog: CatalogSettings, environ: Mapping[str, s
         return None
     uri = config.history.uri
     if uri is not None:
-        return _records(resolve_references(_URI, uri, environ))
+        return _records(resolve_references(_URI, uri, environ), runtime)
     path = beside_warehouse(catalog, environ)
-    return None if path is None or not _can_write(path) else _records(f"sqlite:///{path}")
+    can_use = path is not None and (_can_write(path) or (is_read and os.path.isfile(path)))
+    return _records(f"sqlite:///{path}", runtime) if can_use else None
 
 
 def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> str | None:
@@ -112,8 +124,8 @@ class Recording:
         self._end(
             status=ended.status,
             exit_status=ended.exit_status,
-            error_kind=ended.error["kind"],
-            error_message=ended.message,
+            error_kind=ended.error.kind,
+            error_message=ended.error.message,
             arguments=plain_values(self._begun.arguments),
         )
 
@@ -151,7 +163,7 @@ def _keeper(begun: Begun, place: Place, surroundings: Surroundings) -> "RunKeepe
     history, listener = place.config.history, surroundings.listener
     records = None
     try:
-        records = records_of(place.config, place.catalog, os.environ)
+        records = records_of(place.config, place.catalog, os.environ, runtime=surroundings.runtime)
         also = None if history.table is None or not history.is_enabled else _appending(history.table, place, records)
         if records is None and also is None:
             return None
@@ -177,8 +189,8 @@ def _appending(name: str, place: Place, records: "RunRecords | None") -> Callabl
     return append
 
 
-def _records(uri: str) -> "RunRecords":
-    records: RunRecords = getattr(resolve(_RECORDS), "at")(uri)  # noqa: B009
+def _records(uri: str, runtime: Runtime) -> "RunRecords":
+    records: RunRecords = getattr(resolve(_RECORDS), "at")(uri, runtime)  # noqa: B009
     return records
 
 

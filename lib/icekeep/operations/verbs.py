@@ -245,6 +245,33 @@ VERBS: Mapping[str, Verb] = {
         for_people="icekeep.reports.shown:report_shown",
         texts={"prometheus": "icekeep.reports.prometheus:prometheus_text"},
     ),
+    "runs": Verb(
+        summary="show what became of runs of jobs and commands, the newest first",
+        run="icekeep.operations.runs_verb:runs",
+        settings=(
+            Setting("table", Kind.NAME, "runs on one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
+            Setting("job", Kind.TEXT, "runs of a job, e.g. compact", shown="JOB"),
+            Setting(
+                "status",
+                Kind.TEXT,
+                "runs of a status: done, partial, faulty, failed, interrupted, running, or unfinished for those that were killed",
+                shown="STATUS",
+            ),
+            Setting("last", Kind.NUMBER, "at most so many (default: 20)", minimum=1),
+            Setting("run", Kind.TEXT, "one run with its result, by its id or the beginning of that", shown="RUN"),
+        ),
+        changes=False,
+        about=About.POLICIES,
+        for_people="icekeep.operations.runs_verb:runs_shown",
+    ),
+    "schema": Verb(
+        summary="print the JSON schema of what commands print with --output json, and write with --result-file",
+        run="icekeep.operations.document_schema:schema",
+        settings=(Setting("job", Kind.TEXT, "of one job or command (default: of each)", shown="JOB"),),
+        changes=False,
+        about=About.NOTHING,
+        texts={"table": "icekeep.operations.document_schema:schema_text"},
+    ),
     "policy explain": Verb(
         summary="tell what policies say of one table: each job, each value that is in force, and where it comes from",
         run="icekeep.operations.policy_explanation:explain",

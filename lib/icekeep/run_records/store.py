@@ -24,12 +24,16 @@ from icekeep.run_records.values import (
     RunFilter,
     RunRecord,
 )
+from icekeep.runtime import SYSTEM, Runtime
 
 T = TypeVar("T")
 
 _KEY_PATH = "history.uri"
 _TITLE = "the record of runs"
-_BUSY_SECONDS = 5
+_BUSY_MS = 5_000
+_TURN_MS = (5, 40)
+"""How long to wait between two tries to write while another process writes. SQLite by itself looks ten times a second, and where
+many write somebody is left out for seconds."""
 _POSTGRESQL = {"connect_timeout": "5", "options": "-clock_timeout=5s -cstatement_timeout=10s"}
 """A job waits for its record for some seconds at most."""
 
@@ -54,12 +58,12 @@ class RunRecords:
     it has taken what it was given, which may be given once more.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, reader: Database, runtime: Runtime) -> None:
+        self._database, self._reader, self._runtime = database, reader, runtime
         self._is_ready = False
 
     @classmethod
-    def at(cls, uri: str) -> "RunRecords":
+    def at(cls, uri: str, runtime: Runtime = SYSTEM) -> "RunRecords":
         """Those of a database; nothing is opened before it is used.
 
         Raises:
@@ -67,12 +71,14 @@ class RunRecords:
             UnsupportedError: it is that of another kind of database.
         """
         url = parse_url("", {"uri": uri}, _KEY_PATH)
-        if url.get_backend_name() == "sqlite":
-            bounds: Mapping[str, str] = {"timeout": str(_BUSY_SECONDS)}
-        else:
-            bounds = _POSTGRESQL
-        given = {name: value for name, value in bounds.items() if name not in url.query}
-        return cls(Database.of_url(url.update_query_dict(given), _TITLE))
+        if url.get_backend_name() != "sqlite":
+            given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
+            database = Database.of_url(url.update_query_dict(given), _TITLE)
+            return cls(database, database, runtime)
+        at_once, later = (
+            Database.of_url(url.set(query={"timeout": text}), _TITLE) for text in ("0", f"{_BUSY_MS / 1000}")
+        )
+        return cls(at_once, later, runtime)
 
     @property
     def address(self) -> str:
@@ -168,22 +174,30 @@ class RunRecords:
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         def prepared(connection: Connection) -> T:
+            if connection.dialect.name == "sqlite":
+                # The lock is ours; a commit waits for those who read.
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {_BUSY_MS}")
             if not self._is_ready:
                 make_tables(connection)
             return work(connection)
 
-        try:
-            done = self._database.transact(prepared)
-        except (DatabaseBusyError, DuplicateRowError) as error:
-            raise UnavailableError(f"{_TITLE} at {self.address} is busy: {error}") from error
-        self._is_ready = True
-        return done
+        until_ms = self._runtime.monotonic_ms() + _BUSY_MS
+        while True:
+            try:
+                done = self._database.transact(prepared)
+            except (DatabaseBusyError, DuplicateRowError) as error:
+                if self._runtime.monotonic_ms() > until_ms:
+                    raise UnavailableError(f"{_TITLE} at {self.address} is busy: {error}") from error
+                self._runtime.sleep_ms(round(self._runtime.uniform(*_TURN_MS)))
+            else:
+                self._is_ready = True
+                return done
 
     def _read(self, query: sa.Select[Any]) -> Sequence[Mapping[str, Any]]:
         """Rows; none where nobody has written anything yet, and then nothing is made either."""
-        if not self._database.is_there:
+        if not self._reader.is_there:
             return []
-        with self._database.reading() as connection:
+        with self._reader.reading() as connection:
             if not are_there(connection):
                 return []
             return [dict(row) for row in connection.execute(query).mappings()]

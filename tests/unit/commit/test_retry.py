@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
@@ -10,6 +11,7 @@ from icekeep.commit.retry import RetryPolicy, commit
 from icekeep.commit.summary import COMMIT_ID
 from icekeep.errors import ConflictError, IcekeepError, UsageError
 from icekeep.events import CommitRetried, SnapshotCommitted
+from icekeep.runs import Run
 from kit.changes import Applying, Recorder, run
 from kit.memory_catalog import (
     CONFLICTS,
@@ -54,6 +56,24 @@ def test_a_commit_says_what_it_made_and_on_what(catalog, table):
     assert live(result.table) == {"old": 1, "new": 1}
     assert heard.events == [SnapshotCommitted("db.events", result.snapshot_id, result.table.metadata_location)]
     assert catalog.runtime.sleeps_ms == []
+
+
+def test_a_commit_and_the_table_after_it_are_of_the_run_that_works_on_the_table(catalog, table):
+    run_of_it = Run(run_id="compact-1", job="compact")
+    catalog.follow(after(others(table)))
+    result = run(table.for_run(run_of_it), ONE)
+    assert result.summary["icekeep.run-id"] == "compact-1"
+    assert (result.table.run, result.base.run) == (run_of_it, run_of_it)
+    assert result.table.refresh().run == run_of_it
+    theirs = result.table.metadata.snapshot(result.base.metadata.current_snapshot_id)
+    assert theirs.snapshot_id != table.metadata.current_snapshot_id
+    assert "icekeep.run-id" not in theirs.summary
+
+
+def test_entries_of_a_change_s_own_do_not_hide_who_made_it(catalog, table):
+    change = replace(ONE, summary={"engine-name": "flink", "flink.job-id": "7"})
+    summary = run(table, change).summary
+    assert (summary["engine-name"], summary["flink.job-id"]) == ("icekeep", "7")
 
 
 def test_a_change_without_a_snapshot_has_no_snapshot_id(catalog, table):

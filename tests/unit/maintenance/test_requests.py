@@ -8,6 +8,7 @@ import pytest
 from icekeep.errors import UsageError
 from icekeep.events import SILENT
 from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.runs import Run
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
 from kit.tables import memory_table
@@ -62,6 +63,27 @@ class Took(msgspec.Struct, frozen=True):
 def slow_job(table, request):
     table.runtime.pass_ms(1_500)
     return Took() if request.count is None else request.count
+
+
+class Of(msgspec.Struct, frozen=True):
+    run_id: str | None = None
+
+
+def nested(table, request):
+    return Of() if request.count else (table.run, inner(table, count=1), outer(table, count=1))
+
+
+inner, outer = (takes(Asked, name)(nested) for name in ("inner", "outer"))
+
+
+def test_a_table_gets_a_run_and_keeps_the_one_that_it_has():
+    table = memory_table(MemoryCatalog())
+    run, one, other = outer(table)
+    assert (run.job, run.run_id[: len("outer-")], run.policy) == ("outer", "outer-", None)
+    assert one.run_id == other.run_id == run.run_id
+    assert outer(table)[0].run_id != run.run_id
+    given = Run(run_id="outer-1", job="outer")
+    assert outer(table.for_run(given))[:2] == (given, Of("outer-1"))
 
 
 def test_a_result_that_has_a_place_for_it_says_how_long_the_run_took():

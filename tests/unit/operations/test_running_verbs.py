@@ -12,6 +12,7 @@ from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag, fast_forward, rename_branch
 from icekeep.tables.rollback import rollback_to_snapshot
 from kit.lake import EVENTS, Lake, events, multiset
+from kit.published_schema import problems
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,9 @@ def run_on(capsys):
         status = cli.main([*words, "--table", "db.events", "--conf", str(conf), "--output", "json"])
         out = capsys.readouterr().out
         assert out.count("\n") == 1
-        return status, json.loads(out)
+        document = json.loads(out)
+        assert problems(document) == []
+        return status, document
 
     return run_command
 

@@ -12,6 +12,7 @@ from icekeep.maintenance.deletion.processes import process_name
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import INTERRUPTED, RUNNING, SILENT_MS, UNFINISHED, LastRuns, RunFilter, RunRecord
 from kit.cases import cases
+from kit.runtime import FakeRuntime
 
 NOW_MS = 1_700_000_000_000
 
@@ -241,13 +242,18 @@ def test_what_is_no_database_is_an_error_of_its_own(tmp_path):
         RunRecords.at(f"sqlite:///{tmp_path}/runs.db").begin(record())
 
 
-def test_a_locked_database_is_waited_for_and_then_told(tmp_path):
-    records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db?timeout=0.05")
+def test_a_locked_database_is_waited_for_for_some_seconds_and_then_told(tmp_path):
+    runtime = FakeRuntime(chance=None)
+    records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", runtime)
     records.begin(record())
     with sqlite3.connect(tmp_path / "runs.db") as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(UnavailableError, match="is busy: database is locked"):
             records.begin(record("compact-2"))
+        assert 5000 < runtime.elapsed_ms < 5100
+        runtime.before_sleep = other.rollback
+        records.begin(record("compact-3"))
+    assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-1", "compact-3"]
 
 
 def test_an_address_that_makes_no_sense_names_the_key():

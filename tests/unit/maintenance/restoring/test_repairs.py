@@ -75,3 +75,15 @@ def test_what_was_restored_before_is_not_what_the_newest_run_means():
         NotFoundError, match=f"nothing to restore .*; a repair is taken back by its name: `--run {result.run}`"
     ):
         restore(world.table)
+
+
+def test_a_repair_that_names_its_run_as_repairs_did_before_goes_back_too():
+    world, heads, result = repaired()
+    location = world.pointer()
+    data, *rest = world.memory.files[location]
+    assert data.count(b'"icekeep.run-id"') == 2
+    world.memory.files[location] = (data.replace(b'"icekeep.run-id"', b'"icekeep.run"'), *rest)
+    [listed] = list_restorable(world.table)
+    assert listed.run == result.run
+    assert restore(world.table, run=result.run).status == "done"
+    assert heads_of(world) == heads

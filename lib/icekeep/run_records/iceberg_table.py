@@ -1,0 +1,84 @@
+"""Ended runs in an Iceberg table, which any engine can query."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.catalog.base import Catalog, Identifier, Table
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RUNNING, RunFilter, RunRecord
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+
+_TIME = pa.timestamp("us", tz="UTC")
+COLUMNS = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("parent_id", pa.string()),
+        pa.field("job", pa.string(), nullable=False),
+        pa.field("table_name", pa.string(), nullable=False),
+        pa.field("policy", pa.string()),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("exit_status", pa.int32()),
+        pa.field("error_kind", pa.string()),
+        pa.field("error_message", pa.string()),
+        pa.field("started_at", _TIME, nullable=False),
+        pa.field("ended_at", _TIME),
+        pa.field("host", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("arguments", pa.string()),
+        pa.field("app_id", pa.string()),
+        pa.field("snapshot_id_before", pa.int64()),
+        pa.field("snapshot_id_after", pa.int64()),
+        pa.field("metadata_location_before", pa.string()),
+        pa.field("metadata_location_after", pa.string()),
+        pa.field("result", pa.string()),
+    ]
+)
+"""`arguments` and `result` are JSON."""
+
+_PARTITION_BY = (("started_at", "month"),)
+
+
+def append_runs(catalog: Catalog, identifier: Identifier, record: RunRecord, records: RunRecords | None) -> None:
+    """Append an ended run, and all that are a part of it as `records` have them, in one commit; the table is made if need be.
+
+    Raises:
+        IcekeepError: the table cannot be made, or is none for runs, or the commit did not land.
+    """
+    parts = [] if records is None else records.select(RunFilter(parent_id=record.run_id), record.seen_ms)
+    rows = rows_of([record, *(one for one in parts if one.status != RUNNING)])
+    table = _loaded_or_made(catalog, identifier)
+    append(table, rows)
+
+
+def rows_of(records: Iterable[RunRecord]) -> pa.Table:
+    """Runs as rows of `COLUMNS`."""
+    return pa.Table.from_pylist([_row(one) for one in records], COLUMNS)
+
+
+def _loaded_or_made(catalog: Catalog, identifier: Identifier) -> Table:
+    try:
+        return catalog.load(identifier)
+    except NotFoundError:
+        catalog.create_namespace(identifier[:-1], exists_ok=True)
+    try:
+        return create_table(catalog, identifier, COLUMNS, partition_by=_PARTITION_BY)
+    except UsageError:
+        # Another run has made it just now.
+        return catalog.load(identifier)
+
+
+def _row(record: RunRecord) -> dict[str, object]:
+    row = msgspec.structs.asdict(record)
+    told: dict[str, object] = {name: row[name] for name in COLUMNS.names if name in row}
+    json = {name: msgspec.json.encode(row[name]).decode() for name in ("arguments", "result") if row[name] is not None}
+    ended_at = None if record.ended_ms is None else _time(record.ended_ms)
+    return {**told, "table_name": record.table, "started_at": _time(record.started_ms), "ended_at": ended_at, **json}
+
+
+def _time(epoch_ms: int) -> datetime:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC)

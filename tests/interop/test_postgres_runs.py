@@ -1,0 +1,60 @@
+"""The record of runs in PostgreSQL: as in SQLite, and read by PostgreSQL's own client."""
+
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import LastRuns, RunFilter, RunRecord
+from kit.many_writers import assert_all_are_there
+
+NOW_MS = 1_700_000_000_000
+
+
+def record(run_id, **fields):
+    return RunRecord(
+        **{"run_id": run_id, "job": "compact", "table": "l.db.t", "started_ms": NOW_MS, "seen_ms": NOW_MS, **fields}
+    )
+
+
+def test_runs_are_read_as_they_were_written_and_by_others(postgres):
+    uri = postgres.new_database()
+    records = RunRecords.at(uri)
+    assert records.select(RunFilter(), NOW_MS) == []
+    assert records.last_of(["l.db.t"], NOW_MS) == {}
+    whole = record(
+        "compact-1",
+        arguments={"where": "a = 'ü'"},
+        result={"files": [1, None]},
+        snapshot_id_before=2**62,
+        status="failed",
+        exit_status=75,
+        error_message="another won",
+        ended_ms=NOW_MS + 5,
+    )
+    records.begin(record("compact-1"))
+    records.end(whole)
+    records.begin(record("compact-2", started_ms=NOW_MS + 1))
+    records.beat("compact-2", NOW_MS + 9)
+    assert [one.seen_ms for one in records.select(RunFilter(run_id="compact-2"), NOW_MS)] == [NOW_MS + 9]
+    assert records.select(RunFilter(status="failed"), NOW_MS) == [whole]
+    assert records.last_of(["l.db.t", "l.db.u"], NOW_MS) == {
+        ("l.db.t", "compact"): LastRuns(failures_in_a_row=1, last_failure_ms=NOW_MS + 5, last_error="another won")
+    }
+    assert postgres.query(uri, "SELECT run_id, status, exit_status FROM icekeep_runs ORDER BY run_id") == [
+        ["compact-1", "failed", "75"],
+        ["compact-2", "running", ""],
+    ]
+    records.forget(NOW_MS + 1)
+    assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-2"]
+
+
+def test_leases_are_one_holder_s(postgres):
+    records = RunRecords.at(postgres.new_database())
+    assert records.take_lease("t", "a", NOW_MS + 10, NOW_MS) == "a"
+    assert records.take_lease("t", "b", NOW_MS + 20, NOW_MS + 9) == "a"
+    assert records.take_lease("t", "b", NOW_MS + 20, NOW_MS + 10) == "b"
+    records.renew_leases("b", NOW_MS + 90)
+    assert records.take_lease("t", "a", NOW_MS + 99, NOW_MS + 89) == "b"
+    records.drop_lease("t", "b")
+    assert records.take_lease("t", "a", NOW_MS + 99, NOW_MS + 50) == "a"
+
+
+def test_none_of_many_processes_loses_a_run(postgres):
+    assert_all_are_there(postgres.new_database())

@@ -1,0 +1,196 @@
+"""Runs on the command line as they are written down, whatever end they come to; and jobs whose record cannot be written."""
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from icekeep import cli
+from icekeep.errors import ConflictError
+from icekeep.operations.config import CatalogSettings
+from icekeep.operations.recording import beside_warehouse
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunFilter
+from kit import fake_jobs
+from kit.fake_jobs import FAILURES, HISTORY, JOBS, SEAMS
+from kit.runtime import START_MS, FakeRuntime
+
+WAREHOUSE = "catalogs: {local: {type: sql, uri: 'sqlite:///x.db', warehouse: ./lake/wh}}\n"
+
+
+@pytest.fixture(autouse=True)
+def _world(tmp_path, monkeypatch):
+    fake_jobs.forget()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "lake").mkdir()
+    configure(WAREHOUSE)
+
+
+def configure(text):
+    Path("conf/icekeep.yaml").write_text(text)
+
+
+def run(*words, jobs=JOBS, runtime=None):
+    return cli.main(words, jobs=jobs, seams=SEAMS, runtime=runtime or FakeRuntime())
+
+
+def written(path="lake/wh.icekeep-runs.db"):
+    return RunRecords.at(f"sqlite:///{path}").select(RunFilter(), START_MS)
+
+
+def compact(name):
+    return {"compact": msgspec.structs.replace(JOBS["compact"], run=f"kit.fake_jobs:{name}")}
+
+
+def test_a_run_is_written_down_beside_the_warehouse_as_its_document_tells_it(capsys):
+    assert run("compact", "--table", "db.t", "--where", "id > 1", "--output", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    (record,) = written()
+    assert (record.status, record.exit_status, record.error_kind) == ("done", 0, None)
+    assert (record.job, record.table, record.policy, record.parent_id) == ("compact", "local.db.t", None, None)
+    told = ("run_id", "version", "arguments", "started_ms", "ended_ms", "result")
+    told += ("snapshot_id_before", "snapshot_id_after", "metadata_location_before", "metadata_location_after")
+    assert {name: getattr(record, name) for name in told} == {name: document[name] for name in told}
+    assert record.arguments == {"where": "id > 1"}
+    assert record.host
+    assert not Path("lake/wh").exists()
+
+
+def test_a_run_that_fails_is_written_down_with_its_error(capsys):
+    FAILURES.append(ConflictError("another writer won"))
+    assert run("compact", "--table", "db.t") == 75
+    (record,) = written()
+    assert (record.status, record.exit_status) == ("failed", 75)
+    assert (record.error_kind, record.error_message) == ("conflict", "another writer won")
+    assert (record.snapshot_id_before, record.snapshot_id_after, record.result) == (2, None, None)
+
+
+def test_a_table_that_cannot_be_loaded_is_a_run_that_failed_too(capsys):
+    seams = msgspec.structs.replace(SEAMS, load_table="kit.fake_jobs:load_broken_table")
+    assert cli.main(["compact", "--table", "db.t"], jobs=JOBS, seams=seams, runtime=FakeRuntime()) == 1
+    (record,) = written()
+    assert (record.table, record.status, record.error_kind) == ("local.db.t", "failed", "invalid-table")
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "exit_status", "kind"),
+    [
+        ("terminated", "interrupted", 143, "interrupted"),
+        ("terminated_and_confused", "interrupted", 143, "interrupted"),
+        ("terminated_and_refused", "failed", 4, "safety"),
+        ("compact_in_part", "partial", 3, None),
+    ],
+)
+def test_each_end_has_its_status(function, status, exit_status, kind, capsys):
+    assert run("compact", "--table", "db.t", jobs=compact(function)) == exit_status
+    (record,) = written()
+    assert (record.status, record.exit_status, record.error_kind) == (status, exit_status, kind)
+    assert record.ended_ms == START_MS
+
+
+def test_a_run_that_nobody_asked_well_for_and_a_dry_run_are_not_written_down(capsys):
+    assert run("compact", "--table", "db.t", "--dry-run") == 0
+    assert run("compact", "--table", "db.t", "--where", "id >") == 2
+    assert run("compact", "--colour", "red") == 2
+    assert not Path("lake/wh.icekeep-runs.db").exists()
+
+
+def test_the_database_is_the_one_that_the_configuration_names(capsys, monkeypatch):
+    monkeypatch.setenv("RUNS", "runs.db")
+    configure(WAREHOUSE + "history: {uri: 'sqlite:///${RUNS}'}\n")
+    assert run("compact", "--table", "db.t") == 0
+    assert [one.status for one in written("runs.db")] == ["done"]
+    assert not Path("lake/wh.icekeep-runs.db").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WAREHOUSE + "history: {enabled: false}\n",
+        "catalogs: {local: {type: sql, uri: 'sqlite:///x.db'}}",
+        "catalogs: {local: {type: sql, uri: 'sqlite:///x.db', warehouse: s3://bucket/wh}}",
+        "catalogs: {local: {type: rest, uri: 'http://h', warehouse: lake}}",
+        "catalogs: {local: {type: sql, uri: 'sqlite:///x.db', warehouse: /not/there/wh}}",
+    ],
+)
+def test_elsewhere_nothing_is_written_down_and_nothing_said(text, capsys, tmp_path):
+    configure(text)
+    before = {*tmp_path.rglob("*")}
+    assert run("compact", "--table", "db.t") == 0
+    assert {*tmp_path.rglob("*")} == before
+    assert "written down" not in capsys.readouterr().err
+
+
+def warnings_of(capsys):
+    out, err = capsys.readouterr()
+    assert "rewritten_data_files_count  12" in out
+    return [line for line in err.splitlines() if "not written down" in line]
+
+
+def test_a_database_that_is_none_costs_a_warning_and_no_job(capsys):
+    Path("lake/wh.icekeep-runs.db").write_text("no database, but a long text that is none")
+    assert run("compact", "--table", "db.t") == 0
+    (warning,) = warnings_of(capsys)
+    assert "the record of runs failed: file is not a database" in warning
+    assert "compact" in HISTORY
+
+
+def test_a_database_that_is_locked_costs_a_warning_and_no_job(capsys):
+    configure(WAREHOUSE + "history: {uri: 'sqlite:///runs.db'}\n")
+    with sqlite3.connect("runs.db") as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert run("compact", "--table", "db.t") == 0
+    (warning,) = warnings_of(capsys)
+    assert "is busy: database is locked" in warning
+
+
+def test_a_run_whose_beginning_was_not_written_down_is_so_at_its_end(capsys, monkeypatch):
+    configure(WAREHOUSE + "history: {uri: 'sqlite:///runs.db'}\n")
+    other = sqlite3.connect("runs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(fake_jobs, "build_session", lambda name: other.execute("ROLLBACK"))
+    assert run("compact", "--table", "db.t") == 0
+    other.close()
+    assert len(warnings_of(capsys)) == 1
+    assert [one.status for one in written("runs.db")] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("nonsense", "configuration key 'history.uri': cannot be understood"),
+        ("mysql://h/d", "database 'mysql' is not supported"),
+        ("sqlite:///${NOT_SET}", "refers to environment variable 'NOT_SET', which is not set"),
+        ("sqlite:////proc/version/x/runs.db", "cannot make the directory of the record of runs"),
+    ],
+)
+def test_a_place_that_is_none_costs_a_warning_and_no_job(uri, reason, capsys):
+    configure(WAREHOUSE + f"history: {{uri: '{uri}'}}\n")
+    assert run("compact", "--table", "db.t") == 0
+    (warning,) = warnings_of(capsys)
+    assert reason in warning
+
+
+@pytest.mark.parametrize(
+    ("properties", "path"),
+    [
+        ({"type": "sql", "warehouse": "file:///wh"}, "/wh.icekeep-runs.db"),
+        ({"type": "hadoop", "warehouse": "/a/wh/"}, "/a/wh.icekeep-runs.db"),
+        ({"type": "sql", "warehouse": "wh"}, "{here}/wh.icekeep-runs.db"),
+        ({"type": "sql", "warehouse": "./a/wh"}, "{here}/a/wh.icekeep-runs.db"),
+        ({"type": "hive", "warehouse": "hdfs://n/wh"}, None),
+        ({"type": "rest", "warehouse": "wh"}, None),
+        ({"type": "sql", "warehouse": "/"}, None),
+        ({"type": "sql"}, None),
+    ],
+)
+def test_the_file_lies_beside_a_warehouse_of_this_machine(properties, path):
+    catalog = CatalogSettings("c", properties, dict.fromkeys(properties, "f"))
+    assert beside_warehouse(catalog, {}) == (path and path.format(here=os.getcwd()))

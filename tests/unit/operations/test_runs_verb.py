@@ -1,0 +1,137 @@
+"""`icekeep runs`, as an operator types it, over runs that are written down in files beside warehouses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from icekeep import cli
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import SILENT_MS, RunRecord
+from icekeep.runtime import SYSTEM
+from kit.published_schema import problems
+
+CONFIGURATION = """
+catalogs:
+  a: {type: sql, uri: 'sqlite:///a.db', warehouse: ./wh-a}
+  b: {type: sql, uri: 'sqlite:///b.db', warehouse: ./wh-b}
+"""
+
+
+def record(number, catalog="a", **fields):
+    now_ms = SYSTEM.now_ms()
+    return RunRecord(
+        **{
+            "run_id": f"compact-{number}",
+            "job": "compact",
+            "table": f"{catalog}.db.t",
+            "started_ms": now_ms - 60_000 + number,
+            "ended_ms": now_ms - 30_000,
+            "seen_ms": now_ms - 30_000,
+            "status": "done",
+            "exit_status": 0,
+            "result": {"status": "done"},
+            **fields,
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def _world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "conf").mkdir()
+    configure(CONFIGURATION)
+    own = RunRecords.at("sqlite:///wh-a.icekeep-runs.db")
+    for one in (
+        record(1),
+        record(2, job="check", status="faulty", exit_status=3, table="a.db.u"),
+        record(3, status="running", exit_status=None, ended_ms=None),
+        record(4, status="running", exit_status=None, ended_ms=None, seen_ms=SYSTEM.now_ms() - 2 * SILENT_MS),
+    ):
+        own.begin(one)
+    other = RunRecords.at("sqlite:///wh-b.icekeep-runs.db")
+    other.end(record(5, "b", status="failed", exit_status=75, error_kind="conflict", error_message="another won"))
+
+
+def configure(text):
+    Path("conf/icekeep.yaml").write_text(text)
+
+
+def runs(capsys, *words):
+    status = cli.main(["runs", *words, "--output", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert problems(document) == []
+    return status, document
+
+
+def found(capsys, *words):
+    status, document = runs(capsys, *words)
+    assert status == 0
+    return {one["run_id"].removeprefix("compact-"): one["status"] for one in document["result"]["runs"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", {"5": "failed", "4": "unfinished", "3": "running", "2": "faulty", "1": "done"}),
+        ("--catalog b", {"5": "failed"}),
+        ("--table a.db.u", {"2": "faulty"}),
+        ("--table db.t --catalog a", {"4": "unfinished", "3": "running", "1": "done"}),
+        ("--job check", {"2": "faulty"}),
+        ("--status unfinished", {"4": "unfinished"}),
+        ("--status failed", {"5": "failed"}),
+        ("--last 2", {"5": "failed", "4": "unfinished"}),
+        ("--run compact-3", {"3": "running"}),
+    ],
+)
+def test_runs_of_all_catalogs_are_found_the_newest_first(words, expected, capsys):
+    assert list(found(capsys, *words.split()).items()) == list(expected.items())
+
+
+def test_the_result_is_told_of_one_run(capsys):
+    assert runs(capsys, "--run", "compact-1")[1]["result"]["runs"][0]["result"] == {"status": "done"}
+    assert {one["result"] for one in runs(capsys)[1]["result"]["runs"]} == {None}
+
+
+def test_a_run_that_is_not_there_is_exit_status_2(capsys):
+    status, document = runs(capsys, "--run", "compact-9")
+    assert (status, document["error"]["kind"]) == (2, "not-found")
+    assert "there is no run 'compact-9'" in document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (CONFIGURATION + "history: {enabled: false}", "the configuration has `history.enabled: false`"),
+        ("catalogs: {c: {type: rest, uri: 'http://h'}}", "no catalog has its warehouse in a directory of this machine"),
+    ],
+)
+def test_where_none_is_kept_that_is_said_with_what_to_do(text, reason, capsys):
+    configure(text)
+    status, document = runs(capsys)
+    assert status == 2
+    assert reason in document["error"]["message"]
+    assert "give `history: {uri: sqlite:///PATH}`" in document["error"]["message"]
+
+
+def test_a_record_that_cannot_be_written_to_can_be_read(capsys, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert found(capsys, "--catalog", "b") == {"5": "failed"}
+
+
+def test_for_people_a_run_is_a_line(capsys):
+    assert cli.main(["runs", "--catalog", "b"]) == 0
+    out = capsys.readouterr().out
+    assert "runs (1)" in out
+    line = next(line for line in out.splitlines() if "compact-5" in line)
+    assert all(word in line for word in ("b.db.t", "failed", "75", "another won", "30.0 s"))
+
+
+def test_for_people_one_run_is_all_that_is_known_of_it(capsys):
+    assert cli.main(["runs", "--run", "compact-1"]) == 0
+    out = capsys.readouterr().out
+    assert "run_id         compact-1" in out
+    assert "result.status  done" in out
