@@ -1,0 +1,49 @@
+"""Where icekeep is in the machines that run Airflow's tasks, and the command lines that follow from it. Pure."""
+
+from pathlib import Path
+
+import msgspec
+
+SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
+"""What spark-submit is given where icekeep is installed and not checked out."""
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where everything is, by paths that hold on every worker.
+
+    Attributes:
+        conf: the configuration file.
+        home: a checkout with `jobs/` and `lib/`; `None` where `python` has icekeep installed.
+        python: the Python that runs jobs in the worker and asks which are due; its packages are those of icekeep.
+        results: a directory that workers and the drivers of cluster mode both see, for results; `None` where there is none.
+    """
+
+    conf: str
+    python: str
+    home: str | None = None
+    results: str | None = None
+
+    def worker_command(self, job: str) -> list[str]:
+        """What runs a command in the worker, without spark-submit."""
+        if self.home is None:
+            return [self.python, "-m", "icekeep", job]
+        return [self.python, self.script(job)]
+
+    def application(self, job: str) -> tuple[str, list[str]]:
+        """The application that spark-submit is given for a job, and its first arguments."""
+        return (str(SUBMITTED), [job]) if self.home is None else (self.script(job), [])
+
+    def script(self, job: str) -> str:
+        """The job's script in the checkout."""
+        return str(Path(self.home or "") / "jobs" / f"{job}.py")
+
+
+def job_words(table: str, arguments: tuple[str, ...], conf: str, output: str, result_file: str | None) -> list[str]:
+    """The command line of a job after its name.
+
+    Args:
+        conf: the configuration, as the job finds it.
+        result_file: where the job writes what it has to say; `None` where nobody could read it.
+    """
+    told = [] if result_file is None else [f"--result-file={result_file}"]
+    return [f"--table={table}", f"--config={conf}", *arguments, f"--output={output}", *told]
