@@ -75,6 +75,9 @@ def dags(
         )
     else:
         found[BY_HAND] = by_hand_dag(config.rules.defaults, installation, submit or {})
+    for dag in found.values():
+        # Airflow takes the file of the frame that makes a DAG for the file of the DAG, and looks for it there later.
+        dag.fileloc = sys._getframe(1).f_code.co_filename
     return found
 
 

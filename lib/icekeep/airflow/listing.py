@@ -5,14 +5,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from icekeep.airflow.due import due_calls
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.outcomes import Ended, document_in, of_process
 from icekeep.airflow.units import Call, packed, units_of
 from icekeep.airflow.versions import AirflowException, AirflowFailException, BaseOperator, states_of_run
 from icekeep.airflow.worker import Worker
-from icekeep.policies.scheduling import window_of
 from icekeep.policies.values import Policy, Rules
-from icekeep.policies.windows import closes_ms
 from icekeep.runtime import SYSTEM
 
 LISTING = "maintain"
@@ -92,25 +91,6 @@ class OutcomeOperator(BaseOperator):
         parts = [f"{len(bad)} tasks failed: {_named(bad)}"] if bad else []
         parts += [f"tables could not be looked at: {'; '.join(not_read)}"] if not_read else []
         raise AirflowFailException("; ".join(parts))
-
-
-def due_calls(found: Mapping[str, Any], policy: Policy, rules: Rules, now_ms: int) -> list[Call]:
-    """The calls that `maintain --list` names, in its order."""
-    limit_bytes, calls = policy.submit_over_bytes, []
-    for table in found["tables"]:
-        for job in table["jobs"]:
-            if job["policy"] != policy.name:
-                continue
-            window = window_of(rules, policy.name, table["table"], job["job"])
-            call = Call(
-                job=job["job"],
-                table=table["table"],
-                arguments=(*job["arguments"], *(["--dry-run"] if job["observes"] else [])),
-                submit=limit_bytes is not None and job["estimate_bytes"] > limit_bytes,
-                until_ms=None if window is None else closes_ms(window, now_ms),
-            )
-            calls.append(call)
-    return calls
 
 
 def _named(names: Sequence[str]) -> str:

@@ -98,8 +98,9 @@ class MaintenanceOperator(SparkSubmitOperator):
         with TemporaryDirectory(prefix="icekeep-") as directory:
             file = Path(directory) / "result.json"
             ended = self._submitted(call, file, context) if call.submit else self._by_worker(call, file)
-        self.log.info("%s of %s ended with status %s", call.job, call.table, ended.status)
-        if not ended.is_done:
+        if ended.is_done:
+            self.log.info("%s of %s is done", call.job, call.table)
+        else:
             self.log.error("%s", ended.failure)
         return ended
 

@@ -34,7 +34,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
 def packed(units: Sequence[Unit]) -> list[Any]:
     """As XCom holds them."""
-    plain: list[Any] = msgspec.to_builtins(units)
+    # XCom writes a tuple as an object of its own kind; JSON has lists.
+    plain: list[Any] = msgspec.json.decode(msgspec.json.encode(units))
     return plain
 
 

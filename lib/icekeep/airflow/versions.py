@@ -3,15 +3,14 @@
 from typing import Any
 
 try:
-    from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator, Param, TaskGroup, task, task_group
+    from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator, Param, task_group
 except ImportError:  # Airflow 2
     from airflow import DAG
     from airflow.datasets import Dataset as Asset
     from airflow.datasets import DatasetAlias as AssetAlias
-    from airflow.decorators import task, task_group
+    from airflow.decorators import task_group
     from airflow.models.baseoperator import BaseOperator
     from airflow.models.param import Param
-    from airflow.utils.task_group import TaskGroup
 
 try:
     from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -33,9 +32,7 @@ __all__ = [
     "BaseHook",
     "BaseOperator",
     "Param",
-    "TaskGroup",
     "states_of_run",
-    "task",
     "task_group",
 ]
 
