@@ -1,6 +1,7 @@
-"""Looks at our DAGs from inside a real Airflow; runs in `.venv-airflow`, writes one JSON object as its last line.
+"""Looks at our DAGs from inside a real Airflow, or runs them; in `.venv-airflow`, writes one JSON object as its last line.
 
-With a `spark-submit` on the PATH that ends with $STATUS, a task is executed too.
+airflow_probe.py look DIRECTORY     what the DAGs are; and what becomes of a task for each exit status of $STATUSES
+airflow_probe.py run DIRECTORY RUNS each of RUNS, a JSON list of [DAG, CONF], by `dag.test()`
 """
 
 import json
@@ -11,14 +12,22 @@ from typing import Any
 from airflow.dag_processing.dagbag import DagBag
 
 
+class Instance:
+    """Of a task that is executed outside of a run."""
+
+    def xcom_push(self, key: str, value: Any) -> None: ...
+
+
 def look(directory: str) -> dict[str, Any]:
     bag = DagBag(directory)
     dags = {dag_id: _dag(dag) for dag_id, dag in sorted(bag.dags.items())}
     outcomes = {}
     if os.environ.get("STATUSES"):
-        dag = next(iter(bag.dags.values()))
-        outcomes = {status: _outcome(dag.tasks[0], status) for status in os.environ["STATUSES"].split(",")}
-    spark = sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j"))
+        tasks = next(iter(bag.dags.values())).tasks
+        task = next(task for task in tasks if getattr(task, "calls", ()))
+        task.alias = None
+        outcomes = {status: _outcome(task, status) for status in os.environ["STATUSES"].split(",")}
+    spark = sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "datafusion"})
     return {"import_errors": bag.import_errors, "dags": dags, "outcomes": outcomes, "spark": spark}
 
 
@@ -31,8 +40,8 @@ def _dag(dag: Any) -> dict[str, Any]:
             task.task_id: {
                 "after": sorted(task.upstream_task_ids),
                 "retries": task.retries,
-                "application": task.application,
-                "arguments": list(task.application_args),
+                "rule": task.trigger_rule.value,
+                "calls": [[call.job, call.table, [*call.arguments]] for call in getattr(task, "calls", ())],
             }
             for task in dag.tasks
         },
@@ -42,11 +51,42 @@ def _dag(dag: Any) -> dict[str, Any]:
 def _outcome(task: Any, status: str) -> str | None:
     os.environ["STATUS"] = status
     try:
-        task.execute({})
+        task.execute({"ti": Instance()})
     except Exception as error:  # noqa: BLE001 - its name is the answer
         return type(error).__name__
     return None
 
 
+def run(directory: str, runs: str) -> list[Any]:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    initdb()
+    bag = DagBag(directory)
+    assert not bag.import_errors, bag.import_errors
+    found = []
+    for dag_id, conf in json.loads(runs):
+        done = bag.dags[dag_id].test(run_conf=conf)
+        with create_session() as session:
+            query = session.query(TaskInstance).filter_by(dag_id=dag_id, run_id=done.run_id)
+            tasks = {f"{one.task_id}[{one.map_index}]": _instance(one) for one in query}
+            found.append({"state": str(done.state), "tasks": tasks, "events": _events(session, done.run_id)})
+    return found
+
+
+def _instance(one: Any) -> dict[str, Any]:
+    left = one.xcom_pull(task_ids=one.task_id, map_indexes=one.map_index)
+    return {"state": str(one.state), "name": one.rendered_map_index, "left": left}
+
+
+def _events(session: Any, run_id: str) -> list[Any]:
+    from airflow.models.asset import AssetEvent
+
+    events = session.query(AssetEvent).filter_by(source_run_id=run_id)
+    return [[event.uri, event.source_task_id, event.extra] for event in events]
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(look(sys.argv[1])) + "\n")
+    answer = run(*sys.argv[2:]) if sys.argv[1] == "run" else look(sys.argv[2])
+    sys.stdout.write(json.dumps(answer, default=str) + "\n")
