@@ -1,4 +1,4 @@
-"""Our DAGs in a real Airflow: how they load, and runs of them by `dag.test()` on real tables, by spark-submit and by the worker."""
+"""Our DAGs in a real Airflow: how they load, and runs of them by `dag.test()`, by spark-submit and by the worker."""
 
 import json
 import os
