@@ -8,9 +8,8 @@ table, and the last task fails where any has failed.
 import logging
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +97,22 @@ class _Maker:
         """Also the alias of the assets that its tasks commit to."""
         return f"icekeep_{self.policy.name}"
 
-    def job(self, task_id: str, **arguments: Any) -> MaintenanceOperator:
-        """A task that runs jobs."""
-        return MaintenanceOperator(
-            task_id=task_id,
-            installation=self.installation,
-            alias=self.dag_id,
-            **self._submit,
-            **arguments,
-        )
+    def chain(self, tasks: Mapping[str, Mapping[str, Any]]) -> list[MaintenanceOperator]:
+        """Tasks by their ids, one after the other, each whatever became of the one before it."""
+        made: list[MaintenanceOperator] = []
+        for task_id, arguments in tasks.items():
+            rule = {"trigger_rule": _ALL_DONE} if made else {}
+            task = MaintenanceOperator(
+                task_id=task_id,
+                installation=self.installation,
+                alias=self.dag_id,
+                **rule,
+                **self._submit,
+                **arguments,
+            )
+            made[-1:] >> task
+            made.append(task)
+        return made
 
     def outcome(self, **arguments: Any) -> OutcomeOperator:
         """The last task."""
@@ -147,15 +153,9 @@ def _listed(maker: _Maker, schedule: Schedule) -> None:
     is_submitted = maker.policy.submit_over_bytes is not None
     outcome = maker.outcome()
     for table, calls in schedule.calls.items():
-        tasks = [
-            maker.job(
-                task_id(table, call.job),
-                calls=(Call(job=call.job, table=table, arguments=call.arguments, submit=is_submitted),),
-            )
-            for call in calls
-        ]
-        _chain(tasks)
-        tasks[-1:] >> outcome
+        one = [Call(job=call.job, table=table, arguments=call.arguments, submit=is_submitted) for call in calls]
+        chain = maker.chain({task_id(table, call.job): {"calls": (call,)} for call in one})
+        chain[-1:] >> outcome
 
 
 def _mapped(maker: _Maker, units_count_max: int) -> None:
@@ -171,20 +171,10 @@ def _mapped(maker: _Maker, units_count_max: int) -> None:
 
     @task_group(group_id=_TABLES)
     def tables(unit: Any) -> None:
-        tasks = [
-            maker.job(call.job, job=call.job, unit=unit, map_index_template="{{ task.unit['name'] }}")
-            for call in maker.policy.calls
-        ]
-        _chain(tasks)
+        named = {"unit": unit, "map_index_template": "{{ task.unit['name'] }}"}
+        maker.chain({call.job: {"job": call.job, **named} for call in maker.policy.calls})
 
     [due, tables.expand(unit=due.output)] >> maker.outcome(listing=_LISTING)
-
-
-def _chain(tasks: Sequence[MaintenanceOperator]) -> None:
-    """One after the other, each whatever became of the one before it."""
-    for earlier, later in pairwise(tasks):
-        earlier >> later
-        later.trigger_rule = _ALL_DONE
 
 
 def _doc(config: Config, policy: Policy, schedule: Schedule) -> str:
