@@ -29,7 +29,7 @@ UNITS_COUNT_MAX = 256
 
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 _NO_POOL = "default_pool"
-_ALL_DONE = "all_done"
+_ALL_DONE, _ALL_SUCCESS = "all_done", "all_success"
 _LISTING, _TABLES, _OUTCOME = "due", "tables", "outcome"
 
 
@@ -101,12 +101,11 @@ class _Maker:
         """Tasks by their ids, one after the other, each whatever became of the one before it."""
         made: list[MaintenanceOperator] = []
         for task_id, arguments in tasks.items():
-            rule = {"trigger_rule": _ALL_DONE} if made else {}
             task = MaintenanceOperator(
                 task_id=task_id,
                 installation=self.installation,
                 alias=self.dag_id,
-                **rule,
+                trigger_rule=_ALL_DONE if made else _ALL_SUCCESS,
                 **self._submit,
                 **arguments,
             )
