@@ -1,5 +1,7 @@
 """Where icekeep is in the machines that run Airflow's tasks, and the command lines that follow from it. Pure."""
 
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,19 +25,20 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     home: str | None = None
     results: str | None = None
 
-    def worker_command(self, job: str) -> list[str]:
-        """What runs a command in the worker, without spark-submit."""
+    def command(self, words: Sequence[str]) -> list[str]:
+        """What runs a command of icekeep in the worker, without spark-submit; `environment` belongs to it."""
+        return [self.python, "-P", "-m", "icekeep", *words]
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of that process, from those of Airflow's: a checkout may not be installed."""
         if self.home is None:
-            return [self.python, "-m", "icekeep", job]
-        return [self.python, self.script(job)]
+            return {**environ}
+        paths = [str(Path(self.home) / "lib"), *filter(None, [environ.get("PYTHONPATH")])]
+        return {**environ, "PYTHONPATH": os.pathsep.join(paths)}
 
     def application(self, job: str) -> tuple[str, list[str]]:
         """The application that spark-submit is given for a job, and its first arguments."""
-        return (str(SUBMITTED), [job]) if self.home is None else (self.script(job), [])
-
-    def script(self, job: str) -> str:
-        """The job's script in the checkout."""
-        return str(Path(self.home or "") / "jobs" / f"{job}.py")
+        return (str(SUBMITTED), [job]) if self.home is None else (str(Path(self.home) / "jobs" / f"{job}.py"), [])
 
 
 def job_words(table: str, arguments: tuple[str, ...], conf: str, output: str, result_file: str | None) -> list[str]:

@@ -43,8 +43,8 @@ class DueOperator(BaseOperator):
         with TemporaryDirectory(prefix="icekeep-") as directory:
             file = Path(directory) / "due.json"
             words = ["--list", f"--policy={self.policy.name}", f"--config={self.installation.conf}"]
-            command = [*self.installation.worker_command(LISTING), *words, f"--result-file={file}"]
-            self._worker = Worker(command, lambda line: self.log.info("%s", line))
+            told = [LISTING, *words, f"--result-file={file}"]
+            self._worker = Worker(self.installation, told, lambda line: self.log.info("%s", line))
             try:
                 status = of_process(self._worker.run())
             except OSError as error:

@@ -1,6 +1,6 @@
 """The operator that runs jobs of icekeep: by spark-submit, or by a process of the worker where no Spark is needed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,6 +10,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from icekeep.airflow.assets import table_uri
 from icekeep.airflow.installation import Installation, job_words
 from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
+from icekeep.airflow.recorded import Recorded
+from icekeep.airflow.said import Said
 from icekeep.airflow.units import Call, unpacked
 from icekeep.airflow.versions import (
     AirflowException,
@@ -20,11 +22,11 @@ from icekeep.airflow.versions import (
     BaseHook,
 )
 from icekeep.airflow.worker import Worker
+from icekeep.errors import first_line
 from icekeep.runtime import SYSTEM
 
-_ERROR = "icekeep: "
 _CLUSTER = "cluster"
-_SAID_LENGTH_MAX = 2000
+_RESULT = "result.json"
 
 
 class MaintenanceOperator(SparkSubmitOperator):
@@ -61,7 +63,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         # A task may submit several times, and a retry of Airflow's own kind would take one submission for another.
         self.durable = False
         self.installation, self.calls, self.unit, self.job, self.alias = installation, calls, unit, job, alias
-        self._said = _Said()
+        self._said = Said()
         self._worker: Worker | None = None
 
     def execute(self, context: Any) -> dict[str, Any]:
@@ -95,19 +97,27 @@ class MaintenanceOperator(SparkSubmitOperator):
         if call.until_ms is not None and SYSTEM.now_ms() >= call.until_ms:
             self.log.warning("%s of %s does not begin: its window is closed", call.job, call.table)
             return None
+        self._said = Said()
         with TemporaryDirectory(prefix="icekeep-") as directory:
-            file = Path(directory) / "result.json"
-            ended = self._submitted(call, file, context) if call.submit else self._by_worker(call, file)
+            ended = self._ended(call, Path(directory), context)
         if ended.is_done:
             self.log.info("%s of %s is done", call.job, call.table)
         else:
             self.log.error("%s", ended.failure)
         return ended
 
+    def _ended(self, call: Call, directory: Path, context: Any) -> Ended:
+        if not call.submit:
+            return self._by_worker(call, directory / _RESULT)
+        if self._mode() == _CLUSTER:
+            return self._in_cluster(call, directory, context)
+        words = job_words(call.table, call.arguments, self.installation.conf, "table", str(directory / _RESULT))
+        status = self._submitted(call, words, self._given_files, context)
+        return Ended(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
+
     def _by_worker(self, call: Call, file: Path) -> Ended:
         words = job_words(call.table, call.arguments, self.installation.conf, "table", str(file))
-        self._said = _Said()
-        self._worker = Worker([*self.installation.worker_command(call.job), *words], self._say)
+        self._worker = Worker(self.installation, [call.job, *words], self._say)
         try:
             status = of_process(self._worker.run())
         except OSError as error:
@@ -116,34 +126,38 @@ class MaintenanceOperator(SparkSubmitOperator):
             self._worker = None
         return Ended(call=call, status=status, document=document_in(file), said=self._said.line)
 
-    def _submitted(self, call: Call, file: Path, context: Any) -> Ended:
-        is_there = self._mode() != _CLUSTER
-        place: Path | None = file
-        if not is_there:
-            results = self.installation.results
-            place = None if results is None else Path(results) / f"icekeep-{SYSTEM.new_uuid()}.json"
-        conf = self.installation.conf
-        files = [self._given_files] if self._given_files else []
-        if not is_there:
-            # The driver finds what `--files` sends in its working directory.
-            files, conf = [*files, conf], Path(conf).name
-        output = "table" if place is not None and is_there else "json"
+    def _in_cluster(self, call: Call, directory: Path, context: Any) -> Ended:
+        """The driver is elsewhere: what `--files` sends lies in its working directory, and its result comes by another way."""
+        results, conf = self.installation.results, self.installation.conf
+        file = None if results is None else Path(results) / f"icekeep-{SYSTEM.new_uuid()}.json"
+        words = job_words(call.table, call.arguments, Path(conf).name, "json", None if file is None else str(file))
+        files = [*filter(None, [self._given_files]), conf]
+        status = self._submitted(call, words, ",".join(files), context)
+        document = None
+        if file is not None:
+            document = document_in(file)
+            file.unlink(missing_ok=True)
+        if document is None and self._said.application:
+            document = Recorded(self.installation, directory, self._say).of(call, self._said.application)
+        recorded = (document or {}).get("exit_status")
+        if status and isinstance(recorded, int) and recorded:
+            # spark-submit has but 0 and 1 to say.
+            status = recorded
+        return Ended(call=call, status=status, document=document, said=self._said.line)
+
+    def _submitted(self, call: Call, words: Sequence[str], files: str | None, context: Any) -> int | None:
+        """Submit it, wait for its end, and tell the exit status; `None` where nobody knows it."""
         self.application, first = self.installation.application(call.job)
-        words = job_words(call.table, call.arguments, conf, output, None if place is None else str(place))
-        self.files, self.application_args = ",".join(files) or None, [*first, *words]
-        self.name, self._hook, self._said = f"icekeep {call.job} {call.table}", None, _Said()
+        self.files, self.application_args = files, [*first, *words]
+        self.name, self._hook = f"icekeep {call.job} {call.table}", None
         try:
             super().execute(context)
-            status: int | None = 0
-        except (AirflowFailException, AirflowSkipException):
-            raise
         except Exception as error:  # noqa: BLE001 - what the hook raises differs by version and kind of cluster
             status = status_in(f"{error}\n{self._said.tail}")
-            self._said.line = self._said.line or ("" if status is not None else str(error).partition("\n")[0])
-        document = None if place is None else document_in(place)
-        if place is not None and not is_there:
-            place.unlink(missing_ok=True)
-        return Ended(call=call, status=status, document=document, said=self._said.line)
+            if status is None and not self._said.line:
+                self._said.line = first_line(error)
+            return status
+        return 0
 
     def _mode(self) -> str:
         """The deploy mode of the policy, or of the connection."""
@@ -152,8 +166,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         try:
             extra = BaseHook.get_connection(self._conn_id).extra_dejson
         except Exception:  # noqa: BLE001 - without a connection the hook goes on with its defaults, and says so
-            return ""
-        return str(extra.get("deploy-mode") or "")
+            extra = {}
+        return str(extra.get("deploy-mode") or (self.conf or {}).get("spark.submit.deployMode") or "")
 
     def _get_hook(self) -> Any:
         """The hook of spark-submit; what it reads is looked at as it goes by."""
@@ -174,26 +188,6 @@ class MaintenanceOperator(SparkSubmitOperator):
         for one in ended:
             if one.has_committed:
                 events.add(Asset(table_uri(one.call.table)), extra=_extra(one))
-
-
-class _Said:
-    """What a process has said: the line of its error, and its last lines."""
-
-    def __init__(self) -> None:
-        self.line = ""
-        self.tail = ""
-
-    def look_at(self, line: str) -> None:
-        """Keep a line, where it matters."""
-        if line.startswith(_ERROR):
-            self.line = line.removeprefix(_ERROR)
-        self.tail = f"{self.tail}\n{line}"[-_SAID_LENGTH_MAX:]
-
-    def looked_at(self, lines: Iterable[str]) -> Iterator[str]:
-        """The same lines, each looked at."""
-        for line in lines:
-            self.look_at(line.strip())
-            yield line
 
 
 def _extra(one: Ended) -> dict[str, Any]:

@@ -4,26 +4,32 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-PATIENCE_S = 60
-"""How long a process that was asked to end may take: a job ends at once, but for a commit that is under way."""
+from icekeep.airflow.installation import Installation
+
+PATIENCE_S = 45
+"""How long a process that was asked to end may take: a job ends at once, but for a commit that is under way. Airflow kills the
+task after a minute (`core.killed_task_cleanup_time`).
+"""
 
 
 class Worker:
-    """One process; what it prints goes on line by line."""
+    """One command; what it prints goes on line by line."""
 
-    def __init__(self, command: Sequence[str], say: Callable[[str], None]) -> None:
-        self._command, self._say = [*command], say
+    def __init__(self, installation: Installation, words: Sequence[str], say: Callable[[str], None]) -> None:
+        self._installation, self._words, self._say = installation, words, say
         self._process: subprocess.Popen[str] | None = None
 
     def run(self) -> int:
         """Run it to its end and return its exit status, below 0 for a signal; whatever interrupts this ends the process.
 
         Raises:
-            OSError: the command cannot be started.
+            OSError: it cannot be started.
         """
         self._process = subprocess.Popen(
-            self._command,
+            self._installation.command(self._words),
+            env=self._installation.environment(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -41,13 +47,13 @@ class Worker:
             self.stop()
 
     def stop(self) -> None:
-        """Ask the process to end, and kill it and its children where it does not."""
+        """Ask the process to end, then kill what is left of it and of those that it has started."""
         process = self._process
         if process is None or process.poll() is not None:
             return
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,10 +13,13 @@ from icekeep.operations.config import parse_config
 
 def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
     here = Installation(conf="/c.yaml", python="/py", home="/home/icekeep")
-    assert here.worker_command("compact") == ["/py", "/home/icekeep/jobs/compact.py"]
+    assert here.command(["compact", "-x"]) == ["/py", "-P", "-m", "icekeep", "compact", "-x"]
+    assert here.environment({"A": "b"}) == {"A": "b", "PYTHONPATH": "/home/icekeep/lib"}
+    assert here.environment({"PYTHONPATH": "/more"}) == {"PYTHONPATH": f"/home/icekeep/lib{os.pathsep}/more"}
     assert here.application("compact") == ("/home/icekeep/jobs/compact.py", [])
     installed = Installation(conf="/c.yaml", python="/py")
-    assert installed.worker_command("compact") == ["/py", "-m", "icekeep", "compact"]
+    assert installed.command([]) == here.command([])
+    assert installed.environment({"PYTHONPATH": "/more"}) == {"PYTHONPATH": "/more"}
     assert installed.application("compact") == (str(SUBMITTED), ["compact"])
     assert [path.name for path in SUBMITTED.parent.glob("*.py")].count("__init__.py") == 1
     assert {path.name for path in SUBMITTED.parent.glob("*.py")} == {"__init__.py", SUBMITTED.name}
