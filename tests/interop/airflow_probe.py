@@ -23,8 +23,7 @@ def look(directory: str) -> dict[str, Any]:
     dags = {dag_id: _dag(dag) for dag_id, dag in sorted(bag.dags.items())}
     outcomes = {}
     if os.environ.get("STATUSES"):
-        tasks = next(iter(bag.dags.values())).tasks
-        task = next(task for task in tasks if getattr(task, "calls", ()))
+        task = next(task for dag in bag.dags.values() for task in dag.tasks if getattr(task, "calls", ()))
         task.alias = None
         outcomes = {status: _outcome(task, status) for status in os.environ["STATUSES"].split(",")}
     spark = sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "datafusion"})
