@@ -1,47 +1,15 @@
 """Our DAGs in a real Airflow: how they load, and runs of them by `dag.test()`, by spark-submit and by the worker."""
 
-import json
-import os
-import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from icekeep.operations.arguments import parse_command
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.in_airflow import look, run
 from kit.lake import SCHEMA, events
-from kit.shell import BIN, Operator
-from kit.spark_processes import SPARK_HOME
-
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".venv-airflow" / "bin" / "python"
-CONNECTION = '{"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}'
-
-
-def probe(home, *words, **environ):
-    """What the probe says of our DAGs, from inside a real Airflow."""
-    if not PYTHON.exists():
-        pytest.fail("there is no .venv-airflow; run `make airflow-env` first", pytrace=False)
-    done = subprocess.run(
-        [str(PYTHON), str(Path(__file__).with_name("airflow_probe.py")), *words],
-        env={
-            "PATH": f"{home}:{os.environ['PATH']}",
-            "HOME": str(home),
-            "PYTHONPATH": str(ROOT / "lib"),
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW_CONN_SPARK_DEFAULT": CONNECTION,
-            **environ,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
-    return json.loads(done.stdout.splitlines()[-1])
+from kit.shell import Operator
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +18,7 @@ def seen(tmp_path_factory):
     home = tmp_path_factory.mktemp("airflow")
     (home / "spark-submit").write_text("#!/bin/sh\nexit $STATUS\n")
     (home / "spark-submit").chmod(0o755)
-    return probe(home, "look", str(ROOT / "airflow_dags"), STATUSES="0,1,2,3,4,5,75,137,143")
+    return look(home, STATUSES="0,1,2,3,4,5,75,137,143")
 
 
 def test_the_dags_load_without_an_error(seen):
@@ -60,6 +28,10 @@ def test_the_dags_load_without_an_error(seen):
 
 def test_loading_the_dags_loads_no_spark(seen):
     assert seen["spark"] == []
+
+
+def test_airflow_knows_the_provider_and_its_assets(seen):
+    assert seen["provider"] == {"name": "icekeep", "assets": ["iceberg://prod/db/t"], "wrong": "ValueError"}
 
 
 def test_the_dag_is_as_the_policy_says(seen):
@@ -133,22 +105,8 @@ def ran(tmp_path_factory):
         for number in range(files):
             table = append(table, [events(number)])
     operator.conf.write_text(operator.conf.read_text() + POLICIES)
-    (home / "dags").mkdir()
-    (home / "dags" / "maintenance.py").write_text((ROOT / "airflow_dags" / "maintenance.py").read_text())
     runs = [["icekeep_listed", None], ["icekeep_found", None], ["icekeep_by_hand", BY_HAND]]
-    told = probe(
-        home,
-        "run",
-        str(home / "dags"),
-        json.dumps(runs),
-        ICEKEEP_CONF=str(operator.conf),
-        ICEKEEP_HOME=str(ROOT),
-        ICEKEEP_PYTHON=str(BIN / "python"),
-        AIRFLOW__CORE__DAGS_FOLDER=str(home / "dags"),
-        PATH=f"{BIN}:{os.environ['PATH']}",
-        SPARK_HOME=str(SPARK_HOME),
-        PYSPARK_PYTHON=str(BIN / "python"),
-    )
+    told = run(home, operator.conf, runs)
     return dict(zip(("listed", "found", "by_hand"), told, strict=True)), operator.lake
 
 
@@ -158,12 +116,12 @@ def loaded(lake, name):
 
 def test_a_listed_table_is_maintained_by_spark_submit(ran):
     (runs, lake) = ran
-    run = runs["listed"]
-    assert (run["state"], {task["state"] for task in run["tasks"].values()}) == ("success", {"success"})
-    left = run["tasks"]["local.db.a.compact[-1]"]["left"]
+    done = runs["listed"]
+    assert (done["state"], {task["state"] for task in done["tasks"].values()}) == ("success", {"success"})
+    left = done["tasks"]["local.db.a.compact[-1]"]["left"]
     assert (left["status"], left["result"]["rewritten_data_files_count"]) == ("done", 5)
     head = loaded(lake, "a").current_snapshot_id
-    assert [(uri, task, extra["snapshot_id_after"]) for uri, task, extra in run["events"]] == [
+    assert [(uri, task, extra["snapshot_id_after"]) for uri, task, extra in done["events"]] == [
         ("iceberg://local/db/a", "local.db.a.compact", head),
     ]
 
@@ -186,9 +144,9 @@ def test_what_is_due_is_found_when_the_run_begins_and_each_table_is_a_task_group
 
 
 def test_a_run_fails_where_one_task_has_though_the_last_job_of_the_table_has_not(ran):
-    run = ran[0]["found"]
-    assert (run["state"], run["tasks"]["outcome[-1]"]["state"]) == ("failed", "failed")
-    assert Counter(task["state"] for task in run["tasks"].values())["failed"] == 2
+    done = ran[0]["found"]
+    assert (done["state"], done["tasks"]["outcome[-1]"]["state"]) == ("failed", "failed")
+    assert Counter(task["state"] for task in done["tasks"].values())["failed"] == 2
 
 
 def test_large_tables_are_submitted_and_small_ones_are_not(ran):
@@ -199,8 +157,8 @@ def test_large_tables_are_submitted_and_small_ones_are_not(ran):
 
 def test_a_job_by_hand_shows_its_plan(ran):
     (runs, lake) = ran
-    run = runs["by_hand"]
-    left = run["tasks"]["job[-1]"]["left"]
-    assert (run["state"], left["status"], left["dry_run"]) == ("success", "planned", True)
-    assert run["events"] == []
+    done = runs["by_hand"]
+    left = done["tasks"]["job[-1]"]["left"]
+    assert (done["state"], left["status"], left["dry_run"]) == ("success", "planned", True)
+    assert done["events"] == []
     assert len(loaded(lake, "calm").snapshots) == 1

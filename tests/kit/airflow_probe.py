@@ -27,7 +27,20 @@ def look(directory: str) -> dict[str, Any]:
         task.alias = None
         outcomes = {status: _outcome(task, status) for status in os.environ["STATUSES"].split(",")}
     spark = sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "datafusion"})
-    return {"import_errors": bag.import_errors, "dags": dags, "outcomes": outcomes, "spark": spark}
+    errors = bag.import_errors
+    return {"import_errors": errors, "dags": dags, "outcomes": outcomes, "spark": spark, "provider": _provider()}
+
+
+def _provider() -> dict[str, Any]:
+    from airflow.providers_manager import ProvidersManager
+    from airflow.sdk import Asset
+
+    data = ProvidersManager().providers["icekeep"].data
+    try:
+        wrong = Asset("iceberg://prod/t").uri
+    except ValueError as error:
+        wrong = type(error).__name__
+    return {"name": data["name"], "assets": [Asset("iceberg://prod/db/t/").uri], "wrong": wrong}
 
 
 def _dag(dag: Any) -> dict[str, Any]:
