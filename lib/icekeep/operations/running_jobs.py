@@ -27,7 +27,7 @@ from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
-from icekeep.runs import Run
+from icekeep.runs import Run, application_id
 from icekeep.runtime import SYSTEM
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
@@ -215,6 +215,7 @@ class Session:
             listener, seams = self._surroundings.listener, self._surroundings.seams
             listener.on(StepStarted(_START))
             self._session = spark = resolve(seams.build_session)(self._name)
+            self._surroundings.begun.app_id = application_id()
             listener.on(StepFinished(_START))
             cancel = resolve(seams.cancel_jobs)
             self._surroundings.interrupts.install(lambda: cancel(spark))
