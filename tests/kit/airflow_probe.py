@@ -1,7 +1,7 @@
 """Looks at our DAGs from inside a real Airflow, or runs them; in `.venv-airflow`, writes one JSON object as its last line.
 
 airflow_probe.py look DIRECTORY     what the DAGs are; and what becomes of a task for each exit status of $STATUSES
-airflow_probe.py run DIRECTORY RUNS each of RUNS, a JSON list of [DAG, CONF], by `dag.test()`
+airflow_probe.py runs DIRECTORY RUNS each of RUNS, a JSON list of [DAG, CONF], by `dag.test()`
 """
 
 import json
@@ -100,5 +100,5 @@ def _events(session: Any, run_id: str) -> list[Any]:
 
 
 if __name__ == "__main__":
-    answer = run(*sys.argv[2:]) if sys.argv[1] == "run" else look(sys.argv[2])
+    answer = run(*sys.argv[2:]) if sys.argv[1] == "runs" else look(sys.argv[2])
     sys.stdout.write(json.dumps(answer, default=str) + "\n")

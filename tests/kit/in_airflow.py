@@ -39,7 +39,7 @@ def run(home: Path, conf: Path, runs: list[Any], **environ: str) -> Any:
         "ICEKEEP_PYTHON": str(BIN / "python"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
     }
-    return _probe(home, {**told, **environ}, "run", str(dags), json.dumps(runs))
+    return _probe(home, {**told, **environ}, "runs", str(dags), json.dumps(runs))
 
 
 def connection(master: str, **extra: str) -> str:

@@ -102,8 +102,8 @@ import json, sys
 words = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[2:])
 runs = json.loads(RUNS)
 whole = {"status": "done", "result": {"n": 1}, "metadata_location_after": "b"}
-if "run" in words:
-    runs = [{**one, **whole} for one in runs if one["run_id"] == words["run"]]
+if 'run' in words:
+    runs = [{**one, **whole} for one in runs if one["run_id"] == words['run']]
 else:
     assert (words["table"], words["job"]) == ("c.d.t", "compact")
 open(words["result-file"], "w").write(json.dumps({"result": {"runs": runs}}))
