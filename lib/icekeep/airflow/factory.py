@@ -104,6 +104,7 @@ class _Maker:
             task = MaintenanceOperator(
                 task_id=task_id,
                 installation=self.installation,
+                policy=self.policy.name,
                 alias=self.dag_id,
                 trigger_rule=_ALL_DONE if made else _ALL_SUCCESS,
                 **self._submit,

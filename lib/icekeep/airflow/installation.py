@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from icekeep.airflow.units import Call
+
 SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
 """What spark-submit is given where icekeep is installed and not checked out."""
 
@@ -41,12 +43,14 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         return (str(SUBMITTED), [job]) if self.home is None else (str(Path(self.home) / "jobs" / f"{job}.py"), [])
 
 
-def job_words(table: str, arguments: tuple[str, ...], conf: str, output: str, result_file: str | None) -> list[str]:
+def job_words(call: Call, policy: str | None, conf: str, result_file: Path | None, output: str = "table") -> list[str]:
     """The command line of a job after its name.
 
     Args:
+        policy: whose job it is; `None` where somebody asks for it.
         conf: the configuration, as the job finds it.
         result_file: where the job writes what it has to say; `None` where nobody could read it.
     """
+    asked = [] if policy is None else [f"--policy={policy}"]
     told = [] if result_file is None else [f"--result-file={result_file}"]
-    return [f"--table={table}", f"--config={conf}", *arguments, f"--output={output}", *told]
+    return [f"--table={call.table}", f"--config={conf}", *call.arguments, *asked, f"--output={output}", *told]

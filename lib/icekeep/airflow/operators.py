@@ -39,6 +39,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         installation: where icekeep is.
         calls: what is run; `unit` is the same from XCom, as one mapped task group has it.
         job: of these only its calls; a task without any is skipped.
+        policy: whose jobs they are; `None` where somebody asks for them.
         alias: the asset alias through which events are emitted; `None` for no events.
         arguments: of `SparkSubmitOperator`.
     """
@@ -52,6 +53,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         calls: tuple[Call, ...] = (),
         unit: Any = None,
         job: str | None = None,
+        policy: str | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None:
@@ -62,7 +64,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         self._hook: Any = None
         # A task may submit several times, and a retry of Airflow's own kind would take one submission for another.
         self.durable = False
-        self.installation, self.calls, self.unit, self.job, self.alias = installation, calls, unit, job, alias
+        self.installation, self.calls, self.unit, self.job = installation, calls, unit, job
+        self.policy, self.alias = policy, alias
         self._said = Said()
         self._worker: Worker | None = None
 
@@ -111,12 +114,12 @@ class MaintenanceOperator(SparkSubmitOperator):
             return self._by_worker(call, directory / _RESULT)
         if self._mode() == _CLUSTER:
             return self._in_cluster(call, directory, context)
-        words = job_words(call.table, call.arguments, self.installation.conf, "table", str(directory / _RESULT))
+        words = job_words(call, self.policy, self.installation.conf, directory / _RESULT)
         status = self._submitted(call, words, self._given_files, context)
         return Ended(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
 
     def _by_worker(self, call: Call, file: Path) -> Ended:
-        words = job_words(call.table, call.arguments, self.installation.conf, "table", str(file))
+        words = job_words(call, self.policy, self.installation.conf, file)
         self._worker = Worker(self.installation, [call.job, *words], self._say)
         try:
             status = of_process(self._worker.run())
@@ -130,7 +133,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         """The driver is elsewhere: what `--files` sends lies in its working directory, and its result comes by another way."""
         results, conf = self.installation.results, self.installation.conf
         file = None if results is None else Path(results) / f"icekeep-{SYSTEM.new_uuid()}.json"
-        words = job_words(call.table, call.arguments, Path(conf).name, "json", None if file is None else str(file))
+        words = job_words(call, self.policy, Path(conf).name, file, "json")
         files = [*filter(None, [self._given_files]), conf]
         status = self._submitted(call, words, ",".join(files), context)
         document = None

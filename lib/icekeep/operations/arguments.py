@@ -36,6 +36,7 @@ _EXIT_STATUSES = """exit statuses:
   130, 143  interrupted"""
 _NO_LIMIT = (MAX_INT, MAX_LONG)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
+_POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the record of runs will say; for schedulers")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     catalog: str | None = None
     table: str = ""
     dry_run: bool = False
+    policy: str | None = None
     arguments: dict[str, Any] = {}
 
 
@@ -91,6 +93,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         catalog=given.get("catalog"),
         table=given.get("table", ""),
         dry_run=given.get("dry_run", False),
+        policy=given[_POLICY.name] if name in JOBS else None,
         arguments=values,
     )
 
@@ -248,6 +251,7 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
     for setting in job.settings:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    _add_setting(parser, _POLICY, now_ms)
     _add_output(parser)
     parser.foot = lambda: _foot(job)
 

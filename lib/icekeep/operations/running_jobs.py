@@ -27,7 +27,7 @@ from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
-from icekeep.runs import Run, application_id
+from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
@@ -51,7 +51,7 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
     # A process that takes itself for abandoned would refuse to commit what hours of work made.
     check_submitter(surroundings.runtime)
     seams, runtime, begun = surroundings.seams, surroundings.runtime, surroundings.begun
-    begun.begin(command.name, command.arguments, runtime, run)
+    begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
     config = read_config(command.conf)
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     begun.table = reference.full_name

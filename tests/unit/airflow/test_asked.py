@@ -31,6 +31,7 @@ def test_a_form_is_a_call():
         ({"arguments": ["--table=c.d.other"]}, "give settings of the job"),
         ({"arguments": ["--catalog=other"]}, "give settings of the job"),
         ({"arguments": ["--output=json"]}, "give settings of the job"),
+        ({"arguments": ["--policy=mine"]}, "give settings of the job"),
     ],
 )
 def test_what_is_no_setting_of_the_job_is_refused(changed, said):

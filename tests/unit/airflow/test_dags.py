@@ -175,6 +175,7 @@ def test_the_jobs_understand_what_spark_submit_is_told(conf):
     assert (name, Path(script), files) == ("icekeep compact c.db.a é", ROOT / "jobs" / "compact.py", None)
     command = parse_command(words, "compact", 0, "")
     assert (command.conf, command.output, command.table) == (str(conf), "table", "c.db.a é")
+    assert command.policy == "nightly"
     assert command.arguments.keys() == {"where"}
     assert command.result_file
 
@@ -232,7 +233,7 @@ def test_in_cluster_mode_the_driver_gets_the_configuration_and_the_status_is_tha
     path.write_text(CLUSTER)
     outcome = outcome_of(path, STATUS="1", STDERR="... User application exited with 4\n")
     [[_, _, words, files]] = outcome["submitted"]
-    assert words == ["--table=c.db.t", "--config=my.yaml", "--output=json"]
+    assert words == ["--table=c.db.t", "--config=my.yaml", "--policy=n", "--output=json"]
     assert files == f"core-site.xml,{path}"
     assert outcome["told"][0] == "AirflowFailException"
     assert outcome["left"] == {"job": "compact", "table": "c.db.t", "exit_status": 4}

@@ -8,6 +8,7 @@ from icekeep.airflow.assets import sanitize_uri, table_uri
 from icekeep.airflow.installation import SUBMITTED, Installation, job_words
 from icekeep.airflow.provider import get_provider_info
 from icekeep.airflow.submitting import arguments_of_defaults, submit_arguments
+from icekeep.airflow.units import Call
 from icekeep.operations.config import parse_config
 
 
@@ -26,15 +27,18 @@ def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
 
 
 def test_a_job_is_told_its_table_its_configuration_and_where_its_result_goes():
-    words = job_words("c.d.t", ("--older-than=7d",), "/c.yaml", "table", "/tmp/r.json")
+    call = Call(job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d",))
+    words = job_words(call, "nightly", "/c.yaml", Path("/tmp/r.json"))
     assert words == [
         "--table=c.d.t",
         "--config=/c.yaml",
         "--older-than=7d",
+        "--policy=nightly",
         "--output=table",
         "--result-file=/tmp/r.json",
     ]
-    assert job_words("c.d.t", (), "c.yaml", "json", None) == ["--table=c.d.t", "--config=c.yaml", "--output=json"]
+    plain = Call(job="compact", table="c.d.t")
+    assert job_words(plain, None, "c.yaml", None, "json") == ["--table=c.d.t", "--config=c.yaml", "--output=json"]
 
 
 POLICIES = """
