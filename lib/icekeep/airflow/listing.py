@@ -85,12 +85,22 @@ class OutcomeOperator(BaseOperator):
         bad = sorted(name for name, state in states_of_run(context).items() if state in _BAD)
         not_read: Sequence[str] = ()
         if self.listing is not None:
-            not_read = context["ti"].xcom_pull(task_ids=self.listing, key=NOT_READ) or ()
+            instance = context["ti"]
+            not_read = instance.xcom_pull(task_ids=self.listing, key=NOT_READ) or ()
+            units = instance.xcom_pull(task_ids=self.listing) if bad else ()
+            bad = [_of_unit(name, units or ()) for name in bad]
         if not bad and not not_read:
             return
-        parts = [f"{len(bad)} tasks failed: {_named(bad)}"] if bad else []
+        parts = [f"{len(bad)} failed: {_named(bad)}"] if bad else []
         parts += [f"tables could not be looked at: {'; '.join(not_read)}"] if not_read else []
         raise AirflowFailException("; ".join(parts))
+
+
+def _of_unit(name: str, units: Sequence[Any]) -> str:
+    """The name of an instance of a mapped task, `TASK_INDEX`, as people know it."""
+    task, _, index = name.rpartition("_")
+    is_mapped = index.isdecimal() and int(index) < len(units)
+    return f"{task.rpartition('.')[2]} {units[int(index)]['name']}" if is_mapped else name
 
 
 def _named(names: Sequence[str]) -> str:
