@@ -1,8 +1,9 @@
 """What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from icekeep.catalog.base import parse_identifier
+from icekeep.catalog.base import Catalog, parse_identifier
 from icekeep.errors import IcekeepError, UsageError, first_line
 from icekeep.events import SILENT, Listener
 from icekeep.operations.catalogs import Catalogs, find_table
@@ -21,6 +22,7 @@ def report_over(
     *,
     table: str | None = None,
     match: str | None = None,
+    histories: bool = False,
     listener: Listener = SILENT,
 ) -> ReportResult:
     """Report one table, or all that match of a catalog, or of each that is configured.
@@ -41,23 +43,23 @@ def report_over(
         reference = find_table(known, table, catalog)
         opened = open_settings(reference.catalog)
         name = parse_identifier(reference.name)
-        return report(opened, spark, tables=[name], prices=known.prices, listener=listener)
+        return report(opened, spark, tables=[name], prices=known.prices, histories=histories, listener=listener)
     chosen = [known.get(catalog)] if catalog is not None else [*known.all().values()]
     if not chosen:
         known.get(None)
-    reports, not_read = _reports(chosen, known, spark, match, listener)
+    look = partial(report, spark=spark, match=match, prices=known.prices, histories=histories, listener=listener)
+    reports, not_read = _reports(chosen, look)
     return merged(reports, not_read)
 
 
 def _reports(
-    chosen: Sequence[CatalogSettings], known: Catalogs, spark: SparkSource, match: str | None, listener: Listener
+    chosen: Sequence[CatalogSettings], look: Callable[[Catalog], ReportResult]
 ) -> tuple[list[ReportResult], list[NotRead]]:
     reports: list[ReportResult] = []
     not_read: list[NotRead] = []
     for settings in chosen:
         try:
-            opened = open_settings(settings)
-            reports.append(report(opened, spark, match=match, prices=known.prices, listener=listener))
+            reports.append(look(open_settings(settings)))
         except IcekeepError as error:
             if len(chosen) == 1:
                 raise

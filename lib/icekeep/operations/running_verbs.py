@@ -123,7 +123,11 @@ def _ref_of(command: Command) -> str | None:
 def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
     catalogs = partial(known_catalogs, command.conf, surroundings.seams)
     spark = Session(f"icekeep {command.name}", surroundings)
-    extras = {"listener": surroundings.listener} if verb.takes_listener else {}
+    extras: dict[str, Any] = {"listener": surroundings.listener} if verb.takes_listener else {}
+    if (text := verb.texts.get(command.output)) is not None:
+        extras |= text.arguments
+        if text.check is not None:
+            resolve(text.check)()
     try:
         result = resolve(verb.run)(catalogs, command.catalog, spark.started, **command.arguments, **extras)
     finally:

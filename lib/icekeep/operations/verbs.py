@@ -7,6 +7,7 @@ commit, or a value to show where it changes nothing.
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,20 @@ class About(Enum):
     POLICIES = "policies"
 
 
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that stdout can have in the place of a table.
+
+    Attributes:
+        make: where the function is, as "module:function", that makes it of the result.
+        arguments: what the command's own function is told beside, so that the result has what the text needs.
+        check: where the function is, as "module:function", that raises `UsageError` before the work where the text could not be made.
+    """
+
+    make: str
+    arguments: Mapping[str, Any] = {}
+    check: str | None = None
+
+
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
     """A command beside the jobs.
 
@@ -45,7 +60,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
             to do.
         for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
             result itself. Machines get the result in any case.
-        texts: what `--output` can be beside `table` and `json`, with where the function is that makes that text of the result.
+        texts: what `--output` can be beside `table` and `json`.
     """
 
     summary: str
@@ -58,7 +73,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     about: About = About.TABLE
     takes_spark: bool = False
     for_people: str | None = None
-    texts: Mapping[str, str] = {}
+    texts: Mapping[str, Text] = {}
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -243,7 +258,14 @@ VERBS: Mapping[str, Verb] = {
         takes_listener=True,
         about=About.CATALOGS,
         for_people="icekeep.reports.shown:report_shown",
-        texts={"prometheus": "icekeep.reports.prometheus:prometheus_text"},
+        texts={
+            "prometheus": Text(make="icekeep.reports.prometheus:prometheus_text"),
+            "html": Text(
+                make="icekeep.reports.page.page:report_page",
+                arguments={"histories": True},
+                check="icekeep.reports.page.page:require_packages",
+            ),
+        },
     ),
     "runs": Verb(
         summary="show what became of runs of jobs and commands, the newest first",
