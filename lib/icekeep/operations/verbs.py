@@ -36,7 +36,7 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         make: where the function is, as "module:function", that makes it of the result.
         arguments: what the command's own function is told beside, so that the result has what the text needs.
-        check: where the function is, as "module:function", that raises `UsageError` before the work where the text could not be made.
+        check: where the function is, as "module:function", that raises `UsageError` before the work if it could not be made.
     """
 
     make: str

@@ -1,7 +1,7 @@
 """How tables came to be what they are: the growth of the largest, and the runs of maintenance of each, with before and after.
 
-Snapshots tell of runs that committed, whoever made them; the record of runs also of those that committed nothing, that failed, and
-of those whose snapshots have expired. A run that both tell of is one.
+Snapshots tell of runs that committed, whoever made them; the record of runs also of those that committed nothing, that failed,
+and of those whose snapshots have expired. A run that both tell of is one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -195,7 +195,7 @@ def _recorded(record: RunTold) -> MaintenanceRun:
         policy=record.policy,
         status=record.status,
         started_ms=record.started_ms,
-        timestamp_ms=record.ended_ms or record.seen_ms,
+        timestamp_ms=record.seen_ms if record.ended_ms is None else record.ended_ms,
         error=record.error_message,
         counts=counts,
     )

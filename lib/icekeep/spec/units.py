@@ -1,4 +1,4 @@
-"""Units of sizes and spans, how sizes are shown, and the largest numbers of Java's types, which Iceberg writes where there is no limit."""
+"""Units of sizes and spans, how sizes are shown, and the largest numbers of Java's types, which Iceberg writes for "no limit"."""
 
 MIB = 1 << 20
 GIB = 1 << 30

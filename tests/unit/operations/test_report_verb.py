@@ -1,6 +1,7 @@
 """The command `report`: its words, its output, its exit statuses, over one catalog and several."""
 
 import json
+import sys
 
 import pytest
 
@@ -124,3 +125,28 @@ def test_prices_of_the_configuration_make_costs(run, conf):
     assert result["currency"] == "EUR"
     jobs = [job for one in result["tables"] for job in one["jobs"]]
     assert all(job["cost"] == job["requests_count"] for job in jobs)
+
+
+def test_a_page_goes_to_stdout_alone_and_json_with_histories_to_the_result_file(run, tmp_path):
+    status, out, _ = run("--output", "html", "--result-file", str(tmp_path / "r.json"))
+    assert status == 0
+    assert out.startswith("<!doctype html>")
+    assert out.rstrip().endswith("</html>")
+    assert "one.<wbr>db.<wbr>one" in out
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert [one["table"] for one in document["result"]["histories"]] == ["one.db.one", "two.db.two"]
+
+
+def test_of_one_table_a_page_has_the_history_too(run):
+    status, out, _ = run("--output", "html", "--table", "one.db.one")
+    assert status == 0
+    assert "Bytes of metadata" not in out
+    assert "two.<wbr>db" not in out
+
+
+def test_a_page_without_its_packages_is_refused_before_the_work(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygal", None)
+    monkeypatch.setattr("icekeep.operations.report_verb.report", pytest.fail)
+    status, out, err = run("--output", "html")
+    assert (status, out) == (2, "")
+    assert err.splitlines() == ["icekeep: package 'pygal' is not installed; install icekeep[report]"]

@@ -1,6 +1,7 @@
-"""How a table grew, as the points of a plot: of a long history some commits, evenly chosen, of which each manifest list is read once."""
+"""How a table grew, as the points of a plot: of a long history some commits, evenly chosen; the manifest list of each is read."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
@@ -39,11 +40,9 @@ def evenly(line: Sequence[Snapshot], most: int) -> Sequence[Snapshot]:
 
 def _point(snapshot: Snapshot, table: Table) -> GrowthPoint:
     sums: ListSums | None = None
-    try:
+    # Nothing is known where it cannot be read: the plot has no point there, and `icekeep history` tells why.
+    with suppress(IcekeepError):
         sums = read_list_sums(snapshot, table.storage)
-    except IcekeepError:
-        # Nothing is known of it, and so it is a gap of the plot; `icekeep history` tells why.
-        pass
     after = totals_after(sums, snapshot.summary or {})
     return GrowthPoint(
         timestamp_ms=snapshot.timestamp_ms,

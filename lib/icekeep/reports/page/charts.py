@@ -4,18 +4,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-import pygal
 from markupsafe import Markup
 
 from icekeep.health.values import DataHealth, TableHealth
 from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
-from icekeep.reports.page.svg import PLAIN, drawn
+from icekeep.reports.page.svg import PLAIN, XY, Bar, StackedBar, drawn
 from icekeep.reports.values import MaintenanceRun
 from icekeep.spec.times import format_time
-from icekeep.spec.units import format_bytes
+from icekeep.spec.units import DAY_MS, format_bytes
 
-_WIDTH, _HEIGHT = 340, 170
+_WIDTH, _NARROW, _HEIGHT = 340, 270, 170
 _LABELS = 5
+_SIZES_LEAST = 6
+_AGES = (("1 day", 1), ("7 days", 7), ("30 days", 30), ("90 days", 90))
 _RUNS = 10
 _DAY_DIGITS = len("2026-01-31")
 _MINUTE_DIGITS = len("2026-01-31T12:00")
@@ -24,7 +25,12 @@ Shown = Callable[[int], str]
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """A chart and the words that go with it; `kind` is its class on the page, `legend` has a class and a meaning for each kind of mark."""
+    """A chart and the words that go with it.
+
+    Attributes:
+        kind: its class on the page.
+        legend: a class and a meaning for each kind of mark.
+    """
 
     kind: str
     title: str
@@ -66,7 +72,7 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
     if not files:
         return None
     first, last = (size.bit_length() - 1 for size in (min(files), max(files)))
-    sizes = [1 << power for power in range(first, last + 1)]
+    sizes = [1 << power for power in range(first, max(last + 1, first + _SIZES_LEAST))]
     rows = [files.get(size, [0, 0, 0]) for size in sizes]
     chart = _stacked()
     every = -(-len(sizes) // _LABELS)
@@ -76,7 +82,9 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
     _scale(chart, max(map(sum, rows)), _count)
     ranges = [f"{_whole_bytes(size)} to {_whole_bytes(2 * size)}" for size in sizes]
     told = "; ".join(f"{text}: {_files(sum(row))}" for text, row in zip(ranges, rows, strict=True) if sum(row))
-    titles = [f"{text}: {_files(row[kind])}" for kind in range(3) for text, row in zip(ranges, rows, strict=True) if row[kind]]
+    titles = [
+        f"{text}: {_files(row[kind])}" for kind in range(3) for text, row in zip(ranges, rows, strict=True) if row[kind]
+    ]
     return Chart(
         kind="sizes",
         title="Data files by size",
@@ -85,8 +93,29 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
     )
 
 
+def ages_chart(tables: Sequence[TableHealth], now_ms: int) -> Chart:
+    """How many tables had their last maintenance, that snapshots tell of, how long ago."""
+    counts = dict.fromkeys((*(name for name, _ in _AGES), "older", "never"), 0)
+    for one in tables:
+        age_ms = now_ms - max((seen.timestamp_ms for seen in one.last_maintenance), default=now_ms)
+        name = next((name for name, days in _AGES if age_ms < days * DAY_MS), "older")
+        counts[name if one.last_maintenance else "never"] += 1
+    chart = _stacked()
+    chart.x_labels = [*counts]
+    chart.add("", [None if name == "never" else count or None for name, count in counts.items()])
+    chart.add("", [*[None] * (len(counts) - 1), counts["never"] or None])
+    _scale(chart, max(counts.values()), _count)
+    told = [f"{name}: {_tables(count)}" for name, count in counts.items() if count]
+    return Chart(
+        kind="ages",
+        title="Tables by age of the last maintenance",
+        svg=drawn(chart, f"Tables by the age of their last maintenance: {'; '.join(told)}", told),
+        legend=(("color-0", "less than so long ago"), ("color-1", "none that snapshots tell of")),
+    )
+
+
 def growth_charts(points: Sequence[GrowthPoint], runs: Sequence[MaintenanceRun]) -> tuple[Chart, ...]:
-    """How files, bytes, deletes and metadata grew, each with the commits of maintenance marked; none for less than two moments."""
+    """How files, bytes, deletes and metadata grew, with the commits of maintenance marked; nothing of what was never there."""
     wanted: tuple[tuple[str, str, Shown], ...] = (
         ("Data files", "data_files_count", _count),
         ("Bytes of data and deletes", "bytes", format_bytes),
@@ -94,17 +123,26 @@ def growth_charts(points: Sequence[GrowthPoint], runs: Sequence[MaintenanceRun])
         ("Bytes of metadata", "metadata_bytes", format_bytes),
     )
     moments = {run.timestamp_ms for run in runs}
-    charts = (_growth(title, [(p.timestamp_ms, getattr(p, name)) for p in points], moments, shown) for title, name, shown in wanted)
+    charts = (
+        _growth(title, [(p.timestamp_ms, getattr(p, name)) for p in points], moments, shown)
+        for title, name, shown in wanted
+    )
     return tuple(chart for chart in charts if chart is not None)
 
 
 def _growth(title: str, points: Sequence[tuple[int, int | None]], marked: set[int], shown: Shown) -> Chart | None:
     known = [(moment, value) for moment, value in points if value is not None]
-    if len({moment for moment, _ in known}) < 2:
+    if len({moment for moment, _ in known}) < 2 or not any(value for _, value in known):
         return None
     (first_ms, first), (last_ms, last) = known[0], known[-1]
-    chart = pygal.XY(
-        **PLAIN, width=_WIDTH, height=_HEIGHT, show_dots=False, show_x_guides=False, y_labels=[], xrange=(first_ms, max(last_ms, first_ms + 1))
+    chart = XY(
+        **PLAIN,
+        width=_NARROW,
+        height=_HEIGHT,
+        show_dots=False,
+        show_x_guides=False,
+        y_labels=[],
+        xrange=(first_ms, max(last_ms, first_ms + 1)),
     )
     chart.x_labels = [{"value": at, "label": _date(at, last_ms - first_ms)} for at in (first_ms, last_ms)]
     chart.add("", known)
@@ -116,24 +154,38 @@ def _growth(title: str, points: Sequence[tuple[int, int | None]], marked: set[in
     most_ms, most = max(known, key=lambda point: point[1])
     peak = f", at most {shown(most)} on {_date(most_ms)}" if most > max(first, last) else ""
     titles = [f"maintenance on {_date(moment, 0)}: {shown(value)}" for moment, value in dots]
-    legend = (("color-1 dot", "a commit of maintenance"),) if dots else ()
-    return Chart(kind="growth", title=title, svg=drawn(chart, f"{title} over time: {told}{peak}", titles), told=told + peak, legend=legend)
+    legend = (("color-1", "a commit of maintenance"),) if dots else ()
+    return Chart(
+        kind="growth",
+        title=title,
+        svg=drawn(chart, f"{title} over time: {told}{peak}", titles),
+        told=told + peak,
+        legend=legend,
+    )
 
 
 def runs_chart(runs: Sequence[MaintenanceRun]) -> Chart | None:
     """Data and delete files before and after the last runs, the oldest first; `None` where none has both figures."""
     pairs = [(run, _files_count(run.before), _files_count(run.after)) for run in runs]
-    known = [(run, before, after) for run, before, after in pairs if before is not None and after is not None and before != after]
+    known = [
+        (run, before, after)
+        for run, before, after in pairs
+        if before is not None and after is not None and before != after
+    ]
     known = known[:_RUNS][::-1]
     if not known:
         return None
-    chart = pygal.Bar(**PLAIN, width=_WIDTH, height=_HEIGHT, y_labels=[])
+    chart = Bar(**PLAIN, width=_WIDTH, height=_HEIGHT, y_labels=[])
     every = -(-len(known) // 4)
-    chart.x_labels = [_date(run.timestamp_ms)[5:] if number % every == 0 else "" for number, (run, _, _) in enumerate(known)]
+    chart.x_labels = [
+        _date(run.timestamp_ms)[5:] if number % every == 0 else "" for number, (run, _, _) in enumerate(known)
+    ]
     chart.add("", [before for _, before, _ in known])
     chart.add("", [after for _, _, after in known])
     _scale(chart, max(max(before, after) for _, before, after in known), _count)
-    told = [f"{_date(run.timestamp_ms)}: {_count(before)} before, {_count(after)} after" for run, before, after in known]
+    told = [
+        f"{_date(run.timestamp_ms)}: {_count(before)} before, {_count(after)} after" for run, before, after in known
+    ]
     titles = [text for side in (1, 2) for text, one in zip(told, known, strict=True) if one[side]]
     return Chart(
         kind="runs",
@@ -144,14 +196,16 @@ def runs_chart(runs: Sequence[MaintenanceRun]) -> Chart | None:
 
 
 def _stacked() -> Any:
-    return pygal.StackedBar(**PLAIN, width=_WIDTH, height=_HEIGHT, y_labels=[])
+    return StackedBar(**PLAIN, width=_WIDTH, height=_HEIGHT, y_labels=[])
 
 
 def _scale(chart: Any, most: int, shown: Shown) -> None:
     """The vertical axis: from zero to a round number, with a few lines."""
     step = round_step(most, of=1024 if shown is format_bytes else 1000)
     tops = range(0, most + step, step)
-    chart.y_labels = [{"value": value, "label": _whole_bytes(value) if shown is format_bytes else _short(value)} for value in tops]
+    chart.y_labels = [
+        {"value": value, "label": _whole_bytes(value) if shown is format_bytes else _short(value)} for value in tops
+    ]
     chart.config.range = chart.range = (0, tops[-1])
 
 
@@ -178,7 +232,11 @@ def _files_count(totals: TableTotals | None) -> int | None:
 def _date(moment_ms: int, span_ms: int | None = None) -> str:
     """A day, or with the time where days would all be the same."""
     text = format_time(moment_ms)
-    return text[:_DAY_DIGITS] if span_ms is None or span_ms > 3 * 86_400_000 else text[_DAY_DIGITS - 5 : _MINUTE_DIGITS].replace("T", " ")
+    return (
+        text[:_DAY_DIGITS]
+        if span_ms is None or span_ms > 3 * DAY_MS
+        else text[_DAY_DIGITS - 5 : _MINUTE_DIGITS].replace("T", " ")
+    )
 
 
 def _count(value: int) -> str:

@@ -13,8 +13,8 @@ _PACKAGES = ("jinja2", "pygal")
 def report_page(report: ReportResult) -> str:
     """A report as one HTML page, for people: an overview, and of each table what is wrong, what each job would do, and charts.
 
-    It loads nothing from anywhere, and is plain ASCII, so that it can be written in any encoding. Growth and the runs of maintenance
-    are in it where the report has histories: `report(catalog, histories=True)`.
+    It loads nothing from anywhere, and is plain ASCII, so that it can be written in any encoding. Growth and the runs of
+    maintenance are in it where the report has histories: `report(catalog, histories=True)`.
 
     Raises:
         UsageError: the packages `jinja2` and `pygal` are not installed.

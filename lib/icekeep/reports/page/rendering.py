@@ -1,42 +1,53 @@
 """The page's templates filled in. All that comes from catalogs and tables is foreign text: it is escaped, and made visible."""
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from pkgutil import get_data
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from icekeep.reports.page.charts import scores_chart, sizes_chart
+from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
 from icekeep.reports.page.views import catalog_totals, job_totals, table_views
 from icekeep.reports.values import ReportResult
 from icekeep.spec.times import format_span, format_time
 from icekeep.spec.units import format_bytes
 
 DETAILED_TABLES = 500
-"""So many tables, the worst, have a part of their own, so that the page stays one that a browser opens; all are in the overview."""
+"""So many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
 
 _NOT_KNOWN = "not known"
+_AFTER_A_PART = re.compile(r"([._/=-])(?=\w)")
 
 
-def rendered(report: ReportResult) -> str:
-    """The page, as ASCII."""
+def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> str:
+    """The page, as ASCII.
+
+    Args:
+        detailed_count: so many tables have a part of their own.
+    """
     style, script = (Markup(_part(name)) for name in ("page.css", "page.js"))
-    views = table_views(report, DETAILED_TABLES)
-    page = _environment(report.currency).get_template("page.html").render(
-        report=report,
-        views=views,
-        detailed=[view for view in views if view.is_detailed],
-        totals=catalog_totals(report),
-        jobs=job_totals(report.tables, report.currency),
-        due_views=[view for view in views if view.health.due],
-        charts=_charts(report),
-        style=style,
-        script=script,
-        policy=f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:",
-        growing_count=sum(bool(one.growth) for one in report.histories),
+    views = table_views(report, detailed_count)
+    page = (
+        _environment(report.currency)
+        .get_template("page.html")
+        .render(
+            report=report,
+            views=views,
+            detailed=[view for view in views if view.is_detailed],
+            totals=catalog_totals(report),
+            jobs=job_totals(report.tables, report.currency),
+            due_views=[view for view in views if view.health.due],
+            charts=_charts(report),
+            style=style,
+            script=script,
+            policy=f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:",
+            growing_count=sum(bool(view.growth) for view in views),
+        )
     )
     return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
@@ -44,10 +55,15 @@ def rendered(report: ReportResult) -> str:
 def _charts(report: ReportResult) -> Sequence[Any]:
     if not report.tables:
         return ()
-    charts = (scores_chart(report.tables), sizes_chart([one.data for one in report.tables]))
+    charts = (
+        scores_chart(report.tables),
+        sizes_chart([one.data for one in report.tables]),
+        ages_chart(report.tables, report.timestamp_ms),
+    )
     return [chart for chart in charts if chart is not None]
 
 
+@lru_cache(maxsize=4)
 def _environment(currency: str | None) -> Environment:
     environment = Environment(
         autoescape=True,
@@ -65,6 +81,7 @@ def _environment(currency: str | None) -> Environment:
         "percent": _or_not_known(lambda value: f"{value:.1%}"),
         "decimal": _or_not_known(lambda value: f"{value:,.1f}"),
         "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
+        "breakable": _breakable,
         "words": lambda name: str(name).replace("_", " "),
     }
     environment.globals["shown"] = {name: environment.filters[name] for name in ("count", "bytes")}
@@ -80,6 +97,11 @@ def _visible(value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in value)
+
+
+def _breakable(text: str) -> Markup:
+    """A long name that may be broken after its parts, as telephones are narrow."""
+    return Markup(_AFTER_A_PART.sub(r"\1<wbr>", str(escape(_visible(text)))))
 
 
 def _digest(text: str) -> str:

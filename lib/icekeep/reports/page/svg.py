@@ -4,17 +4,24 @@ That is a style sheet and a script a chart, ids and the date, tooltips that need
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
 from markupsafe import Markup
+from pygal import XY, Bar, PluginImportFixer, StackedBar
 from pygal.style import Style
+
+__all__ = ["PLAIN", "XY", "Bar", "StackedBar", "drawn"]
+
+# A finder for plugins with maps, of a kind that Python 3.12 knows no more and 3.11 warns of at each later import.
+sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, PluginImportFixer)]
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LEFT_OUT_TAGS = {"defs", "desc", "title", "script", "style"}
 _LEFT_OUT_CLASSES = {"background", "text-overlay", "tooltip-overlay", "titles", "legends"}
-_KEPT_CLASSES = re.compile(r"guides?|axis|[xy]|line|nofill|color-\d+|dot")
+_KEPT_CLASSES = re.compile(r"axis|[xy]|color-\d+")
 _KEPT_ATTRIBUTES = ("viewBox", "transform", "x", "y", "width", "height", "cx", "cy", "r", "d")
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
@@ -57,20 +64,29 @@ def _slim(element: Any, titles: list[str]) -> ElementTree.Element | None:
         # A comment.
         return None
     tag, classes = element.tag.removeprefix(_SVG), (element.get("class") or "").split()
-    if tag in _LEFT_OUT_TAGS or _LEFT_OUT_CLASSES.intersection(classes):
+    if tag in _LEFT_OUT_TAGS or _LEFT_OUT_CLASSES.intersection(classes) or _is_upright(element, classes):
         return None
     is_mark = "reactive" in classes and tag in ("rect", "circle")
     if is_mark and float(element.get("height") or 1) == 0:
         return None
     slim = ElementTree.Element(tag, _kept(element))
     slim.text = (element.text or "").strip() or None
-    if (kept := [name for name in classes if _KEPT_CLASSES.fullmatch(name)]) and tag != "text":
+    if tag == "g" and (kept := [name for name in classes if _KEPT_CLASSES.fullmatch(name)]):
         slim.set("class", " ".join(kept))
-    slim.extend(below for child in element if (below := _slim(child, titles)) is not None)
+    for child in element:
+        below = _slim(child, titles)
+        if below is not None:
+            # What only holds things together is left out.
+            slim.extend(below if below.tag == "g" and not below.attrib else [below])
     if is_mark and titles:
         ElementTree.SubElement(slim, "title").text = titles.pop()
     is_empty = len(slim) == 0 and not slim.text and tag in ("g", "text")
     return None if is_empty else slim
+
+
+def _is_upright(element: Any, classes: list[str]) -> bool:
+    """Whether it is a line from a label of the horizontal axis upwards, which the page does not show."""
+    return "guide" in classes and " v" in (element.get("d") or "")
 
 
 def _kept(element: Any) -> dict[str, str]:

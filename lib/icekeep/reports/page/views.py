@@ -5,14 +5,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from icekeep.health.values import JobAdvice, RefHealth, TableHealth
+from icekeep.reports.histories import GROWING_TABLES
 from icekeep.reports.page.charts import Chart, growth_charts, runs_chart, sizes_chart
-from icekeep.reports.values import ReportResult, TableHistory
+from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory
 
 SICK_BELOW, HEALTHY_FROM = 50, 80
-GROWING_TABLES = 50
-"""So many tables, the largest, have plots of their growth."""
-
-REFS_SHOWN = 20
+ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
+"""So many references, and so many runs, are shown of a table with plots, and of one without."""
 
 
 class TableView(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +23,7 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
         share: its bytes, of those of the largest table, 0 to 100.
         freed_bytes, cpu_ms, cost: of all jobs that are due; a job that cannot tell what it frees counts as none.
         refs: the references that alone keep the most.
+        shown_runs: the newest.
     """
 
     number: int
@@ -36,6 +36,7 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
     is_detailed: bool
     refs: tuple[RefHealth, ...] = ()
+    shown_runs: tuple[MaintenanceRun, ...] = ()
     sizes: Chart | None = None
     growth: tuple[Chart, ...] = ()
     runs: Chart | None = None
@@ -152,13 +153,15 @@ def catalog_totals(report: ReportResult) -> CatalogTotals:
 
 def _with_details(view: TableView, *, is_growing: bool) -> TableView:
     health, history = view.health, view.history
+    rows = ROWS_SHOWN if is_growing else FEW_ROWS_SHOWN
     alone = sorted(health.refs, key=lambda ref: (-(ref.only_bytes or 0), ref.ref))
     return msgspec.structs.replace(
         view,
-        refs=tuple(alone[:REFS_SHOWN]),
+        refs=tuple(alone[:rows]),
+        shown_runs=history.runs[:rows],
         sizes=sizes_chart([health.data]),
         growth=growth_charts(history.growth, history.runs) if is_growing else (),
-        runs=runs_chart(history.runs),
+        runs=runs_chart(history.runs[:rows]),
     )
 
 
