@@ -21,18 +21,23 @@ _WAIT_S = 60
 
 
 class Browser:
-    """A page that can be opened and asked; what it logs, throws or requests is kept."""
+    """A page that can be opened and asked. What it logs or throws is kept, and what it requests that its policy allows."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd, self._write_fd = read_fd, write_fd
         self._buffer, self._number, self._session = b"", 0, ""
         self.complaints: list[str] = []
-        self.requests: list[str] = []
+        self._requests: dict[str, str] = {}
         self._is_loaded = False
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
+
+    @property
+    def requests(self) -> list[str]:
+        """The addresses that it asked for."""
+        return [*self._requests.values()]
 
     def open(self, page: Path, *, width: int, is_dark: bool = False) -> None:
         """Show a page anew; complaints and requests of earlier ones are forgotten."""
@@ -42,7 +47,7 @@ class Browser:
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
         )
-        self.complaints, self.requests, self._is_loaded = [], [], False
+        self.complaints, self._requests, self._is_loaded = [], {}, False
         self._call("Page.navigate", url=page.resolve().as_uri())
         while not self._is_loaded:
             self._take()
@@ -94,7 +99,9 @@ class Browser:
         if method == "Page.loadEventFired":
             self._is_loaded = True
         elif method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self._requests[told["requestId"]] = told["request"]["url"]
+        elif method == "Network.loadingFailed" and told.get("blockedReason") == "csp":
+            self._requests.pop(told["requestId"])
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(told["exceptionDetails"]))
         elif method == "Log.entryAdded":
