@@ -39,13 +39,13 @@ class Browser:
         """The addresses that it asked for."""
         return [*self._requests.values()]
 
-    def open(self, page: Path, *, width: int, is_dark: bool = False) -> None:
+    def open(self, page: Path, *, width: int, height: int = 900, is_dark: bool = False) -> None:
         """Show a page anew; complaints and requests of earlier ones are forgotten."""
         self._call("Page.navigate", url="about:blank")
         scheme = "dark" if is_dark else "light"
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.complaints, self._requests, self._is_loaded = [], {}, False
         self._call("Page.navigate", url=page.resolve().as_uri())

@@ -7,7 +7,6 @@ and of those whose snapshots have expired. A run that both tell of is one.
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -20,6 +19,7 @@ from icekeep.health.values import TableHealth
 from icekeep.maintenance.commit_history.growth import growth_points
 from icekeep.maintenance.commit_history.result import TableTotals
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory
+from icekeep.run_records.values import RunRecord
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 
@@ -34,37 +34,8 @@ _STEP = "reading histories"
 _RUN_ID = "icekeep.run-id"
 
 
-class RunTold(Protocol):
-    """What is taken of a record of runs. Times are epoch milliseconds."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def job(self) -> str: ...
-    @property
-    def table(self) -> str: ...
-    @property
-    def policy(self) -> str | None: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def started_ms(self) -> int: ...
-    @property
-    def ended_ms(self) -> int | None: ...
-    @property
-    def seen_ms(self) -> int: ...
-    @property
-    def error_message(self) -> str | None: ...
-    @property
-    def snapshot_id_before(self) -> int | None: ...
-    @property
-    def snapshot_id_after(self) -> int | None: ...
-    @property
-    def result(self) -> Any: ...
-
-
 def with_histories(
-    catalog: Catalog, report: ReportResult, records: Iterable[RunTold] = (), listener: Listener = SILENT
+    catalog: Catalog, report: ReportResult, records: Iterable[RunRecord] = (), listener: Listener = SILENT
 ) -> ReportResult:
     """A report on tables of a catalog with the history of each.
 
@@ -78,7 +49,7 @@ def with_histories(
 
 
 def histories_of(
-    catalog: Catalog, tables: Sequence[TableHealth], records: Iterable[RunTold] = (), listener: Listener = SILENT
+    catalog: Catalog, tables: Sequence[TableHealth], records: Iterable[RunRecord] = (), listener: Listener = SILENT
 ) -> tuple[TableHistory, ...]:
     """The history of each table of a catalog, in their order; one that cannot be read is told with the reason.
 
@@ -86,9 +57,10 @@ def histories_of(
         tables: as a report has them.
         records: of runs, on whatever tables.
     """
-    by_table: dict[str, list[RunTold]] = {}
+    by_table: dict[str, list[RunRecord]] = {}
+    now_ms = catalog.runtime.now_ms()
     for record in records:
-        by_table.setdefault(record.table, []).append(record)
+        by_table.setdefault(record.table, []).append(replace(record, status=record.status_at(now_ms)))
     largest = sorted(tables, key=lambda one: -one.data.data_files_bytes)[:GROWING_TABLES]
     growing = {one.table for one in largest}
     listener.on(StepStarted(_STEP, len(tables), "tables"))
@@ -103,7 +75,7 @@ def histories_of(
 
 
 def _read(
-    catalog: Catalog, growing: set[str], by_table: Mapping[str, Sequence[RunTold]], listener: Listener, name: str
+    catalog: Catalog, growing: set[str], by_table: Mapping[str, Sequence[RunRecord]], listener: Listener, name: str
 ) -> TableHistory:
     records = by_table.get(name, ())
     try:
@@ -117,7 +89,7 @@ def _read(
         listener.on(StepAdvanced(_STEP))
 
 
-def table_history(table: Table, records: Sequence[RunTold] = (), *, reads_growth: bool = True) -> TableHistory:
+def table_history(table: Table, records: Sequence[RunRecord] = (), *, reads_growth: bool = True) -> TableHistory:
     """The history of one table.
 
     Args:
@@ -136,7 +108,7 @@ def table_history(table: Table, records: Sequence[RunTold] = (), *, reads_growth
     )
 
 
-def maintenance_runs(metadata: TableMetadata, records: Sequence[RunTold] = ()) -> tuple[MaintenanceRun, ...]:
+def maintenance_runs(metadata: TableMetadata, records: Sequence[RunRecord] = ()) -> tuple[MaintenanceRun, ...]:
     """The runs that left snapshots, or a record, the newest first."""
     commits: dict[str, list[Snapshot]] = {}
     for snapshot in sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms)):
@@ -164,7 +136,7 @@ def _committed(made: Sequence[Snapshot], metadata: TableMetadata) -> Maintenance
     )
 
 
-def _merged(record: RunTold, made: Sequence[Snapshot], metadata: TableMetadata) -> MaintenanceRun:
+def _merged(record: RunRecord, made: Sequence[Snapshot], metadata: TableMetadata) -> MaintenanceRun:
     run = _recorded(record)
     known = metadata.snapshots_by_id
     before, after = (known.get(-1 if i is None else i) for i in (record.snapshot_id_before, record.snapshot_id_after))
@@ -181,7 +153,7 @@ def _merged(record: RunTold, made: Sequence[Snapshot], metadata: TableMetadata) 
     )
 
 
-def _recorded(record: RunTold) -> MaintenanceRun:
+def _recorded(record: RunRecord) -> MaintenanceRun:
     """A run as its record tells it."""
     result = record.result if isinstance(record.result, Mapping) else {}
     counts = {

@@ -1,6 +1,5 @@
 """What runs of maintenance did: by the snapshots that they left, by the record of runs, by both; and how tables grew."""
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +14,7 @@ from icekeep.reports.histories import (
 )
 from icekeep.reports.job import merged, report
 from icekeep.reports.page.page import report_page
+from icekeep.run_records.values import RunRecord
 from icekeep.tables.append import append
 from kit.commit_histories import HOUR_MS, appends, wait
 from kit.html_pages import Page
@@ -24,21 +24,10 @@ from kit.no_spark import no_spark
 from kit.tables import add
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """As the record of runs has it."""
-
-    run_id: str = "compact-1"
-    job: str = "compact"
-    table: str = "local.db.events"
-    policy: str | None = "nightly"
-    status: str = "done"
-    started_ms: int = 1_000
-    ended_ms: int | None = 9_000
-    seen_ms: int = 5_000
-    error_message: str | None = None
-    snapshot_id_before: int | None = None
-    snapshot_id_after: int | None = None
-    result: object = None
+def recorded(**changed):
+    """A run of `compact` that has ended well."""
+    told = {"run_id": "compact-1", "job": "compact", "table": "local.db.events", "policy": "nightly", "status": "done"}
+    return RunRecord(**{**told, "started_ms": 1_000, "ended_ms": 9_000, "seen_ms": 5_000, **changed})
 
 
 def maintained(**summary):
@@ -96,7 +85,9 @@ def test_a_run_whose_parent_has_expired_has_no_before():
 
 def test_a_run_with_snapshots_and_a_record_is_one():
     table = maintained(icekeep_job="compact", icekeep_run_id="compact-1")
-    record = Record(result={"rewritten_data_files_count": 12, "failed_files_count": 0, "is_it": True, "status": "done"})
+    record = recorded(
+        result={"rewritten_data_files_count": 12, "failed_files_count": 0, "is_it": True, "status": "done"}
+    )
     [run] = maintenance_runs(table.metadata, [record])
     assert (run.status, run.started_ms, run.timestamp_ms, run.policy) == ("done", 1_000, 9_000, "nightly")
     assert (run.before.data_files_count, run.after.data_files_count) == (6, 7)
@@ -108,8 +99,8 @@ def test_a_run_that_left_no_snapshot_is_told_by_its_record():
     table = appends(count=3)
     first, *_, last = (s.snapshot_id for s in table.metadata.snapshots)
     records = [
-        Record(run_id="a", job="expire_snapshots", snapshot_id_before=first, snapshot_id_after=last),
-        Record(
+        recorded(run_id="a", job="expire_snapshots", snapshot_id_before=first, snapshot_id_after=last),
+        recorded(
             run_id="b", job="compact", status="failed", error_message="no room", ended_ms=None, snapshot_id_before=77
         ),
     ]
@@ -119,7 +110,7 @@ def test_a_run_that_left_no_snapshot_is_told_by_its_record():
 
 
 def test_the_newest_runs_come_first_and_older_ones_are_counted():
-    records = [Record(run_id=str(n), ended_ms=n) for n in range(23)]
+    records = [recorded(run_id=str(n), ended_ms=n) for n in range(23)]
     told = table_history(appends(count=1), records, reads_growth=False)
     assert [run.run_id for run in told.runs] == [str(n) for n in range(22, 2, -1)]
     assert told.left_out_runs_count == 3
@@ -173,9 +164,14 @@ class TestReports:
                 raise UnavailableError("the catalog is away")
 
         world.storage.before = before
-        [history] = with_histories(world.catalog, found, [Record(), Record(table="other")]).histories
+        [history] = with_histories(world.catalog, found, [recorded(), recorded(table="other")]).histories
         assert history.not_read == "the catalog is away"
         assert [run.run_id for run in history.runs] == ["compact-1"]
+
+    def test_a_run_that_has_died_is_told_as_unfinished(self, world):
+        died = recorded(status="running", ended_ms=None)
+        *_, run = with_histories(world.catalog, report(world.catalog, no_spark), [died]).histories[0].runs
+        assert (run.status, run.timestamp_ms) == ("unfinished", 5_000)
 
     def test_what_nobody_has_thought_of_ends_nothing(self, world):
         found = report(world.catalog, no_spark)

@@ -152,7 +152,7 @@ def _growth(title: str, points: Sequence[tuple[int, int | None]], marked: set[in
     _scale(chart, max(value for _, value in known), shown)
     told = f"{shown(first)} on {_date(first_ms)}, {shown(last)} on {_date(last_ms)}"
     most_ms, most = max(known, key=lambda point: point[1])
-    peak = f", at most {shown(most)} on {_date(most_ms)}" if most > max(first, last) else ""
+    peak = f", at most {shown(most)} on {_date(most_ms)}" if shown(most) not in (shown(first), shown(last)) else ""
     titles = [f"maintenance on {_date(moment, 0)}: {shown(value)}" for moment, value in dots]
     legend = (("color-1", "a commit of maintenance"),) if dots else ()
     return Chart(
