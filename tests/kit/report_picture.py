@@ -32,7 +32,7 @@ _SIZE = (1280, 1500)
 
 
 class Habit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a table lives: commits a day, files of each and their size, delete files each third day, days from compaction to another."""
+    """How a table lives: commits a day, files of each and their size, delete files each third day, days between compactions."""
 
     name: str
     commits: int = 1

@@ -166,7 +166,7 @@ def full_run(number: int = 0, said: str = "it is so") -> MaintenanceRun:
         before=TableTotals(data_files_count=40 + number, delete_files_count=5, bytes=9 * MIB),
         after=TableTotals(data_files_count=3, delete_files_count=0, bytes=8 * MIB),
         error=said,
-        counts={said: 3, "freed_bytes": 4096, "deleted_files_count": 5},
+        figures={said: 3, "freed_bytes": 4096, "deleted_files_count": 5},
     )
 
 

@@ -156,7 +156,7 @@ def _merged(record: RunRecord, made: Sequence[Snapshot], metadata: TableMetadata
 def _recorded(record: RunRecord) -> MaintenanceRun:
     """A run as its record tells it."""
     result = record.result if isinstance(record.result, Mapping) else {}
-    counts = {
+    figures = {
         str(name): value
         for name, value in result.items()
         if isinstance(value, int) and not isinstance(value, bool) and value and str(name).endswith(("_count", "_bytes"))
@@ -169,7 +169,7 @@ def _recorded(record: RunRecord) -> MaintenanceRun:
         started_ms=record.started_ms,
         timestamp_ms=record.seen_ms if record.ended_ms is None else record.ended_ms,
         error=record.error_message,
-        counts=counts,
+        figures=figures,
     )
 
 

@@ -1,6 +1,7 @@
 """What is said of many tables."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -35,7 +36,7 @@ class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
         started_ms, timestamp_ms: when it began and ended, epoch milliseconds; without a record the latter is its last commit.
         snapshots_count: commits of it that the table still has.
         error: why it failed.
-        counts: what its result counts, without zeros; of a record alone.
+        figures: what its result counts, without zeros; of a record alone.
     """
 
     job: str
@@ -49,7 +50,7 @@ class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
     before: TableTotals | None = None
     after: TableTotals | None = None
     error: str | None = None
-    counts: Mapping[str, int] = {}
+    figures: Mapping[str, Any] = {}
 
 
 class TableHistory(msgspec.Struct, frozen=True, kw_only=True):

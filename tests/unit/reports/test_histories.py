@@ -91,7 +91,7 @@ def test_a_run_with_snapshots_and_a_record_is_one():
     [run] = maintenance_runs(table.metadata, [record])
     assert (run.status, run.started_ms, run.timestamp_ms, run.policy) == ("done", 1_000, 9_000, "nightly")
     assert (run.before.data_files_count, run.after.data_files_count) == (6, 7)
-    assert run.counts == {"rewritten_data_files_count": 12}
+    assert run.figures == {"rewritten_data_files_count": 12}
     assert run.snapshots_count == 1
 
 
