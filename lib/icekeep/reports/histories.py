@@ -161,13 +161,14 @@ def _recorded(record: RunRecord) -> MaintenanceRun:
         for name, value in result.items()
         if isinstance(value, int) and not isinstance(value, bool) and value and str(name).endswith(("_count", "_bytes"))
     }
+    ended_ms = record.seen_ms if record.ended_ms is None else record.ended_ms
     return MaintenanceRun(
         job=record.job,
         run_id=record.run_id,
         policy=record.policy,
         status=record.status,
-        started_ms=record.started_ms,
-        timestamp_ms=record.seen_ms if record.ended_ms is None else record.ended_ms,
+        timestamp_ms=ended_ms,
+        elapsed_ms=max(0, ended_ms - record.started_ms),
         error=record.error_message,
         figures=figures,
     )

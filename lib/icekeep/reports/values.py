@@ -33,7 +33,8 @@ class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
         run_id: of a run of ours that says so.
         made_by: the engine, as snapshots say.
         status: how it ended, as the record of runs says.
-        started_ms, timestamp_ms: when it began and ended, epoch milliseconds; without a record the latter is its last commit.
+        timestamp_ms: when it ended, or was last seen, epoch milliseconds; without a record when it made its last commit.
+        elapsed_ms: how long it took, as its record says.
         snapshots_count: commits of it that the table still has.
         error: why it failed.
         figures: what its result counts, without zeros; of a record alone.
@@ -44,8 +45,8 @@ class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
     made_by: str | None = None
     policy: str | None = None
     status: str | None = None
-    started_ms: int | None = None
     timestamp_ms: int
+    elapsed_ms: int | None = None
     snapshots_count: int = 0
     before: TableTotals | None = None
     after: TableTotals | None = None

@@ -47,7 +47,7 @@ def test_a_commit_of_a_job_is_a_run_with_the_table_before_and_after():
     assert (run.before.data_files_count, run.after.data_files_count) == (6, 7)
     assert run.after.bytes == run.before.bytes + 100
     assert run.timestamp_ms == table.metadata.snapshots[-1].timestamp_ms
-    assert (run.status, run.started_ms) == (None, None)
+    assert (run.status, run.elapsed_ms) == (None, None)
 
 
 def test_replace_commits_of_other_engines_are_runs_too():
@@ -89,7 +89,7 @@ def test_a_run_with_snapshots_and_a_record_is_one():
         result={"rewritten_data_files_count": 12, "failed_files_count": 0, "is_it": True, "status": "done"}
     )
     [run] = maintenance_runs(table.metadata, [record])
-    assert (run.status, run.started_ms, run.timestamp_ms, run.policy) == ("done", 1_000, 9_000, "nightly")
+    assert (run.status, run.elapsed_ms, run.timestamp_ms, run.policy) == ("done", 8_000, 9_000, "nightly")
     assert (run.before.data_files_count, run.after.data_files_count) == (6, 7)
     assert run.figures == {"rewritten_data_files_count": 12}
     assert run.snapshots_count == 1
