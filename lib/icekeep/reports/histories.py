@@ -26,7 +26,10 @@ from icekeep.spec.snapshots import Snapshot
 GROWING_TABLES = 50
 """Of so many tables, the largest, manifest lists are read for their growth."""
 
-GROWTH_POINTS = 200
+GROWTH_POINTS, LEAST_GROWTH_POINTS = 200, 8
+LISTED_MANIFESTS = 200_000
+"""A plot has fewer points where the lists of so many would name more manifests than these in all: each takes time to decode."""
+
 RUNS_A_TABLE = 20
 TABLES_AT_ONCE = 4
 
@@ -62,7 +65,7 @@ def histories_of(
     for record in records:
         by_table.setdefault(record.table, []).append(replace(record, status=record.status_at(now_ms)))
     largest = sorted(tables, key=lambda one: -one.data.data_files_bytes)[:GROWING_TABLES]
-    growing = {one.table for one in largest}
+    growing = {one.table: _points(one) for one in largest}
     listener.on(StepStarted(_STEP, len(tables), "tables"))
     pool = ThreadPoolExecutor(TABLES_AT_ONCE)
     try:
@@ -75,12 +78,16 @@ def histories_of(
 
 
 def _read(
-    catalog: Catalog, growing: set[str], by_table: Mapping[str, Sequence[RunRecord]], listener: Listener, name: str
+    catalog: Catalog,
+    growing: Mapping[str, int],
+    by_table: Mapping[str, Sequence[RunRecord]],
+    listener: Listener,
+    name: str,
 ) -> TableHistory:
     records = by_table.get(name, ())
     try:
         table = catalog.load(parse_identifier(name.removeprefix(f"{catalog.name}.")))
-        return table_history(table, records, reads_growth=name in growing)
+        return table_history(table, records, points=growing.get(name, 0))
     except IcekeepError as error:
         return TableHistory(table=name, runs=tuple(map(_recorded, records)), not_read=first_line(error))
     except Exception as error:  # noqa: BLE001 - a report is worth having without the history of one table
@@ -89,15 +96,19 @@ def _read(
         listener.on(StepAdvanced(_STEP))
 
 
-def table_history(table: Table, records: Sequence[RunRecord] = (), *, reads_growth: bool = True) -> TableHistory:
+def _points(table: TableHealth) -> int:
+    return max(LEAST_GROWTH_POINTS, min(GROWTH_POINTS, LISTED_MANIFESTS // max(1, table.metadata.manifests_count)))
+
+
+def table_history(table: Table, records: Sequence[RunRecord] = (), *, points: int = GROWTH_POINTS) -> TableHistory:
     """The history of one table.
 
     Args:
         records: of its runs.
-        reads_growth: whether manifest lists are read for its growth.
+        points: of how many commits manifest lists are read for its growth; 0 for none.
     """
     metadata = table.metadata
-    growth = growth_points(table, most=GROWTH_POINTS) if reads_growth else ()
+    growth = growth_points(table, most=points) if points else ()
     runs = maintenance_runs(metadata, records)
     return TableHistory(
         table=f"{table.catalog.name}.{table.name}",

@@ -111,7 +111,7 @@ def test_a_run_that_left_no_snapshot_is_told_by_its_record():
 
 def test_the_newest_runs_come_first_and_older_ones_are_counted():
     records = [recorded(run_id=str(n), ended_ms=n) for n in range(23)]
-    told = table_history(appends(count=1), records, reads_growth=False)
+    told = table_history(appends(count=1), records, points=0)
     assert [run.run_id for run in told.runs] == [str(n) for n in range(22, 2, -1)]
     assert told.left_out_runs_count == 3
     assert (told.growth, told.commits_count) == ((), 0)
@@ -192,3 +192,11 @@ class TestReports:
         assert "there is no table" in last_but_one.not_read
         *_, history = histories_of(world.catalog, [*others[1:], table])
         assert len(history.growth) == 7
+
+    def test_of_a_table_whose_lists_are_long_fewer_are_read(self, world):
+        [table] = report(world.catalog, no_spark).tables
+        for number in range(4):
+            append(world.catalog.load(EVENTS), [events(number, 5)])
+        told = [replace(table, metadata=replace(table.metadata, manifests_count=n)) for n in (1, 20_000, 1_000_000)]
+        counts = [len(histories_of(world.catalog, [one])[0].growth) for one in told]
+        assert counts == [11, 10, 8]
