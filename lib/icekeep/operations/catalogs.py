@@ -52,6 +52,11 @@ class Catalogs:
         self._asked: list[Mapping[str, CatalogSettings]] = []
 
     @property
+    def config(self) -> Config:
+        """What the file says."""
+        return self._config
+
+    @property
     def prices(self) -> Prices | None:
         """The prices of the file; `None` if it has none."""
         return self._config.prices

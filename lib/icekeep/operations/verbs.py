@@ -292,7 +292,7 @@ VERBS: Mapping[str, Verb] = {
         settings=(Setting("job", Kind.TEXT, "of one job or command (default: of each)", shown="JOB"),),
         changes=False,
         about=About.NOTHING,
-        texts={"table": "icekeep.operations.document_schema:schema_text"},
+        texts={"table": Text(make="icekeep.operations.document_schema:schema_text")},
     ),
     "policy explain": Verb(
         summary="tell what policies say of one table: each job, each value that is in force, and where it comes from",

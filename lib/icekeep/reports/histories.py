@@ -11,7 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Catalog, Table, parse_identifier
-from icekeep.commit.made_by import made_by
+from icekeep.commit.made_by import POLICY_KEY, made_by, run_of
 from icekeep.errors import IcekeepError, first_line, one_line
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.health.commits import job_of, number_of
@@ -34,7 +34,6 @@ RUNS_A_TABLE = 20
 TABLES_AT_ONCE = 4
 
 _STEP = "reading histories"
-_RUN_ID = "icekeep.run-id"
 
 
 def with_histories(
@@ -124,7 +123,7 @@ def maintenance_runs(metadata: TableMetadata, records: Sequence[RunRecord] = ())
     commits: dict[str, list[Snapshot]] = {}
     for snapshot in sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms)):
         if job_of(snapshot) is not None:
-            run_id = (snapshot.summary or {}).get(_RUN_ID) or f"snapshot {snapshot.snapshot_id}"
+            run_id = run_of(snapshot.summary) or f"snapshot {snapshot.snapshot_id}"
             commits.setdefault(run_id, []).append(snapshot)
     told = [_merged(record, commits.pop(record.run_id, []), metadata) for record in records]
     told += [_committed(made, metadata) for made in commits.values()]
@@ -137,9 +136,9 @@ def _committed(made: Sequence[Snapshot], metadata: TableMetadata) -> Maintenance
     before = None if first.parent_snapshot_id is None else metadata.snapshots_by_id.get(first.parent_snapshot_id)
     return MaintenanceRun(
         job=job_of(last) or "",
-        run_id=(last.summary or {}).get(_RUN_ID),
+        run_id=run_of(last.summary) or None,
         made_by=made_by(last.summary),
-        policy=(last.summary or {}).get("icekeep.policy"),
+        policy=(last.summary or {}).get(POLICY_KEY),
         timestamp_ms=last.timestamp_ms,
         snapshots_count=len(made),
         before=_totals(before),

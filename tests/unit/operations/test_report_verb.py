@@ -7,8 +7,11 @@ import pytest
 
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunRecord
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.html_pages import Page
 from kit.lake import SCHEMA, Lake, events
 
 pytestmark = pytest.mark.slow
@@ -150,3 +153,31 @@ def test_a_page_without_its_packages_is_refused_before_the_work(run, monkeypatch
     status, out, err = run("--output", "html")
     assert (status, out) == (2, "")
     assert err.splitlines() == ["icekeep: package 'pygal' is not installed; install icekeep[report]"]
+
+
+def written_down(tmp_path, **fields):
+    """A run of a job on the first table, beside the warehouse of its catalog."""
+    records = RunRecords.at(f"sqlite:///{tmp_path}/one/warehouse.icekeep-runs.db")
+    told = {"run_id": "expire_snapshots-1", "job": "expire_snapshots", "table": "one.db.one", "status": "done"}
+    times = {"started_ms": 1_790_000_000_000, "ended_ms": 1_790_000_600_000, "seen_ms": 1_790_000_600_000}
+    records.end(RunRecord(**{**told, **times, "result": {"deleted_data_files_count": 7}, **fields}))
+
+
+def test_runs_that_are_written_down_are_on_the_page(run, tmp_path):
+    written_down(tmp_path)
+    written_down(tmp_path, run_id="other", table="one.db.elsewhere")
+    status, out, _ = run("--output", "html", "--catalog", "one", "--result-file", str(tmp_path / "r.json"))
+    assert status == 0
+    page = Page(out)
+    for words in ("expire snapshots", "in 10.0 min", "deleted data files 7"):
+        assert words in page.text
+    [history] = json.loads((tmp_path / "r.json").read_text())["result"]["histories"]
+    assert [one["run_id"] for one in history["runs"]] == ["expire_snapshots-1"]
+
+
+def test_a_record_that_cannot_be_read_is_a_warning(run, tmp_path):
+    (tmp_path / "one" / "warehouse.icekeep-runs.db").write_text("no database" * 100)
+    status, out, err = run("--output", "html", "--table", "one.db.one")
+    assert status == 0
+    assert "one.<wbr>db.<wbr>one" in out
+    assert len([line for line in err.splitlines() if "the record of runs is not read" in line]) == 1
