@@ -163,6 +163,7 @@ def full_run(number: int = 0, said: str = "it is so") -> MaintenanceRun:
         timestamp_ms=NOW_MS - 10 * number * DAY_MS,
         elapsed_ms=90_000,
         snapshots_count=1,
+        snapshot_id=199 - 10 * number,
         before=TableTotals(data_files_count=40 + number, delete_files_count=5, bytes=9 * MIB),
         after=TableTotals(data_files_count=3, delete_files_count=0, bytes=8 * MIB),
         error=said,

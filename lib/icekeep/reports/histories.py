@@ -107,13 +107,15 @@ def table_history(table: Table, records: Sequence[RunRecord] = (), *, points: in
         points: of how many commits manifest lists are read for its growth; 0 for none.
     """
     metadata = table.metadata
-    growth = growth_points(table, most=points) if points else ()
     runs = maintenance_runs(metadata, records)
+    shown = runs[:RUNS_A_TABLE]
+    marked = {run.snapshot_id for run in shown if run.snapshot_id is not None}
+    growth = growth_points(table, most=points, also=marked) if points else ()
     return TableHistory(
         table=f"{table.catalog.name}.{table.name}",
         growth=growth,
         commits_count=sum(1 for _ in metadata.ancestors(metadata.current_snapshot_id)) if growth else 0,
-        runs=runs[:RUNS_A_TABLE],
+        runs=shown,
         left_out_runs_count=max(0, len(runs) - RUNS_A_TABLE),
     )
 
@@ -141,6 +143,7 @@ def _committed(made: Sequence[Snapshot], metadata: TableMetadata) -> Maintenance
         policy=(last.summary or {}).get(POLICY_KEY),
         timestamp_ms=last.timestamp_ms,
         snapshots_count=len(made),
+        snapshot_id=last.snapshot_id,
         before=_totals(before),
         after=_totals(last),
     )
@@ -158,6 +161,7 @@ def _merged(record: RunRecord, made: Sequence[Snapshot], metadata: TableMetadata
         run,
         made_by=of_commits.made_by,
         snapshots_count=of_commits.snapshots_count,
+        snapshot_id=of_commits.snapshot_id,
         before=of_commits.before or _totals(before),
         after=of_commits.after,
     )

@@ -36,6 +36,7 @@ class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
         timestamp_ms: when it ended, or was last seen, epoch milliseconds; without a record when it made its last commit.
         elapsed_ms: how long it took, as its record says.
         snapshots_count: commits of it that the table still has.
+        snapshot_id: the last of them.
         error: why it failed.
         figures: what its result counts, without zeros; of a record alone.
     """
@@ -48,6 +49,7 @@ class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     elapsed_ms: int | None = None
     snapshots_count: int = 0
+    snapshot_id: int | None = None
     before: TableTotals | None = None
     after: TableTotals | None = None
     error: str | None = None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from icekeep.health.values import DataHealth, SizeBucket
 from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
 from icekeep.reports.page.charts import ages_chart, growth_charts, round_step, runs_chart, scores_chart, sizes_chart
-from icekeep.spec.units import DAY_MS, MIB
+from icekeep.spec.units import DAY_MS, HOUR_MS, MIB
 from kit.cases import cases
 from kit.report_values import NOW_MS, bare_table, full_history, full_run, full_table
 
@@ -34,7 +34,7 @@ def data_of(**files):
     return DataHealth(target_file_bytes=512 * MIB, histogram=tuple(buckets))
 
 
-def points(values, name="data_files_count", step_ms=DAY_MS):
+def points(values, name="data_files_count", step_ms=2 * DAY_MS):
     nothing = GrowthPoint(
         timestamp_ms=0, snapshot_id=0, data_files_count=None, bytes=None, delete_files_count=None, metadata_bytes=None
     )
@@ -114,12 +114,24 @@ def test_what_is_not_known_leaves_no_point_and_what_never_was_no_chart():
     assert growth_charts(points([0, 0, 0]), []) == ()
     assert growth_charts(points([5, 6], step_ms=0), []) == ()
     [chart] = growth_charts(points([5, None, 7]), [])
-    assert chart.told == "5 on 2026-09-21, 7 on 2026-09-23"
+    assert chart.told == "5 on 2026-09-21, 7 on 2026-09-25"
+
+
+def test_commits_of_one_day_are_told_with_their_times():
+    [chart] = growth_charts(points([5, 7], step_ms=HOUR_MS), [])
+    assert chart.told == "5 on 09-21 14:13, 7 on 09-21 15:13"
+
+
+def test_a_clock_that_was_wrong_does_not_turn_the_line_around():
+    [chart] = growth_charts(points([5, 6, 7])[::-1], [])
+    assert chart.told == "5 on 2026-09-21, 7 on 2026-09-25"
+    [right] = growth_charts(points([5, 6, 7]), [])
+    assert chart.svg == right.svg
 
 
 def test_a_peak_is_told():
     [chart] = growth_charts(points([5, 90, 7]), [])
-    assert chart.told.endswith(", at most 90 on 2026-09-22")
+    assert chart.told.endswith(", at most 90 on 2026-09-23")
 
 
 def test_runs_are_pairs_of_bars_the_oldest_first():

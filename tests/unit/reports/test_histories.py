@@ -73,7 +73,7 @@ def test_the_commits_of_one_run_are_one_run():
     first, *made = table.metadata.snapshots
     made = [replace(s, summary={**s.summary, **told}) for s in made]
     [run] = maintenance_runs(replace(table.metadata, snapshots=(first, *made)))
-    assert run.snapshots_count == 3
+    assert (run.snapshots_count, run.snapshot_id) == (3, made[-1].snapshot_id)
     assert (run.before.data_files_count, run.after.data_files_count) == (1, 10)
 
 
@@ -92,7 +92,7 @@ def test_a_run_with_snapshots_and_a_record_is_one():
     assert (run.status, run.elapsed_ms, run.timestamp_ms, run.policy) == ("done", 8_000, 9_000, "nightly")
     assert (run.before.data_files_count, run.after.data_files_count) == (6, 7)
     assert run.figures == {"rewritten_data_files_count": 12}
-    assert run.snapshots_count == 1
+    assert (run.snapshots_count, run.snapshot_id) == (1, table.metadata.current_snapshot_id)
 
 
 def test_a_run_that_left_no_snapshot_is_told_by_its_record():

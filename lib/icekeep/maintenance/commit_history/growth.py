@@ -1,6 +1,6 @@
 """How a table grew, as the points of a plot: of a long history some commits, evenly chosen; the manifest list of each is read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from icekeep.catalog.base import Table
@@ -13,18 +13,22 @@ from icekeep.storage.locations import parse_location
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, answer_each
 
 
-def growth_points(table: Table, *, ref: str = MAIN, most: int = 200) -> tuple[GrowthPoint, ...]:
+def growth_points(
+    table: Table, *, ref: str = MAIN, most: int = 200, also: Collection[int] = ()
+) -> tuple[GrowthPoint, ...]:
     """How large a table was after each commit of a branch or tag that it still has, the oldest first.
 
     Args:
         most: at most so many points, 2 or more; the first and the last commit are always among them.
+        also: ids of snapshots whose points are wanted beside these, if the branch or tag has them.
 
     Raises:
         NotFoundError: there is no such branch or tag.
     """
     head = table.metadata.head(ref)
     line = [*table.metadata.ancestors(None if head is None else head.snapshot_id)][::-1]
-    chosen = evenly(line, most)
+    spread = {id(snapshot) for snapshot in evenly(line, most)}
+    chosen = [snapshot for snapshot in line if id(snapshot) in spread or snapshot.snapshot_id in also]
     is_local = parse_location(table.metadata_location).scheme == "file"
     at_once = LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
     return tuple(answer_each(lambda snapshot: _point(snapshot, table), chosen, id, at_once))

@@ -1,6 +1,7 @@
 """The charts of the page. No text of others gets into one: labels are numbers, sizes and dates."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -115,14 +116,15 @@ def ages_chart(tables: Sequence[TableHealth], now_ms: int) -> Chart:
 
 
 def growth_charts(points: Sequence[GrowthPoint], runs: Sequence[MaintenanceRun]) -> tuple[Chart, ...]:
-    """How files, bytes, deletes and metadata grew, with the commits of maintenance marked; nothing of what was never there."""
+    """How files, bytes, deletes and metadata grew, with the last commit of each run marked; nothing of what was never there."""
     wanted: tuple[tuple[str, str, Shown], ...] = (
         ("Data files", "data_files_count", _count),
         ("Bytes of data and deletes", "bytes", format_bytes),
         ("Delete files", "delete_files_count", _count),
         ("Bytes of metadata", "metadata_bytes", format_bytes),
     )
-    moments = {run.timestamp_ms for run in runs}
+    made = {run.snapshot_id for run in runs}
+    moments = {point.timestamp_ms for point in points if point.snapshot_id in made}
     charts = (
         _growth(title, [(p.timestamp_ms, getattr(p, name)) for p in points], moments, shown)
         for title, name, shown in wanted
@@ -131,7 +133,8 @@ def growth_charts(points: Sequence[GrowthPoint], runs: Sequence[MaintenanceRun])
 
 
 def _growth(title: str, points: Sequence[tuple[int, int | None]], marked: set[int], shown: Shown) -> Chart | None:
-    known = [(moment, value) for moment, value in points if value is not None]
+    # A clock that was wrong makes a commit older than its parent.
+    known = sorted(((moment, value) for moment, value in points if value is not None), key=lambda point: point[0])
     if len({moment for moment, _ in known}) < 2 or not any(value for _, value in known):
         return None
     (first_ms, first), (last_ms, last) = known[0], known[-1]
@@ -142,17 +145,18 @@ def _growth(title: str, points: Sequence[tuple[int, int | None]], marked: set[in
         show_dots=False,
         show_x_guides=False,
         y_labels=[],
-        xrange=(first_ms, max(last_ms, first_ms + 1)),
+        xrange=(first_ms, last_ms),
     )
-    chart.x_labels = [{"value": at, "label": _date(at, last_ms - first_ms)} for at in (first_ms, last_ms)]
+    date = partial(_date, span_ms=last_ms - first_ms)
+    chart.x_labels = [{"value": at, "label": date(at)} for at in (first_ms, last_ms)]
     chart.add("", known)
     dots = [(moment, value) for moment, value in known if moment in marked]
     if dots:
         chart.add("", dots, stroke=False, show_dots=True, dots_size=3.5)
     _scale(chart, max(value for _, value in known), shown)
-    told = f"{shown(first)} on {_date(first_ms)}, {shown(last)} on {_date(last_ms)}"
+    told = f"{shown(first)} on {date(first_ms)}, {shown(last)} on {date(last_ms)}"
     most_ms, most = max(known, key=lambda point: point[1])
-    peak = f", at most {shown(most)} on {_date(most_ms)}" if shown(most) not in (shown(first), shown(last)) else ""
+    peak = f", at most {shown(most)} on {date(most_ms)}" if shown(most) not in (shown(first), shown(last)) else ""
     titles = [f"maintenance on {_date(moment, 0)}: {shown(value)}" for moment, value in dots]
     legend = (("color-1", "a commit of maintenance"),) if dots else ()
     return Chart(

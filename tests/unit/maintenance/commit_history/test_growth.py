@@ -27,6 +27,12 @@ def test_of_many_commits_some_are_read_the_first_and_the_last_among_them() -> No
     assert metered.requests_count == 3
 
 
+def test_commits_that_are_asked_for_are_among_them() -> None:
+    table = appends(count=9)
+    asked = [table.metadata.snapshots[1].snapshot_id, 77]
+    assert [p.data_files_count for p in growth_points(table, most=3, also=asked)] == [1, 3, 15, 45]
+
+
 def test_a_branch_has_points_of_its_own() -> None:
     table = appends(count=2)
     table = set_ref(wait(table), "audit", table.metadata.snapshots[0].snapshot_id, "branch")
