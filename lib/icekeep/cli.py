@@ -35,7 +35,7 @@ from icekeep.operations.progress import telling_progress
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
-from icekeep.operations.streams import separate_stderr
+from icekeep.operations.streams import open_closed_streams, separate_stderr
 from icekeep.operations.surroundings import Seams, Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
@@ -89,6 +89,7 @@ def main(
         job: the job or command whose script this is; `None` for the `icekeep` command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    open_closed_streams()
     separate_stderr()
     output, begun = output_options(words), Begun()
     with interrupts() as taken:

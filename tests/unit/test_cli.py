@@ -282,6 +282,14 @@ def test_a_keyboard_interrupt_is_exit_status_130(capsys):
     assert "icekeep: interrupted by SIGINT" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_without_a_stream_the_job_is_done_all_the_same(stream, monkeypatch, tmp_path):
+    """`icekeep compact ... >&-`, as some schedulers start commands."""
+    monkeypatch.setattr(sys, stream, None)
+    assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "r.json")) == 0
+    assert json.loads((tmp_path / "r.json").read_text())["status"] == "done"
+
+
 @pytest.mark.process
 def test_a_reader_of_stdout_that_went_away_does_not_change_the_status(tmp_path):
     code = (

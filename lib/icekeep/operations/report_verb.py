@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from icekeep.catalog.base import Catalog, parse_identifier
-from icekeep.errors import IcekeepError, UsageError, first_line
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned, tell
 from icekeep.operations.catalogs import Catalogs, find_table
 from icekeep.operations.config import CatalogSettings
@@ -39,7 +39,7 @@ def report_over(
 
     Raises:
         UsageError: both a table and a pattern are given, or no catalog is configured.
-        NotFoundError: there is no such catalog or table.
+        NotFoundError: there is no such catalog or table, or none that the pattern matches.
         IcekeepError: the only catalog cannot be opened or listed.
     """
     known = catalogs()
@@ -57,7 +57,13 @@ def report_over(
         known.get(None)
     look = partial(report, spark=spark, match=match, prices=known.prices, listener=listener)
     reports, not_read = _reports(chosen, lambda settings: _looked(settings, look, known, histories, listener))
-    return merged(reports, not_read)
+    found = merged(reports, not_read)
+    if match is not None and not found.tables_count and not found.not_read:
+        first = match.partition(".")[0]
+        hint = f"; patterns are over {NAME_IN_CATALOG}, {first!r} is a catalog: give it with --catalog"
+        looked = ", ".join(settings.name for settings in chosen)
+        raise NotFoundError(f"{match!r} matches no table of {looked}{hint if known.find(first) is not None else ''}")
+    return found
 
 
 def _reports(

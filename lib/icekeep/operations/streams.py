@@ -1,4 +1,4 @@
-"""stderr under spark-submit.
+"""Streams that are closed, and stderr under spark-submit.
 
 In client mode spark-submit starts the Python driver with stderr merged into stdout, so that progress would end up in the
 middle of the one JSON object that stdout promises. The JVM's own stderr is still there, one process up.
@@ -6,6 +6,22 @@ middle of the one JSON object that stdout promises. The JVM's own stderr is stil
 
 import os
 import sys
+
+
+def open_closed_streams() -> None:
+    """Let go nowhere what is said on a stream that whoever started this process has closed (`>&-`, `2>&-`).
+
+    Python has `None` in its place, so that each line of progress would be an error. Also no file is given the number of a
+    closed stream, to which others would print.
+    """
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number and not _is_open(number):
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+                nowhere = number
+            setattr(sys, name, os.fdopen(nowhere, "w"))
 
 
 def separate_stderr() -> None:
@@ -25,6 +41,14 @@ def separate_stderr() -> None:
         parent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(parent, 2)
     os.close(parent)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _same_file(left: int, right: int) -> bool:

@@ -6,6 +6,7 @@ Upper and lower case differ, as in the catalogs.
 """
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 
 import msgspec
@@ -35,6 +36,15 @@ class Glob(msgspec.Struct, frozen=True, dict=True):
         """
         return self._expression.fullmatch(name) is not None
 
+    def may_match_in(self, namespace: str) -> bool:
+        """Whether a table of this namespace, but of none below it, can have a name that it matches.
+
+        >>> glob = parse_glob("prod.*.orders_*")
+        >>> glob.may_match_in("prod.sales"), glob.may_match_in("prod.sales.eu")
+        (True, False)
+        """
+        return self._of_namespaces.fullmatch(f"{namespace}.") is not None
+
     @property
     def catalog(self) -> str | None:
         """The one catalog whose tables it can match, `None` where its first part is a pattern."""
@@ -44,9 +54,12 @@ class Glob(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _expression(self) -> re.Pattern[str]:
         *before, last = self.text.split(".")
-        # Each part ends with its dot, so that `**` may be no part at all.
-        parts = [r"(?:[^.]*\.)*" if part == MANY else _one(part) + r"\." for part in before]
-        return re.compile("".join(parts) + (r"[^.]+(?:\.[^.]+)*" if last == MANY else _one(last)), re.DOTALL)
+        return re.compile(_before(before) + (r"[^.]+(?:\.[^.]+)*" if last == MANY else _one(last)), re.DOTALL)
+
+    @cached_property
+    def _of_namespaces(self) -> re.Pattern[str]:
+        *before, last = self.text.split(".")
+        return re.compile(_before([*before, MANY] if last == MANY else before), re.DOTALL)
 
 
 def parse_glob(text: str, form: str = FULL_NAME) -> Glob:
@@ -72,6 +85,11 @@ def parse_glob(text: str, form: str = FULL_NAME) -> Glob:
         first = form.partition(".")[0]
         raise UsageError(f"{text!r} can match no table; give {form}, or {first}.** for all of a {first.lower()}")
     return Glob(text)
+
+
+def _before(parts: Iterable[str]) -> str:
+    """What matches all parts of a name but the last. Each ends with its dot, so that `**` may be no part at all."""
+    return "".join(r"(?:[^.]*\.)*" if part == MANY else _one(part) + r"\." for part in parts)
 
 
 def _one(part: str) -> str:

@@ -3,14 +3,21 @@
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial
 from threading import Lock
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier, format_identifier
-from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, UsageError, first_line, one_line
+from icekeep.errors import (
+    IcekeepError,
+    InvalidTableError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+    first_line,
+    one_line,
+)
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.health.commits import number_of
 from icekeep.health.job import HealthRequest, cheap_faults, table_health
@@ -18,7 +25,7 @@ from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
-from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
+from icekeep.policies.globs import NAME_IN_CATALOG, Glob, parse_glob
 from icekeep.reports.histories import with_histories
 from icekeep.reports.values import NotRead, ReportResult
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
@@ -30,6 +37,9 @@ TABLES_AT_ONCE = 8
 
 LARGE_FILES_COUNT = 20_000
 """Of tables with more data and delete files than these, one is looked at at a time."""
+
+OUT_OF_REACH_MAX = 16
+"""After so many tables in a row that were out of reach the catalog is asked; where it is so too, no other table is tried."""
 
 _STEP = "looking at tables"
 
@@ -67,15 +77,13 @@ def report(
         raise UsageError("match and tables both say which tables; give one of them")
     began_ms = catalog.runtime.monotonic_ms()
     not_read: list[NotRead] = []
-    chosen = [as_identifier(one) for one in tables] or [
-        one for one in _all_tables(catalog, not_read) if glob is None or glob.matches(format_identifier(one))
-    ]
+    chosen = [*dict.fromkeys(map(as_identifier, tables))] or _all_tables(catalog, glob, not_read)
     for identifier in chosen if tables else ():
         catalog.find(identifier)
     listener.on(StepStarted(_STEP, len(chosen), "tables"))
-    look = partial(_looked_at, catalog, _shared(spark), prices, listener, Lock())
+    look = _Look(catalog, _shared(spark), prices, listener)
     at_once = LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE
-    found = _in_threads(look, chosen, at_once)
+    found = _in_threads(look.at, chosen, at_once)
     listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
     told = replace(
         _result(
@@ -136,10 +144,12 @@ def _result(
     )
 
 
-def _all_tables(catalog: Catalog, not_read: list[NotRead]) -> list[Identifier]:
-    """The tables of all namespaces; a namespace that cannot be listed is told."""
+def _all_tables(catalog: Catalog, glob: Glob | None, not_read: list[NotRead]) -> list[Identifier]:
+    """The tables that a pattern matches, of all namespaces where it may; one of these that cannot be listed is told."""
     found: list[Identifier] = []
     for namespace in catalog.list_namespaces():
+        if glob is not None and not glob.may_match_in(format_identifier(namespace)):
+            continue
         try:
             found += catalog.list_tables(namespace)
         except NotFoundError:
@@ -148,39 +158,59 @@ def _all_tables(catalog: Catalog, not_read: list[NotRead]) -> list[Identifier]:
         except IcekeepError as error:
             name = f"{catalog.name}.{format_identifier(namespace)}.*"
             not_read.append(NotRead(name=name, kind=error.kind, reason=first_line(error)))
-    return found
+    return [one for one in found if glob is None or glob.matches(format_identifier(one))]
 
 
-def _looked_at(
-    catalog: Catalog,
-    spark: SparkSource,
-    prices: Prices | None,
-    listener: Listener,
-    alone: Lock,
-    identifier: Identifier,
-) -> TableHealth | NotRead | None:
-    """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile.
+class _Look:
+    """What looks at the tables of a catalog, some at a time."""
 
-    Args:
-        alone: held while a large table is looked at, so that memory is that of one.
-    """
-    name = f"{catalog.name}.{format_identifier(identifier)}"
-    table: Table | None = None
-    try:
-        table = catalog.load(identifier)
-        with alone if _is_large(table) else nullcontext():
-            return table_health(table, spark, prices=prices)
-    except NotFoundError:
-        return None
-    except InvalidTableError as error:
-        faults = _of_metadata(catalog, identifier, error) if table is None else _of_lists(table, spark)
-        return NotRead(name=name, kind=error.kind, reason=first_line(error), faults=faults)
-    except IcekeepError as error:
-        return NotRead(name=name, kind=error.kind, reason=first_line(error))
-    except Exception as error:  # noqa: BLE001 - one table that nobody has thought of says nothing of the others
-        return NotRead(name=name, kind="unexpected", reason=f"unexpected error: {one_line(error)}")
-    finally:
-        listener.on(StepAdvanced(_STEP))
+    def __init__(self, catalog: Catalog, spark: SparkSource, prices: Prices | None, listener: Listener) -> None:
+        self._catalog, self._spark, self._prices, self._listener = catalog, spark, prices, listener
+        # Held while a large table is looked at, so that memory is that of one.
+        self._alone = Lock()
+        self._out_of_reach_count = 0
+        self._is_catalog_lost = False
+
+    def at(self, identifier: Identifier) -> TableHealth | NotRead | None:
+        """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile."""
+        name = f"{self._catalog.name}.{format_identifier(identifier)}"
+        if self._is_catalog_lost:
+            reason = "not looked at: the catalog has gone out of reach"
+            found: TableHealth | NotRead | None = NotRead(name=name, kind=UnavailableError.kind, reason=reason)
+        else:
+            found = self._found(identifier, name)
+            self._count(found)
+        self._listener.on(StepAdvanced(_STEP))
+        return found
+
+    def _count(self, found: TableHealth | NotRead | None) -> None:
+        """Note whether a table was out of reach. A count that two threads change at once may be too low, which does no harm."""
+        is_out = isinstance(found, NotRead) and found.kind == UnavailableError.kind
+        self._out_of_reach_count = self._out_of_reach_count + 1 if is_out else 0
+        if self._out_of_reach_count >= OUT_OF_REACH_MAX:
+            self._out_of_reach_count = 0
+            try:
+                self._catalog.list_namespaces()
+            except UnavailableError:
+                self._is_catalog_lost = True
+            except IcekeepError:
+                return
+
+    def _found(self, identifier: Identifier, name: str) -> TableHealth | NotRead | None:
+        table: Table | None = None
+        try:
+            table = self._catalog.load(identifier)
+            with self._alone if _is_large(table) else nullcontext():
+                return table_health(table, self._spark, prices=self._prices)
+        except NotFoundError:
+            return None
+        except InvalidTableError as error:
+            faults = _of_metadata(self._catalog, identifier, error) if table is None else _of_lists(table, self._spark)
+            return NotRead(name=name, kind=error.kind, reason=first_line(error), faults=faults)
+        except IcekeepError as error:
+            return NotRead(name=name, kind=error.kind, reason=first_line(error))
+        except Exception as error:  # noqa: BLE001 - one table that nobody has thought of says nothing of the others
+            return NotRead(name=name, kind="unexpected", reason=f"unexpected error: {one_line(error)}")
 
 
 def _is_large(table: Table) -> bool:

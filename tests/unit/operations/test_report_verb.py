@@ -87,6 +87,12 @@ def test_one_catalog_out_of_reach_does_not_stop_the_others(run, conf):
     [
         (["--table", "one.db.one", "--match", "db.*"], "--table and --match both say which tables"),
         (["--match", "db"], "'db' can match no table"),
+        (["--match", "nope.*"], "'nope.*' matches no table of one, two"),
+        (["--match", "nope.*", "--catalog", "two"], "'nope.*' matches no table of two"),
+        (
+            ["--match", "one.db.*"],
+            "'one.db.*' matches no table of one, two; patterns are over NAMESPACE.TABLE, 'one' is a catalog: give it with",
+        ),
         (["--catalog", "three"], "there is no catalog 'three'; there is one, two"),
         (["--table", "one.db.nothing"], "there is no table 'db.nothing'"),
         (["--table", "nothing"], "'nothing' cannot be a table"),

@@ -43,6 +43,17 @@ def test_a_pattern_matches_as_a_naive_matcher_says(pattern, name):
     assert parse_glob(".".join(pattern)).matches(".".join(name)) is naive(pattern, name)
 
 
+@cases(600)
+@given(pattern=PATTERNS, namespace=st.lists(st.text("ab+", min_size=1, max_size=2), min_size=1, max_size=4))
+@example(pattern=["a", "**"], namespace=["a"])
+@example(pattern=["a", "b", "**"], namespace=["a"])
+def test_a_pattern_may_match_in_a_namespace_where_it_matches_the_name_of_some_table(pattern, namespace):
+    """A part of a pattern without a star is the only name that it matches; else a name can be made of it."""
+    glob = parse_glob(".".join(pattern))
+    name = pattern[-1].replace("*", "") or "a"
+    assert glob.may_match_in(".".join(namespace)) is naive(pattern, [*namespace, name])
+
+
 @cases(200)
 @given(name=NAMES)
 def test_a_name_is_a_pattern_of_itself_alone(name):

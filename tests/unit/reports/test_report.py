@@ -13,7 +13,7 @@ from contracts.job_contract import KEYS, keys_of
 from icekeep.errors import NotFoundError, UnavailableError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.output import format_json, plain_values, print_tables
-from icekeep.reports.job import report
+from icekeep.reports.job import OUT_OF_REACH_MAX, report
 from icekeep.reports.prometheus import prometheus_text
 from icekeep.reports.shown import report_shown
 from icekeep.reports.values import ReportResult
@@ -114,6 +114,52 @@ def test_a_table_out_of_reach_does_not_stop_the_rest(world):
         ("local.db.some", "unavailable", "the store is away")
     ]
     assert len(found.tables) == 3
+
+
+def test_after_a_catalog_has_gone_out_of_reach_tables_are_not_tried_one_by_one():
+    world, loads = world_of({f"t{number:02}": 0 for number in range(40)}), []
+
+    def away(operation, location):
+        loads.append(operation)
+        raise UnavailableError("out of reach")
+
+    world.storage.before = away
+    stores_alone = report(world.catalog, no_spark)
+    assert ({one.reason for one in stores_alone.not_read}, loads.count("load")) == ({"out of reach"}, 41)
+    loads.clear()
+
+    listed = world.catalog.list_namespaces
+
+    def list_namespaces():
+        if loads:
+            raise UnavailableError("out of reach")
+        return listed()
+
+    world.catalog.list_namespaces = list_namespaces
+    found = report(world.catalog, no_spark)
+    assert OUT_OF_REACH_MAX <= loads.count("load") < 2 * OUT_OF_REACH_MAX
+    assert (found.tables_count, len(found.not_read), {one.kind for one in found.not_read}) == (41, 41, {"unavailable"})
+    last = max(found.not_read, key=lambda one: one.name)
+    assert last.reason == "not looked at: the catalog has gone out of reach"
+
+
+def test_namespaces_that_a_pattern_cannot_match_in_are_not_listed(world, monkeypatch):
+    listed, list_tables = [], type(world.catalog).list_tables
+
+    def listing(self, namespace):
+        listed.append(namespace)
+        if namespace == ("raw",):
+            raise UnavailableError("not for you")
+        return list_tables(self, namespace)
+
+    monkeypatch.setattr(type(world.catalog), "list_tables", listing)
+    found = report(world.catalog, no_spark, match="db.s*")
+    assert (found.status, listed) == ("done", [("db",)])
+    assert report(world.catalog, no_spark).status == "partial"
+
+
+def test_a_table_that_is_named_twice_is_looked_at_once(world):
+    assert report(world.catalog, no_spark, tables=["db.some", ("db", "some")]).tables_count == 1
 
 
 def test_what_nobody_has_thought_of_does_not_stop_the_rest(world):

@@ -13,6 +13,7 @@ from icekeep.maintenance.file_life.job import why
 from icekeep.maintenance.file_life.result import State
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import Engine
+from icekeep.runs import icekeep_version
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
 from kit.job_world import World
@@ -22,6 +23,7 @@ from kit.written_deletes import data_files, delete_by_vector, delete_equal, dele
 
 DAY_MS = 86_400_000
 BY_MONTH = (("at", "month"),)
+OURS = f"icekeep {icekeep_version()}"
 
 
 def told(world, path, **more):
@@ -52,7 +54,7 @@ def test_a_live_file_is_told_with_who_added_it_and_all_that_reads_it(version):
     assert (result.record_count, result.partition) == (5, "at_month=2013-02")
     assert result.stored_bytes == file.file_size_in_bytes
     assert of_events(result) == [("added", added.snapshot_id)]
-    assert (result.history[0].made_by, result.history[0].timestamp_ms) == ("icekeep", added.timestamp_ms)
+    assert (result.history[0].made_by, result.history[0].timestamp_ms) == (OURS, added.timestamp_ms)
     assert [(r.ref, r.type, r.is_in_head, r.snapshots_count) for r in result.refs] == [
         ("main", "branch", True, 2),
         ("audit", "tag", True, 1),
@@ -81,8 +83,8 @@ def test_every_kind_of_delete_that_reaches_a_file_is_told_and_no_other():
     result = told(world, file.file_path)
     assert result.deletes_count == 2
     assert [(d.kind, d.record_count, d.snapshot_id, d.made_by) for d in result.deletes] == [
-        ("position delete file", 1, ids[0], "icekeep"),
-        ("equality delete file", 2, ids[1], "icekeep"),
+        ("position delete file", 1, ids[0], OURS),
+        ("equality delete file", 2, ids[1], OURS),
     ]
     delete = told(world, result.deletes[0].file_path)
     assert (delete.kind, delete.state, of_events(delete)) == (
