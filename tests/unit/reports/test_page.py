@@ -14,12 +14,17 @@ from msgspec.structs import replace
 
 from icekeep.errors import UsageError
 from icekeep.health.values import DataHealth
+from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.page.rendering import rendered
 from icekeep.reports.values import TableHistory
 from kit.cases import cases
 from kit.html_pages import Page
+from kit.no_spark import no_spark
+from kit.report_picture import LAKE, PICTURE, lake
 from kit.report_values import bare_table, full_history, full_table, not_read, report_of
+
+pytestmark = pytest.mark.slow
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -203,6 +208,14 @@ def test_growth_is_plotted_for_the_largest_tables_only_and_the_page_says_so():
 
 def test_a_table_with_much_to_tell_takes_little_room():
     assert len(rendered(report_of(full_table(), histories=(full_history(),)))) < 80_000
+
+
+def test_the_picture_of_the_readme_can_be_made_anew():
+    page = Page(report_page(report(lake(days=3), no_spark, histories=True)))
+    for habit in LAKE:
+        assert f"lake.{habit.name}" in page.text
+    assert "lake.legacy.exports" in page.text
+    assert PICTURE.stat().st_size < 300_000
 
 
 @pytest.mark.nightly
