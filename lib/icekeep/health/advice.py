@@ -12,7 +12,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.health.expiring import Expiring, expire_advice, orphan_advice
-from icekeep.health.files import DataFold, DeleteFold
+from icekeep.health.files import DataFold, DeleteFold, compacted_together
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice, MetadataHealth
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
@@ -129,33 +129,40 @@ def _compact_by_sums(known: Known) -> JobAdvice:
     """By sizes alone, partition by partition: deletes are not looked at, and groups of more than 100 GB not divided."""
     files_count = new_count = asking_count = 0
     works = []
-    for sums in known.data.partitions.values():
+    staying = known.deletes.equality_spec_ids
+    for group in compacted_together(known.data.partitions, known.table.metadata, staying):
+        sums = group.sums
         asking_count += sums.asking_count
         expected = expected_output_files(sums.asking_bytes, known.sizes)
         is_enough = sums.asking_count >= _MIN_INPUT_FILES or sums.asking_bytes > known.sizes.target_bytes
         is_right = (sums.asking_count > 1 and is_enough) or sums.asking_bytes > known.sizes.max_bytes
-        if is_right and (sums.large_count or expected < sums.asking_count):
+        if is_right and (group.is_moved or sums.large_count or expected < sums.asking_count):
             files_count += sums.asking_count
             new_count += expected
             works.append(Work(RewriteMethod.REENCODE, sums.asking_bytes, expected))
     cost = estimate(
         works, slots=1, groups_count=len(works), files_count=files_count, new_files_count=new_count, delete_bytes=0
     )
-    return _compaction(files_count, new_count, 0, asking_count, cost, is_exact=False)
+    found = _compaction(files_count, new_count, 0, asking_count, cost, is_exact=False)
+    if known.deletes.files_count:
+        found = msgspec.structs.replace(
+            found, reason=f"{found.reason}; whether deletes ask for more can only be told with Spark"
+        )
+    return found
 
 
 def _compaction(
     files_count: int, new_count: int, deletes_count: int, asking_count: int, cost: Estimate, *, is_exact: bool
 ) -> JobAdvice:
     if files_count:
-        reason = f"{files_count:,} data files are too small, too large or have many deletes"
+        reason = f"{files_count:,} data files are too small{', too large or have many deletes' if is_exact else ' or too large'}"
     elif asking_count:
         reason = (
             f"{asking_count:,} data files ask for it, but no partition would come out with fewer "
             f"(it takes {_MIN_INPUT_FILES} of them)"
         )
     else:
-        reason = "sizes of data files are right, and few of their rows are deleted"
+        reason = "sizes of data files are right" + (", and few of their rows are deleted" if is_exact else "")
     applied = f", {deletes_count:,} delete files are applied" if deletes_count else ""
     return JobAdvice(
         job="compact",
@@ -191,14 +198,17 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
             planned.removed_dangling_bytes_count,
         )
     becomes = "vectors" if known.table.metadata.format_version > 2 else "fewer files"
+    dangling = f"{dangling_count:,} reach nothing" if is_exact else "which reach nothing can only be told with Spark"
     reason, gain = "position delete files are large enough, and none is dangling", ""
     if count or dangling_count:
-        reason = f"{count:,} position delete files can become {becomes}, {dangling_count:,} reach nothing"
+        reason = f"{count:,} position delete files {'can' if is_exact else 'may'} become {becomes}, {dangling}"
         gain = (
             f"readers read {count:,} small files less for each data file that these may name"
             if count
             else (f"{dangling_count:,} delete files are not planned and read any more")
         )
+    elif not is_exact:
+        reason = f"there are too few position delete files to become {becomes}; {dangling}"
     return JobAdvice(
         job=job,
         is_due=bool(count or dangling_count),

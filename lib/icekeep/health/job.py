@@ -13,7 +13,15 @@ from icekeep.health.advice import Known, advice
 from icekeep.health.commits import growth, last_maintenance, streams
 from icekeep.health.deletes import deletes_health, reached_by
 from icekeep.health.expiring import Expiring, expiring
-from icekeep.health.files import DATA_COLUMNS, DELETE_COLUMNS, DataFold, DeleteFold, PartitionId, PartitionSums
+from icekeep.health.files import (
+    DATA_COLUMNS,
+    DELETE_COLUMNS,
+    DataFold,
+    DeleteFold,
+    PartitionId,
+    PartitionSums,
+    compacted_together,
+)
 from icekeep.health.manifests import masks_of, metadata_health, with_overlap
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.prices import Prices
@@ -166,7 +174,12 @@ class _Examination:
         jobs = advice(known)
         refs = refs_health(metadata, [*heads], self._held(heads, data, deletes))
         faults = self.faults()
-        score, parts = score_of(_sickness(data, of_deletes, of_metadata, of_snapshots, partitions, faults))
+        small = sum(
+            one.sums.asking_count - one.sums.large_count
+            for one in compacted_together(data.partitions, metadata, deletes.equality_spec_ids)
+            if one.sums.files_count > 1
+        )
+        score, parts = score_of(_sickness(data, small, of_deletes, of_metadata, of_snapshots, partitions, faults))
         return TableHealth(
             table=f"{table.catalog.name}.{table.name}",
             table_uuid=metadata.table_uuid,
@@ -341,13 +354,13 @@ def _partitions(partitions: Mapping[PartitionId, PartitionSums], metadata: Table
 
 def _sickness(
     data: DataFold,
+    small: int,
     deletes: DeletesHealth,
     of_metadata: MetadataHealth,
     snapshots: SnapshotsHealth,
     partitions: PartitionsHealth,
     faults: Sequence[FaultsCount],
 ) -> Sickness:
-    small = sum(sums.asking_count - sums.large_count for sums in data.partitions.values() if sums.files_count > 1)
     read_bytes, mean_deletes = deletes.scan_read_bytes, deletes.mean_deletes
     if read_bytes is None or mean_deletes is None:
         # What reaches what is not known: at least each delete file is read once.

@@ -14,12 +14,15 @@ from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_sna
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
+from icekeep.spec.evolution.partition_evolution import RemovePartitionField
 from icekeep.spec.units import DAY_MS
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_tag
+from icekeep.tables.update_spec import update_spec
 from kit.choices import Choices
 from kit.damager import Damager
+from kit.deletes import with_position_deletes
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
@@ -262,3 +265,33 @@ def test_the_command_that_is_shown_can_be_given_to_a_shell():
     table = append(table, [events(number, 5) for number in range(6)])
     found = job(table_health(table, no_spark), "compact")
     assert shlex.split(found.command) == ["icekeep", "compact", "--table", "local.db.it's; $(here) *"]
+
+
+def test_sums_put_files_of_an_old_spec_together_as_the_plan_does():
+    """One small file in each partition of an old spec: alone none would be rewritten, and compact moves them all."""
+    world = World(2, [("at", "month")])
+    for number in range(8):
+        world.append(number, month=1 + number)
+    before = health(world)
+    assert (before.partitions.partitions_count, job(before, "compact").files_count) == (8, 0)
+    assert "files" not in [part.name for part in before.score_parts]
+    table = update_spec(world.table, [RemovePartitionField("at_month")])
+    assert plan_compact(table, no_spark).rewritten_data_files_count == 8
+    for source in (no_spark, Engine(spark=no_spark, limits=FEW)):
+        found = table_health(table, source)
+        assert (job(found, "compact").files_count, job(found, "compact").is_due) == (8, True)
+        assert "files" in [part.name for part in found.score_parts]
+
+
+def test_what_is_told_by_sums_claims_nothing_of_deletes():
+    world = World(2)
+    for number in range(3):
+        world.append(number)
+    table = with_position_deletes(world.table)
+    table = replace(table, metadata=replace(table.metadata, properties={TARGET: "1500"}))
+    found = table_health(table, Engine(spark=no_spark, limits=FEW))
+    for name in ("compact", "rewrite_position_deletes"):
+        assert not job(found, name).is_exact
+        assert "can only be told with Spark" in job(found, name).reason
+    exact = table_health(table, no_spark)
+    assert all("Spark" not in job(exact, name).reason for name in ("compact", "rewrite_position_deletes"))
