@@ -7,6 +7,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.health.commits import number_of
 from icekeep.health.metered import MeteredStorage
+from icekeep.health.references import ancestors_of
 from icekeep.health.values import JobAdvice, MetadataHealth
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.maintenance.deletion.options import ExpirationOptions
@@ -29,8 +30,8 @@ class Expiring(msgspec.Struct, frozen=True, kw_only=True):
         error: why it cannot be told; then there is nothing else.
         manifests_count, manifests_bytes: of manifests that only expired snapshots have.
         lists_count, lists_bytes: of their manifest lists.
-        files_count, files_bytes: data and delete files that commits removed whose parents expire, by their summaries; at most,
-            as another branch or tag may still have them. `None` where a summary does not say.
+        files_count, files_bytes: data and delete files that no snapshot has then, by the summaries of commits; at most, as
+            another branch or tag may still have them. `None` where a summary does not say.
         read_manifests_count, read_bytes: what is read to prove it.
     """
 
@@ -123,18 +124,34 @@ def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) ->
 
 
 def _removed(metadata: TableMetadata, expired: Expired) -> Mapping[str, int | None]:
-    """What commits removed whose parents expire: it was live there, and is not any more."""
+    """What no snapshot has any more: what commits removed whose parents expire, and what those added that led to nothing.
+
+    Of a snapshot that nothing kept comes from, such as one that was rolled back, all that it added goes. What it removed
+    does not go by that: where it came from, it may still be live.
+    """
     totals: dict[str, int | None] = {"files": 0, "bytes": 0}
+    kept = (s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in expired.snapshot_ids)
+    led_on = ancestors_of(metadata, kept)
+    published = {number_of(snapshot.summary, _SOURCE) for snapshot in metadata.snapshots}
     for snapshot in metadata.snapshots:
-        if snapshot.parent_snapshot_id not in expired.snapshot_ids:
+        if snapshot.snapshot_id in led_on:
+            if snapshot.parent_snapshot_id not in expired.snapshot_ids:
+                continue
+            counters = _REMOVED
+        elif snapshot.snapshot_id in published:
             continue
+        else:
+            counters = _ADDED
         summary = snapshot.summary
         if summary is None or "operation" not in summary:
             return {"files": None, "bytes": None}
-        found = {
-            "files": [number_of(summary, key) for key in ("deleted-data-files", "removed-delete-files")],
-            "bytes": [number_of(summary, "removed-files-size")],
-        }
-        for name, numbers in found.items():
-            totals[name] = (totals[name] or 0) + sum(number or 0 for number in numbers)
+        for name, keys in counters.items():
+            totals[name] = (totals[name] or 0) + sum(number_of(summary, key) or 0 for key in keys)
     return totals
+
+
+_SOURCE = "source-snapshot-id"
+"""In the summary of a commit that published a staged snapshot, whose files it has taken over."""
+
+_REMOVED = {"files": ("deleted-data-files", "removed-delete-files"), "bytes": ("removed-files-size",)}
+_ADDED = {"files": ("added-data-files", "added-delete-files"), "bytes": ("added-files-size",)}

@@ -25,7 +25,7 @@ from icekeep.health.files import (
 from icekeep.health.manifests import masks_of, metadata_health, with_overlap
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.prices import Prices
-from icekeep.health.references import KEY_COLUMNS, MAX_HEADS, HeldFold, refs_health
+from icekeep.health.references import KEY_COLUMNS, MAX_HEADS, HeldFold, ancestors_of, refs_health
 from icekeep.health.score import Sickness, score_of
 from icekeep.health.values import (
     DataHealth,
@@ -282,10 +282,7 @@ class _Examination:
     def _snapshots(self, found: Expiring) -> SnapshotsHealth:
         snapshots = self.metadata.snapshots
         times = [snapshot.timestamp_ms for snapshot in snapshots]
-        reached = {
-            s.snapshot_id for ref in self.metadata.refs.values() for s in self.metadata.ancestors(ref.snapshot_id)
-        }
-        reached |= {s.snapshot_id for s in self.metadata.ancestors(self.metadata.current_snapshot_id)}
+        reached = ancestors_of(self.metadata, self._head_ids())
         return SnapshotsHealth(
             snapshots_count=len(snapshots),
             expirable_count=len(found.expired.snapshot_ids),

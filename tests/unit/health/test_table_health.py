@@ -19,6 +19,7 @@ from icekeep.spec.units import DAY_MS
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_tag
+from icekeep.tables.rollback import rollback_to_snapshot
 from icekeep.tables.update_spec import update_spec
 from kit.choices import Choices
 from kit.damager import Damager
@@ -124,6 +125,25 @@ def test_expiration_is_foretold():
     after = health(world)
     assert not job(after, "expire_snapshots").is_due
     assert after.score > found.score
+
+
+def test_expiration_of_what_was_rolled_back_is_foretold():
+    """What it added goes; what it removed is live where it came from."""
+    world = World(2)
+    for number in range(3):
+        world.append(number)
+    first = world.table.metadata.current_snapshot_id
+    world.append(3)
+    compact(world.table, no_spark, options={"rewrite-all": "true"})
+    rollback_to_snapshot(world.table, first)
+    world.append(4)
+    world.runtime.pass_ms(30 * DAY_MS)
+    planned = plan_expire_snapshots(world.table, no_spark)
+    told = job(health(world), "expire_snapshots")
+    assert planned.expired_snapshots_count == 5
+    assert told.files_count == planned.deleted_files_count
+    expire_snapshots(world.table, no_spark, trash=0)
+    assert not job(health(world), "expire_snapshots").is_due
 
 
 def test_a_table_that_may_not_be_cleaned_says_so():
