@@ -68,6 +68,8 @@ _REPORT = "the report of health"
 _MOVES_MAX = 3
 _OF_EXPIRED = {201, 202}
 """What is found where lists and manifests go while a table is looked at."""
+_OF_REPLACED = {101}
+"""What is found where the metadata file itself goes, of a table whose commits delete earlier ones."""
 
 
 class HealthRequest(JobRequest, frozen=True, kw_only=True):
@@ -106,10 +108,12 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
             if now.metadata_location == table.metadata_location:
                 raise
         else:
-            if not examination.tally.counts.keys() & _OF_EXPIRED:
+            told = examination.tally.counts.keys()
+            if not told & (_OF_EXPIRED | _OF_REPLACED):
                 return found
             now = table.refresh()
-            if table.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys():
+            is_replaced = bool(told & _OF_REPLACED) and now.metadata_location != table.metadata_location
+            if not is_replaced and table.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys():
                 return found
         # Its files went after a commit that somebody made meanwhile: the table of now is looked at.
         table = now

@@ -223,6 +223,18 @@ def test_what_others_expire_meanwhile_is_no_fault(part):
     assert found == replace(health(world), requests_count=found.requests_count, read_bytes=found.read_bytes)
 
 
+def test_metadata_that_later_commits_delete_is_no_fault():
+    """A large table is looked at some time after it was loaded."""
+    world = filled(3)
+    table = world.table
+    for number in range(3):
+        world.append(number)
+    del world.memory.files[table.metadata_location]
+    found = table_health(table, no_spark)
+    assert (found.faults, found.data.data_files_count) == ((), 6)
+    assert found.score == health(world).score
+
+
 def test_a_table_that_changes_all_the_time_is_to_be_tried_again():
     world = filled(2)
 
