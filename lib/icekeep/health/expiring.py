@@ -13,6 +13,7 @@ from icekeep.maintenance.checking.subject import Listed
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.expiration.plan import retention_policy
+from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, select_expired
 
@@ -104,9 +105,9 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
 def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) -> JobAdvice:
     """What orphan removal would find: only metadata files that left the log are known of without a listing."""
     refuse_if_gc_is_disabled(table.metadata)
-    lost = metadata.lost_metadata_files_count
+    lost = _lost_and_old(table, metadata.lost_metadata_files_count)
     known_count = entries_count + metadata.all_manifests_count + metadata.manifest_lists_count
-    listed_count = known_count + metadata.metadata_log_files_count + 1 + lost
+    listed_count = known_count + metadata.metadata_log_files_count + 1 + metadata.lost_metadata_files_count
     reason, gain = "no orphan is known of; only a listing tells of those that failed writes leave", ""
     if lost:
         reason = f"up to {lost:,} metadata files left the log and were not deleted, unless somebody removed them since"
@@ -121,6 +122,15 @@ def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) ->
         requests_count=-(-listed_count // _NAMES_A_LISTING) + lost,
         cpu_ms=round(listed_count * _FILE_CPU_MS),
     )
+
+
+def _lost_and_old(table: Table, lost_count: int) -> int:
+    """How many of the metadata files that left the log can be old enough to go: commits of the last days made others."""
+    limit_ms = eligible_before_ms(None, table.runtime.now_ms())
+    made_count = sum(snapshot.timestamp_ms >= limit_ms for snapshot in table.metadata.snapshots)
+    # One is the current file.
+    there_count = 1 + sum(entry.timestamp_ms >= limit_ms for entry in table.metadata.metadata_log)
+    return max(0, lost_count - max(0, made_count - there_count))
 
 
 def _removed(metadata: TableMetadata, expired: Expired) -> Mapping[str, int | None]:

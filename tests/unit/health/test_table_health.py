@@ -12,6 +12,7 @@ from icekeep.health.prices import Prices
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField
@@ -158,7 +159,12 @@ def test_metadata_files_that_left_the_log_are_told():
     found = health(world)
     there = [location for location in world.memory.files if location.endswith(".metadata.json")]
     assert found.metadata.lost_metadata_files_count == len(there) - 3 > 0
+    # By default three days must have passed; when the table was made nobody knows any more.
+    assert job(found, "remove_orphan_files").files_count == 1
+    world.runtime.pass_ms(4 * DAY_MS)
+    found = health(world)
     assert job(found, "remove_orphan_files").files_count == len(there) - 3
+    assert plan_remove_orphan_files(world.table, no_spark).orphan_files_count == len(there) - 3
     deleting = filled(
         6, write__metadata__previous_versions_max="2", write__metadata__delete_after_commit__enabled="true"
     )
