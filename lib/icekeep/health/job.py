@@ -195,7 +195,7 @@ class _Examination:
             snapshots=of_snapshots,
             refs=refs,
             metadata=of_metadata,
-            data=_data(data, self.sizes),
+            data=_data(data, self.sizes, small),
             deletes=of_deletes,
             partitions=partitions,
             jobs=jobs,
@@ -320,7 +320,7 @@ class _Examination:
 _DEFAULT_SIZES = file_sizes(RewriteDataFilesOptions(), 512 * MIB)
 
 
-def _data(data: DataFold, sizes: FileSizes) -> DataHealth:
+def _data(data: DataFold, sizes: FileSizes, small: int) -> DataHealth:
     return DataHealth(
         target_file_bytes=sizes.target_bytes,
         data_files_count=data.files_count,
@@ -328,6 +328,7 @@ def _data(data: DataFold, sizes: FileSizes) -> DataHealth:
         record_count=data.record_count,
         small_files_count=data.small_count,
         small_files_bytes=data.small_bytes,
+        small_files_together_count=small,
         large_files_count=data.large_count,
         smallest_file_bytes=data.sizes.least,
         median_file_bytes=data.sizes.quantile(0.5),

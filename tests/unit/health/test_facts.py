@@ -25,5 +25,16 @@ def test_a_job_is_due_before_it_ran_and_not_after_it():
     assert (after.last_run_ms, after.snapshots) == (head.timestamp_ms, 11)
     assert after.small_files < 10
     assert not is_due(TRIGGER, after, now_ms)
+    assert after.small_files == 0
     assert facts_of(health, "rewrite_manifests").last_run_ms is None
     assert facts_of(health, "compact", last_run_ms=5).last_run_ms == 5
+
+
+def test_files_that_are_alone_in_their_partitions_make_no_job_due():
+    """Compaction leaves them as they are, so that it would be due each night."""
+    world = World(2, [("at", "month")])
+    for number in range(10):
+        world.append(number, month=1 + number)
+    health = table_health(world.table, no_spark)
+    assert (health.data.small_files_count, health.data.small_files_together_count) == (10, 0)
+    assert not is_due(Trigger(small_files_over=0), facts_of(health, "compact"), 0)
