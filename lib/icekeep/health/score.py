@@ -90,14 +90,17 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         "manifests",
         0.5,
         sick.spare_manifests_count / 50 + sick.mean_overlap / 5,
-        f"{sick.spare_manifests_count:,} manifests more than need be, a filter on one partition opens "
-        f"{1 + sick.mean_overlap:.1f}",
+        f"{sick.spare_manifests_count:,} manifests more than need be"
+        # 0 too where there are no partitions.
+        + (f", a filter on one partition opens {1 + sick.mean_overlap:.1f}" if sick.mean_overlap else ""),
     )
     yield _part(
         "snapshots",
         0.3,
         sick.expirable_count / 100 + sick.metadata_bytes / 20_000_000,
-        f"{sick.expirable_count:,} snapshots to expire, a metadata file of {sick.metadata_bytes:,} bytes",
+        f"{sick.expirable_count:,} snapshots to expire"
+        # Only its catalog may read some.
+        + (f", a metadata file of {sick.metadata_bytes:,} bytes" if sick.metadata_bytes else ""),
     )
     yield _part("dangling", 0.2, sick.dangling_count / 20, f"{sick.dangling_count:,} delete files reach nothing")
     yield _part(
