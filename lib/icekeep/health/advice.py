@@ -12,11 +12,10 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.health.expiring import Expiring, expire_advice, orphan_advice
-from icekeep.health.files import DataFold, DeleteFold, compacted_together
+from icekeep.health.files import MIN_INPUT_FILES, DataFold, DeleteFold, compacted_together
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice, MetadataHealth
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.run import CompactRequest, Run
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.manifests.candidates import candidates
@@ -29,8 +28,6 @@ ENTRY_CPU_MS = 0.02
 """Of a job on metadata, for each entry that it reads: docs/performance.md has 150 to 220 s for ten million."""
 
 _AMOUNTS = ("freed_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
-
-_MIN_INPUT_FILES = RewriteDataFilesOptions().min_input_files
 
 
 class NeedsSpark(Exception):
@@ -133,10 +130,8 @@ def _compact_by_sums(known: Known) -> JobAdvice:
     for group in compacted_together(known.data.partitions, known.table.metadata, staying):
         sums = group.sums
         asking_count += sums.asking_count
-        expected = expected_output_files(sums.asking_bytes, known.sizes)
-        is_enough = sums.asking_count >= _MIN_INPUT_FILES or sums.asking_bytes > known.sizes.target_bytes
-        is_right = (sums.asking_count > 1 and is_enough) or sums.asking_bytes > known.sizes.max_bytes
-        if is_right and (group.is_moved or sums.large_count or expected < sums.asking_count):
+        if group.is_rewritten(known.sizes):
+            expected = expected_output_files(sums.asking_bytes, known.sizes)
             files_count += sums.asking_count
             new_count += expected
             works.append(Work(RewriteMethod.REENCODE, sums.asking_bytes, expected))
@@ -159,7 +154,7 @@ def _compaction(
     elif asking_count:
         reason = (
             f"{asking_count:,} data files ask for it, but no partition would come out with fewer "
-            f"(it takes {_MIN_INPUT_FILES} of them)"
+            f"(it takes {MIN_INPUT_FILES} of them)"
         )
     else:
         reason = "sizes of data files are right" + (", and few of their rows are deleted" if is_exact else "")
@@ -189,7 +184,7 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
         planned = plan_rewrite_position_deletes(known.table, known.engine)
     except NeedsSpark:
         is_exact = False
-        is_worth_it = known.table.metadata.format_version > 2 or positions.files_count >= _MIN_INPUT_FILES
+        is_worth_it = known.table.metadata.format_version > 2 or positions.files_count >= MIN_INPUT_FILES
         count, size = (positions.files_count, positions.bytes) if is_worth_it else (0, 0)
     else:
         count, size = planned.rewritten_delete_files_count, planned.rewritten_bytes_count

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.health.values import SizeBucket
-from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.scan.tally import SizeDistribution
 from icekeep.spec.manifests.structs import FileContent
@@ -30,6 +31,7 @@ DELETE_COLUMNS = frozenset(
 )
 
 PartitionId: TypeAlias = tuple[int, bytes]
+MIN_INPUT_FILES = RewriteDataFilesOptions().min_input_files
 _BUCKETS = 64
 _MOST = 1 << 48
 """No file has so many bytes or rows; sums of thousands of them are still whole numbers of 64 bits."""
@@ -55,6 +57,21 @@ class GroupSums(msgspec.Struct, frozen=True):
 
     sums: PartitionSums
     is_moved: bool = False
+
+    @property
+    def small_count(self) -> int:
+        """Small files that have others beside them."""
+        return self.sums.asking_count - self.sums.large_count if self.sums.files_count > 1 else 0
+
+    def is_rewritten(self, sizes: FileSizes) -> bool:
+        """Whether `compact` takes those whose size asks for it, as far as sums tell: none of more than 100 GB is divided."""
+        sums = self.sums
+        is_enough = sums.asking_count >= MIN_INPUT_FILES or sums.asking_bytes > sizes.target_bytes
+        is_right = (sums.asking_count > 1 and is_enough) or sums.asking_bytes > sizes.max_bytes
+        comes_out_otherwise = (
+            self.is_moved or sums.large_count > 0 or expected_output_files(sums.asking_bytes, sizes) < sums.asking_count
+        )
+        return is_right and comes_out_otherwise
 
 
 def compacted_together(

@@ -178,12 +178,18 @@ class _Examination:
         jobs = advice(known)
         refs = refs_health(metadata, [*heads], self._held(heads, data, deletes))
         faults = self.faults()
-        small = sum(
-            one.sums.asking_count - one.sums.large_count
-            for one in compacted_together(data.partitions, metadata, deletes.equality_spec_ids)
-            if one.sums.files_count > 1
+        groups = compacted_together(data.partitions, metadata, deletes.equality_spec_ids)
+        together = sum(one.small_count for one in groups if one.is_rewritten(self.sizes))
+        sick = _sickness(data, of_deletes, of_metadata, of_snapshots, partitions, faults)
+        small = sum(one.small_count for one in groups)
+        score, parts = score_of(
+            msgspec.structs.replace(
+                sick,
+                small_files_count=small,
+                other_files_count=data.files_count - small,
+                left_files_count=small - together,
+            )
         )
-        score, parts = score_of(_sickness(data, small, of_deletes, of_metadata, of_snapshots, partitions, faults))
         return TableHealth(
             table=f"{table.catalog.name}.{table.name}",
             table_uuid=metadata.table_uuid,
@@ -195,7 +201,7 @@ class _Examination:
             snapshots=of_snapshots,
             refs=refs,
             metadata=of_metadata,
-            data=_data(data, self.sizes, small),
+            data=_data(data, self.sizes, together),
             deletes=of_deletes,
             partitions=partitions,
             jobs=jobs,
@@ -320,7 +326,7 @@ class _Examination:
 _DEFAULT_SIZES = file_sizes(RewriteDataFilesOptions(), 512 * MIB)
 
 
-def _data(data: DataFold, sizes: FileSizes, small: int) -> DataHealth:
+def _data(data: DataFold, sizes: FileSizes, together_count: int) -> DataHealth:
     return DataHealth(
         target_file_bytes=sizes.target_bytes,
         data_files_count=data.files_count,
@@ -328,7 +334,7 @@ def _data(data: DataFold, sizes: FileSizes, small: int) -> DataHealth:
         record_count=data.record_count,
         small_files_count=data.small_count,
         small_files_bytes=data.small_bytes,
-        small_files_together_count=small,
+        small_files_together_count=together_count,
         large_files_count=data.large_count,
         smallest_file_bytes=data.sizes.least,
         median_file_bytes=data.sizes.quantile(0.5),
@@ -356,7 +362,6 @@ def _partitions(partitions: Mapping[PartitionId, PartitionSums], metadata: Table
 
 def _sickness(
     data: DataFold,
-    small: int,
     deletes: DeletesHealth,
     of_metadata: MetadataHealth,
     snapshots: SnapshotsHealth,
@@ -372,8 +377,6 @@ def _sickness(
         )
     return Sickness(
         faults_count=sum(one.faults_count for one in faults),
-        small_files_count=small,
-        other_files_count=data.files_count - small,
         deleted_ratio=deletes.deleted_ratio,
         delete_read_ratio=read_bytes / data.bytes if data.bytes else 0.0,
         mean_deletes=mean_deletes,

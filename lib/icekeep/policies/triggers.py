@@ -15,8 +15,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a table and of one job on it. `None` is a number that nobody has measured.
 
     Attributes:
-        small_files: how many data files of the current snapshot are smaller than the job would leave them, and have others to
-            be put together with.
+        small_files: how many data files of the current snapshot are smaller than compaction would leave them, and are enough
+            together to be taken by it.
         delete_ratio: deleted rows of the current snapshot, as a part of all rows that its data files hold, 0 to 1.
         manifests: how many manifests the current snapshot has.
         overlap: how many data manifests a filter on one partition opens, in the mean; 1 is best.
