@@ -18,7 +18,8 @@ from icekeep.events import StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
-from icekeep.operations.config import Config, read_config
+from icekeep.operations.config import read_config
+from icekeep.operations.history_settings import HistorySettings
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.recording import Place, recorded
@@ -56,7 +57,7 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     begun.table = reference.full_name
     arguments = _parse_arguments(command, job, begun.started_ms)
-    place = None if command.dry_run else place_of(config, reference, command, surroundings)
+    place = None if command.dry_run else place_of(config.history, reference, command, surroundings)
     with recorded(begun, place, surroundings) as recording:
         table, work = _loaded(command, job, arguments, reference, surroundings)
         if table is None:
@@ -74,14 +75,16 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
     return outcome
 
 
-def place_of(config: Config, reference: TableReference, command: Command, surroundings: Surroundings) -> Place:
+def place_of(
+    history: HistorySettings, reference: TableReference, command: Command, surroundings: Surroundings
+) -> Place:
     """Where a run on a table is written down."""
 
     def open_catalog(name: str) -> Any:
         settings = known_catalogs(command.conf, surroundings.seams).get(name)
         return resolve(surroundings.seams.open_catalog)(settings, runtime=surroundings.runtime)
 
-    return Place(config, reference.catalog, open_catalog)
+    return Place(history, reference.catalog, open_catalog)
 
 
 def _loaded(
