@@ -5,6 +5,7 @@ schema, the options, the ref and the ids. The job's own code, Spark and the cata
 imported when their turn comes.
 """
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 from icekeep.catalog.base import parse_identifier
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import IcekeepError, InvalidTableError
+from icekeep.errors import InvalidTableError, one_line
 from icekeep.events import StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
@@ -35,6 +36,8 @@ from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
 
 _START = "starting Spark"
 
@@ -112,7 +115,8 @@ def position_after(table: Any, branch: str | None) -> Position:
     """Where a table is after a job; nowhere where it is gone, or cannot be asked."""
     try:
         return position_of(table.refresh(), branch)
-    except IcekeepError:
+    except Exception as error:  # noqa: BLE001 - the work is done, whatever is told of it
+        _LOG.info("it is not known where %s is after the run: %s", table.name, one_line(error))
         return Position()
 
 
