@@ -73,7 +73,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
     begun.table = reference.full_name
     changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
-    place = place_of(config, reference, command, surroundings) if changes else None
+    place = place_of(config.history, reference, command, surroundings) if changes else None
     with recorded(begun, place, surroundings) as recording:
         if verb.about is About.NEW_TABLE:
             outcome = _run_on_new_table(command, verb, reference, surroundings, recording)
