@@ -47,18 +47,25 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         why: in one line.
-        observes: whether only its plan is made.
         advice: what it would do with default arguments; `None` where that cannot be told.
         last: what is known of its earlier runs.
     """
 
-    call: JobCall
-    policy: str
+    rule: JobRule
     verdict: Verdict
     why: str
-    observes: bool = False
     advice: JobAdvice | None = None
     last: LastRuns = NEVER_RAN
+
+    @property
+    def call(self) -> JobCall:
+        """The job with its arguments."""
+        return self.rule.call
+
+    @property
+    def observes(self) -> bool:
+        """Whether only its plan is made."""
+        return self.rule.mode is Mode.OBSERVE
 
 
 def may_begin(rule: JobRule, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:
@@ -90,15 +97,7 @@ def _choice(rule: JobRule, health: TableHealth | None, last: LastRuns, now_ms: i
     if verdict is Verdict.DUE:
         verdict, why = _by_conditions(rule, health, last, now_ms)
     advice = next((one for one in health.jobs if one.job == rule.job), None) if health is not None else None
-    return Choice(
-        call=rule.call,
-        policy=rule.policy,
-        verdict=verdict,
-        why=why,
-        observes=rule.mode is Mode.OBSERVE,
-        advice=advice,
-        last=last,
-    )
+    return Choice(rule=rule, verdict=verdict, why=why, advice=advice, last=last)
 
 
 def _by_conditions(rule: JobRule, health: TableHealth | None, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:

@@ -116,7 +116,7 @@ def test_what_becomes_of_a_job_is_what_the_rules_say(rule, small, last):
     assert choice.verdict is naive(rule, health, last)
     assert choice.why
     assert choice.observes is (rule.mode is Mode.OBSERVE)
-    assert (choice.call.job, choice.policy, choice.last) == (rule.job, rule.policy, last)
+    assert (choice.call.job, choice.rule.policy, choice.last) == (rule.job, rule.policy, last)
 
 
 @cases(300)
