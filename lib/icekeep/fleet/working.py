@@ -19,6 +19,7 @@ from icekeep.runtime import Runtime
 
 _REFUSALS = frozenset({SafetyError.exit_status, UnsupportedError.exit_status})
 _FIGURES = ("_count", "_bytes")
+_LOOK_UP_SECONDS = 0.2
 _NO_TIME = "the run was interrupted before"
 
 
@@ -40,7 +41,7 @@ class Works:
     ) -> None:
         self._waiting = deque(tables)
         self._leases, self._budget, self._run_call, self._runtime = leases, budget, run_call, runtime
-        self._lock = threading.Lock()
+        self._lock, self._one_ended = threading.Lock(), threading.Event()
         self.stop = stop
         self.done: dict[tuple[str, str], JobDone] = {}
 
@@ -54,37 +55,49 @@ class Works:
         try:
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException as signalled:
-            self.stop.set()
-            for thread in filter(threading.Thread.is_alive, threads):
-                thread.join()
-            if not isinstance(signalled, KeyboardInterrupt | SystemExit):
-                raise
+            self._await(threads)
+        except (KeyboardInterrupt, SystemExit) as signalled:
             interrupt = signalled
+            self.stop.set()
+            self._await(threads)
         for seen in self._waiting:
             for choice in seen.due:
                 self._note(seen, choice, JobStatus.NOT_BEGUN, _NO_TIME)
         return interrupt
 
+    def _await(self, threads: Sequence[threading.Thread]) -> None:
+        # Not by `join`: a signal that another thread takes does not wake it, and where one ends it, Python (3.11) takes the
+        # thread for ended.
+        while any(thread.is_alive() for thread in threads):
+            self._one_ended.wait(_LOOK_UP_SECONDS)
+            self._one_ended.clear()
+
     def _work(self) -> None:
-        while not self.stop.is_set():
-            with self._lock:
-                if not self._waiting:
-                    return
-                seen = self._waiting.popleft()
-            with self._held(seen) as holder:
-                last = self._leases[seen.catalog.name].last_of([seen.name])
-                is_open = True
+        while (seen := self._next()) is not None:
+            try:
+                self._work_on(seen)
+            except Exception as error:  # noqa: BLE001 - a fault of ours at one table says nothing of the others
                 for choice in seen.due:
-                    if holder is not None:
-                        self._note(seen, choice, JobStatus.ELSEWHERE, f"run {holder} is at work on the table")
-                    elif not is_open:
-                        why = "an earlier job of the table may or may not have committed: look before anything follows"
-                        self._note(seen, choice, JobStatus.NOT_BEGUN, why)
-                    else:
-                        is_open = self._job(seen, choice, last.get((seen.name, choice.call.job), choice.last))
+                    if (seen.name, choice.call.job) not in self.done:
+                        self._note(seen, choice, JobStatus.FAILED, f"unexpected error: {one_line(error)}")
+        self._one_ended.set()
+
+    def _next(self) -> Seen | None:
+        with self._lock:
+            return self._waiting.popleft() if self._waiting and not self.stop.is_set() else None
+
+    def _work_on(self, seen: Seen) -> None:
+        with self._held(seen) as holder:
+            last = self._leases[seen.catalog.name].last_of([seen.name])
+            is_open = True
+            for choice in seen.due:
+                if holder is not None:
+                    self._note(seen, choice, JobStatus.ELSEWHERE, f"run {holder} is at work on the table")
+                elif not is_open:
+                    why = "an earlier job of the table may or may not have committed: look before anything follows"
+                    self._note(seen, choice, JobStatus.NOT_BEGUN, why)
+                else:
+                    is_open = self._job(seen, choice, last.get((seen.name, choice.call.job), choice.last))
 
     @contextmanager
     def _held(self, seen: Seen) -> Iterator[str | None]:
