@@ -8,13 +8,16 @@ may call two files by one location, in stores of their own, so each has its own.
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, BinaryIO
 
 import msgspec
 
-from icekeep.catalog.base import Table
+from icekeep.catalog.base import Catalog, Committed, Identifier, SwapOutcome, Table
+from icekeep.spec.requirements import Requirement
 from icekeep.spec.units import MIB
+from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
 REMEMBERED_BYTES = 256 * MIB
@@ -38,9 +41,13 @@ class Memory:
         self.hits_count = self.misses_count = 0
 
     def over(self, table: Table) -> Table:
-        """The same table, whose manifests are read through here."""
-        storage: Any = RememberedStorage(table.storage, self, table.catalog.identity)
-        return msgspec.structs.replace(table, storage=storage)
+        """The same table, whose manifests are read through here, also after it was loaded anew or committed to."""
+        catalog, storage = table.catalog, table.storage
+        if isinstance(catalog, RememberingCatalog):
+            return table
+        through: Any = RememberedStorage(storage, self, catalog.identity)
+        remembering: Any = RememberingCatalog(catalog, self)
+        return msgspec.structs.replace(table, storage=through, catalog=remembering)
 
     def get(self, catalog: str, location: str) -> bytes | None:
         """What is kept of a file."""
@@ -76,6 +83,11 @@ class RememberedStorage:
     def __reduce__(self) -> tuple[Any, ...]:
         return _itself, (self._storage,)
 
+    @property
+    def plain(self) -> Storage:
+        """The storage itself."""
+        return self._storage
+
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         kept = self._memory.get(self._catalog, location)
         if kept is not None and length_bytes in (None, len(kept)):
@@ -90,6 +102,27 @@ class RememberedStorage:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
+
+
+class RememberingCatalog:
+    """All of a catalog, but that its tables are read through a memory."""
+
+    def __init__(self, catalog: Catalog, memory: Memory) -> None:
+        self._catalog, self._memory = catalog, memory
+
+    def load(self, identifier: Identifier | str) -> Table:
+        return self._memory.over(self._catalog.load(identifier))
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        outcome = self._catalog.swap(self._plain(table), requirements, updates)
+        return Committed(self._memory.over(outcome.table)) if isinstance(outcome, Committed) else outcome
+
+    def _plain(self, table: Table) -> Table:
+        storage = table.storage.plain if isinstance(table.storage, RememberedStorage) else table.storage
+        return msgspec.structs.replace(table, storage=storage, catalog=self._catalog)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
 
 
 def _itself(storage: Storage) -> Storage:

@@ -22,6 +22,7 @@ from icekeep.fleet.job import Fleet, due_tables, maintain, plan_maintain
 from icekeep.fleet.looking import Looking, Scope
 from icekeep.fleet.memory import Memory
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
+from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.catalogs import Catalogs, TableReference
 from icekeep.operations.config import CatalogSettings, Config, read_config
@@ -128,6 +129,7 @@ class _Calls:
     ) -> None:
         self._command, self._surroundings, self._shared = command, surroundings, shared
         self._memory, self._stop = memory, stop
+        self._looks = SharedLooks()
 
     def __call__(self, assignment: Assignment) -> Ran:
         job = assignment.call.job
@@ -143,7 +145,8 @@ class _Calls:
                 [*words, *(["--dry-run"] if assignment.observes else [])], job, self._surroundings.runtime.now_ms(), ""
             )
             command = msgspec.structs.replace(told, conf=self._command.conf)
-            outcome = run_job(command, JOBS[job], surroundings)
+            with sharing(self._looks):
+                outcome = run_job(command, JOBS[job], surroundings)
         except Exception as error:  # noqa: BLE001 - each failure of a job is told with its status
             ours = our_error(error)
             said = describe_error(error)

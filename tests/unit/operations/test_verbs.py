@@ -48,7 +48,7 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     summary = VERBS[words].summary
     assert summary[1:] in out
     assert ("--dry-run" in out) is VERBS[words].changes
-    is_about_tables = "table" in {setting.name for setting in VERBS[words].settings}
+    is_about_tables = bool({"table", "tables"} & {setting.name for setting in VERBS[words].settings})
     is_about_one = VERBS[words].about not in (About.CATALOGS, About.POLICIES, About.NOTHING, About.FLEET)
     assert ("--table" in out) is (is_about_one or is_about_tables)
     for name in VERBS[words].texts:
