@@ -1,7 +1,9 @@
 """What the command `maintain` does: catalogs opened, policies resolved for tables, jobs run as their own commands run them."""
 
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,19 +28,20 @@ from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.catalogs import Catalogs, TableReference
 from icekeep.operations.config import CatalogSettings, Config, read_config
-from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
 from icekeep.operations.policy_tables import require_file, resolve_table
+from icekeep.operations.recording import Place, recorded, records_of
 from icekeep.operations.running_jobs import (
     Session,
-    Shared,
-    Surroundings,
     is_in_cluster_mode,
     known_catalogs,
     looked_after,
+    place_of,
     run_job,
 )
+from icekeep.operations.surroundings import Shared, Surroundings
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.told import Problem
@@ -53,7 +56,6 @@ DEFAULT_WORKERS = 4
 _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""
 
-_PARTLY_GOOD = 3
 _INTERRUPTED = 130
 
 
@@ -69,7 +71,7 @@ class Wishes(NamedTuple):
     lists: bool = False
 
 
-def maintain_over(command: Command, surroundings: Surroundings) -> MaintainResult | DueList:
+def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
     """Do what the policies want on all their tables, or tell it with `--dry-run`, or list what is due.
 
     Raises:
@@ -83,23 +85,61 @@ def maintain_over(command: Command, surroundings: Surroundings) -> MaintainResul
     catalogs = known_catalogs(command.conf, surroundings.seams)
     # Asked once, before several threads ask.
     catalogs.all()
-    scope = _scope(wishes, config)
-    session = Session("icekeep maintain", surroundings)
-    memory, stop = Memory(), threading.Event()
-    opened, not_opened = _opened(_settings(catalogs, command.catalog, config.rules, scope), surroundings)
+    chosen = _settings(catalogs, command.catalog, config.rules, _scope(wishes, config))
+    session, begun = Session("icekeep maintain", surroundings), surroundings.begun
+    writes = not command.dry_run and not wishes.lists
+    try:
+        with looked_after(surroundings), ExitStack() as records:
+            if is_in_cluster_mode(surroundings.seams):
+                session.started()
+            places = _places(command, config, chosen, surroundings) if writes else []
+            recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
+            for one in recordings:
+                one.began()
+            fleet = _fleet(command, Opened(config, catalogs, chosen, session), surroundings)
+            result = _result(fleet, wishes, is_dry_run=command.dry_run)
+            outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
+            for one in recordings:
+                one.ended(outcome)
+    finally:
+        session.stop()
+    return outcome
+
+
+class Opened(NamedTuple):
+    """What a run goes by: the configuration, its catalogs, those of them that are meant, and what starts Spark."""
+
+    config: Config
+    catalogs: Catalogs
+    chosen: Sequence[CatalogSettings]
+    session: Session
+
+
+def _result(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResult | DueList:
+    if wishes.lists:
+        return due_tables(fleet)
+    return plan_maintain(fleet) if is_dry_run else maintain(fleet)
+
+
+def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
+    wishes, config = Wishes(**command.arguments), by.config
+    opened, not_opened = _opened(by.chosen, surroundings)
     by_name = {catalog.name: catalog for catalog in opened}
-    shared = Shared(catalogs=catalogs, load=partial(_load, by_name), session=session)
-    run = new_run("maintain", surroundings.runtime)
-    fleet = Fleet(
+    records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
+    shared = Shared(config=config, catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
+    memory, stop, run = Memory(), threading.Event(), surroundings.begun.run
+    assert run is not None
+    return Fleet(
         run_id=run.run_id,
-        catalogs=tuple((catalog, _records_of(catalog)) for catalog in opened),
+        catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
         not_opened=tuple(not_opened),
+        notes=tuple(_notes(records)),
         looking=Looking(
             rules=config.rules,
-            scope=scope,
+            scope=_scope(wishes, config),
             resolve=partial(_resolved, config.rules),
             memory=memory,
-            spark=session.started,
+            spark=by.session.started,
             prices=config.prices,
             listener=surroundings.listener,
         ),
@@ -110,15 +150,6 @@ def maintain_over(command: Command, surroundings: Surroundings) -> MaintainResul
         max_ms=None if wishes.max_minutes is None else wishes.max_minutes * MINUTE_MS,
         max_bytes=wishes.max_bytes,
     )
-    try:
-        with looked_after(surroundings):
-            if is_in_cluster_mode(surroundings.seams):
-                session.started()
-            if wishes.lists:
-                return due_tables(fleet)
-            return plan_maintain(fleet) if command.dry_run else maintain(fleet)
-    finally:
-        session.stop()
 
 
 class _Calls:
@@ -130,38 +161,39 @@ class _Calls:
         self._command, self._surroundings, self._shared = command, surroundings, shared
         self._memory, self._stop = memory, stop
         self._looks = SharedLooks()
+        run = surroundings.begun.run
+        self._parent_id = None if run is None else run.run_id
 
     def __call__(self, assignment: Assignment) -> Ran:
-        job = assignment.call.job
-        load = self._shared.load if job in _FRESH else self._remembering
+        job, runtime = assignment.call.job, self._surroundings.runtime
+        run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
         surroundings = msgspec.structs.replace(
             self._surroundings,
             listener=_OfTable(assignment.table, self._surroundings.listener, self._stop),
-            shared=msgspec.structs.replace(self._shared, load=load),
+            begun=Begun(),
+            shared=self._shared if job in _FRESH else msgspec.structs.replace(self._shared, load=self._remembering),
         )
         words = [f"--table={assignment.table}", *assignment.call.arguments]
+        if assignment.observes:
+            words.append("--dry-run")
         try:
-            told = parse_command(
-                [*words, *(["--dry-run"] if assignment.observes else [])], job, self._surroundings.runtime.now_ms(), ""
-            )
+            told = parse_command(words, job, runtime.now_ms(), "")
             command = msgspec.structs.replace(told, conf=self._command.conf)
             with sharing(self._looks):
-                outcome = run_job(command, JOBS[job], surroundings)
+                outcome = run_job(command, JOBS[job], surroundings, run)
         except Exception as error:  # noqa: BLE001 - each failure of a job is told with its status
-            ours = our_error(error)
-            said = describe_error(error)
+            ended = how_it_ended(error, None)
             return Ran(
                 status=JobStatus.FAILED,
-                exit_status=1 if ours is None else ours.exit_status,
-                error_kind=said["kind"],
-                error_message=said["message"],
+                exit_status=ended.exit_status,
+                run_id=run.run_id,
+                error_kind=ended.error["kind"],
+                error_message=ended.message,
             )
-        is_whole = outcome.status not in ("partial", "faulty")
-        return Ran(status=outcome.status, exit_status=0 if is_whole else _PARTLY_GOOD, result=outcome.result)
+        return Ran(status=outcome.status, exit_status=outcome.exit_status, run_id=run.run_id, result=outcome.result)
 
     def _remembering(self, reference: TableReference) -> Table:
-        table: Table = self._shared.load(reference)
-        return self._memory.over(table)
+        return self._memory.over(self._shared.load(reference))
 
 
 class _OfTable:
@@ -241,5 +273,31 @@ def _load(catalogs: Mapping[str, Catalog], reference: TableReference) -> Table:
     return catalogs[reference.catalog.name].load(parse_identifier(reference.name))
 
 
-def _records_of(catalog: Catalog) -> RunRecords | None:
-    return None
+def _places(
+    command: Command, config: Config, chosen: Sequence[CatalogSettings], surroundings: Surroundings
+) -> list[Place]:
+    """Where the run itself is written down: in the record of each catalog, and where several have one, once there."""
+    places: dict[str, Place] = {}
+    for settings in chosen:
+        records = _records_of(config, settings, surroundings)
+        if records is not None:
+            reference = TableReference(settings, "")
+            places.setdefault(records.address, place_of(config, reference, command, surroundings))
+    return [*places.values()]
+
+
+def _records_of(config: Config, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
+    try:
+        return records_of(config, settings, os.environ)
+    except IcekeepError as error:
+        surroundings.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
+        return None
+
+
+def _notes(records: Mapping[str, RunRecords | None]) -> Iterator[str]:
+    for name, one in records.items():
+        if one is None:
+            yield (
+                f"catalog {name!r} has no record of runs: what earlier runs did is not known, nor what others do now, and what "
+                "fails is tried each time; `history: {uri: ...}` names a database for it"
+            )
