@@ -72,19 +72,32 @@ def maintain(fleet: Fleet) -> MaintainResult:
 
     What ends the run early (a signal) is no error here: the result tells what was done, and what was not begun.
     """
-    began_ms, began = fleet.runtime.now_ms(), fleet.runtime.monotonic_ms()
-    leases = _leases(fleet)
-    overview = _overview(fleet, leases)
+    began = fleet.runtime.monotonic_ms()
+    night = Night(fleet)
     looked_ms = fleet.runtime.monotonic_ms() - began
-    budget = Budget(began_ms, max_ms=fleet.max_ms, max_bytes=fleet.max_bytes)
-    due = [one for one in overview.tables if one.due]
-    works = Works(due, leases, budget, fleet.run_call, fleet.runtime, fleet.stop)
-    with _all_prolonged(leases.values()):
-        interrupt = works.run(max(1, min(fleet.workers, len(due))))
-    result = _result(fleet, overview, works.done)
-    status = "interrupted" if interrupt is not None or works.stop.is_set() else _status(result)
+    with _all_prolonged(night.leases.values()):
+        interrupt = night.works.run(max(1, min(fleet.workers, night.due_count)))
+    result = night.result(is_interrupted=interrupt is not None or fleet.stop.is_set())
     elapsed_ms = fleet.runtime.monotonic_ms() - began
-    return msgspec.structs.replace(result, status=status, looked_ms=looked_ms, elapsed_ms=elapsed_ms)
+    return msgspec.structs.replace(result, looked_ms=looked_ms, elapsed_ms=elapsed_ms)
+
+
+class Night:
+    """One run, looked at and ready to begin."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        budget = Budget(fleet.runtime.now_ms(), max_ms=fleet.max_ms, max_bytes=fleet.max_bytes)
+        self.leases = _leases(fleet)
+        self._overview = _overview(fleet, self.leases)
+        due = [one for one in self._overview.tables if one.due]
+        self.due_count = len(due)
+        self.works = Works(due, self.leases, budget, fleet.run_call, fleet.runtime, fleet.stop)
+
+    def result(self, *, is_interrupted: bool) -> MaintainResult:
+        """What became of all that was to be done."""
+        result = _result(self._fleet, self._overview, self.works.done)
+        return msgspec.structs.replace(result, status="interrupted" if is_interrupted else _status(result))
 
 
 def plan_maintain(fleet: Fleet) -> MaintainResult:
