@@ -388,10 +388,10 @@ class Simulation:
                 raise Violation("a run does not tell what became of a job")
         if self.again.result is None:
             raise Violation("the run that was begun again did not end")
-        told = {(t.table, j.job): j for result in results for t in result.tables for j in t.jobs if j.why}
+        told = {
+            (t.table, j.job) for result in results for t in result.tables for j in t.jobs if j.status == "not_begun"
+        }
         for key in self.asked:
-            if self.lake.done[key] or key in self.lake.broken:
-                continue
-            # After an unknown outcome what follows on the table waits for somebody to look.
-            if told[key].status != "not_begun":
-                raise Violation(f"{key} was lost: {told[key]}")
+            # After an unknown outcome what follows on the table waits for somebody to look, and a run says so.
+            if not self.lake.done[key] and key not in self.lake.broken and key not in told:
+                raise Violation(f"{key} was lost")

@@ -115,8 +115,9 @@ class Works:
         estimate, now_ms = seen.estimate(choice), self._runtime.now_ms()
         if self.stop.is_set():
             return self._note(seen, choice, JobStatus.NOT_BEGUN, _NO_TIME)
-        if last != choice.last:
-            return self._note(seen, choice, JobStatus.ELSEWHERE, "another run has done it meanwhile")
+        elsewhere = _done_elsewhere(choice.last, last)
+        if elsewhere is not None:
+            return self._note(seen, choice, JobStatus.ELSEWHERE, elsewhere)
         verdict, why = may_begin(choice.rule, last, now_ms)
         if verdict is not Verdict.DUE:
             return self._note(seen, choice, JobStatus.NOT_BEGUN, why)
@@ -161,6 +162,18 @@ class Works:
         estimate = seen.estimate(choice)
         self.done[seen.name, choice.call.job] = job_done(choice, status, why, estimate, elapsed_ms)
         return True
+
+
+def _done_elsewhere(seen: LastRuns, last: LastRuns) -> str | None:
+    """What another run has made of a job since this one looked; `None` where it has not come to an end there.
+
+    Where it died with its run it is done here.
+    """
+    if last.last_ok_ms != seen.last_ok_ms:
+        return "another run has done it meanwhile"
+    if last.last_failure_ms != seen.last_failure_ms and last.last_error is not None:
+        return f"another run has tried it meanwhile: {last.last_error}"
+    return None
 
 
 def job_done(choice: Choice, status: str, why: str, estimate: Estimate, elapsed_ms: int = 0) -> JobDone:

@@ -411,3 +411,29 @@ def test_an_interval_of_a_policy_counts_from_the_last_run_that_ended_well(world,
     jobs = Jobs({}, records)
     maintain(fleet_of(world, jobs, policy=policy, run_id="maintain-2", records=records))
     assert {job for _, job in jobs.calls} == {"compact"}
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        ({"status": "done", "exit_status": 0}, "elsewhere"),
+        ({"status": "failed", "exit_status": 1, "error_message": "it broke"}, "elsewhere"),
+        ({"status": "interrupted", "exit_status": 143}, "done"),
+        ({"status": "running", "exit_status": None}, "done"),
+    ],
+)
+def test_what_another_run_came_to_an_end_with_meanwhile_is_not_done_here_and_what_died_with_it_is(
+    world, records, ended, status
+):
+    def another(assignment):
+        now_ms = world.runtime.now_ms()
+        told = RunRecord(
+            run_id="compact-other", job="compact", table="local.db.some", started_ms=now_ms, seen_ms=now_ms, **ended
+        )
+        records.end(told if ended["exit_status"] is None else msgspec.structs.replace(told, ended_ms=now_ms))
+        world.runtime.pass_ms(HOUR_MS)
+        return Ran(status="done")
+
+    jobs = Jobs({("sick", "compact"): another})
+    result = maintain(fleet_of(world, jobs, records=records, workers=1))
+    assert statuses(result)["some"] == {**ALL_DONE, "compact": status}
