@@ -97,7 +97,7 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
             for one in recordings:
                 one.began()
             fleet = _fleet(command, Opened(config, catalogs, chosen, session), surroundings)
-            result = _result(fleet, wishes, is_dry_run=command.dry_run)
+            result = result_of(fleet, wishes, is_dry_run=command.dry_run)
             outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
             for one in recordings:
                 one.ended(outcome)
@@ -115,7 +115,8 @@ class Opened(NamedTuple):
     session: Session
 
 
-def _result(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResult | DueList:
+def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResult | DueList:
+    """What was done, would be done, or is due."""
     if wishes.lists:
         return due_tables(fleet)
     return plan_maintain(fleet) if is_dry_run else maintain(fleet)
@@ -187,8 +188,8 @@ class _Calls:
                 status=JobStatus.FAILED,
                 exit_status=ended.exit_status,
                 run_id=run.run_id,
-                error_kind=ended.error["kind"],
-                error_message=ended.message,
+                error_kind=ended.error.kind,
+                error_message=ended.error.message,
             )
         return Ran(status=outcome.status, exit_status=outcome.exit_status, run_id=run.run_id, result=outcome.result)
 

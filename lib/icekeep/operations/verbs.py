@@ -47,6 +47,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
             to do.
         for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
             result itself. Machines get the result in any case.
+        returns: where the function is, as "module:function", that returns the result, where `run` returns the whole outcome.
         texts: what `--output` can be beside `table` and `json`, with where the function is that makes that text of the result.
     """
 
@@ -60,6 +61,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     about: About = About.TABLE
     takes_spark: bool = False
     for_people: str | None = None
+    returns: str | None = None
     texts: Mapping[str, str] = {}
 
 
@@ -302,6 +304,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         about=About.FLEET,
         for_people="icekeep.operations.maintain_shown:maintain_shown",
+        returns="icekeep.operations.maintain_verb:result_of",
     ),
     "policy explain": Verb(
         summary="tell what policies say of one table: each job, each value that is in force, and where it comes from",
