@@ -41,6 +41,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     match: Glob | None = None
     tables: frozenset[str] | None = None
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is about some tables only."""
+        return self.match is not None or self.tables is not None
+
     def has_table(self, full_name: str, name: str) -> bool:
         """Whether the run is about a table, by its full name and its name in the catalog."""
         return (self.match is None or self.match.matches(name)) and (self.tables is None or full_name in self.tables)
@@ -112,7 +117,11 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Overview:
-    """Look at the tables of some catalogs. A catalog or namespace that cannot be listed is told, and stops nothing."""
+    """Look at the tables of some catalogs. A catalog or namespace that cannot be listed is told, and stops nothing.
+
+    Raises:
+        NotFoundError: tables were asked for by pattern or name, and policies reach none of them.
+    """
     seen: list[Seen] = []
     not_read: list[NotRead] = []
     others_count = 0
@@ -122,6 +131,8 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
         reached = [one for one in names if any(p.reaches(_full(catalog, one)) for p in policies)]
         others_count += len(names) - len(reached)
         seen += _Look(catalog, leases, looking).at(reached)
+    if not seen and not not_read and looking.scope.is_part:
+        raise NotFoundError("no table that the policies of this run reach is among those that were asked for")
     ordered = sorted(seen, key=lambda one: _order(one, looking.prices))
     return Overview(tuple(ordered), tuple(not_read), others_count)
 

@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from icekeep.errors import UnavailableError
+from icekeep.errors import NotFoundError, UnavailableError
 from icekeep.events import Warned
 from icekeep.fleet.job import due_tables, maintain, plan_maintain
 from icekeep.fleet.leases import LEASE_MS
@@ -194,7 +194,6 @@ policies:
         (Scope(policy="first"), {("sick", "compact"), ("some", "compact")}),
         (Scope(match=parse_glob("db.c*", NAME_IN_CATALOG)), {("calm", "compact"), ("calm", "expire_snapshots")}),
         (Scope(tables=frozenset({"local.db.some"})), {("some", "expire_snapshots")}),
-        (Scope(policy="first", tables=frozenset({"local.db.calm"})), set()),
     ],
 )
 def test_only_what_is_asked_for_is_done_and_what_has_no_schedule_only_by_name(world, scope, expected):
@@ -202,6 +201,19 @@ def test_only_what_is_asked_for_is_done_and_what_has_no_schedule_only_by_name(wo
     result = maintain(fleet_of(world, jobs, policy=TWO, scope=scope))
     assert {*jobs.calls} == expected
     assert result.status == "done"
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(policy="first", tables=frozenset({"local.db.calm"})),
+        Scope(match=parse_glob("other.*", NAME_IN_CATALOG)),
+        Scope(tables=frozenset({"local.db.nothing"})),
+    ],
+)
+def test_tables_that_no_policy_of_the_run_reaches_are_not_found(world, scope):
+    with pytest.raises(NotFoundError, match="no table that the policies of this run reach"):
+        maintain(fleet_of(world, Jobs(), policy=TWO, scope=scope))
 
 
 def test_no_more_tables_are_worked_on_at_a_time_than_was_asked_for(world):
