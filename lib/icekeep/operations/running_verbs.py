@@ -69,6 +69,9 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         return _run_over_catalogs(command, verb, surroundings)
     if verb.about is About.POLICIES:
         return _run_over_policies(command, verb, surroundings)
+    if verb.about is About.FLEET:
+        of_many: Outcome = resolve(verb.run)(command, surroundings)
+        return of_many
     config = read_config(command.conf)
     reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
     begun.table = reference.full_name
