@@ -45,7 +45,7 @@ from icekeep.operations.surroundings import Shared, Surroundings
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.told import Problem
-from icekeep.policies.values import Policy, Rules
+from icekeep.policies.values import Rules
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
@@ -240,14 +240,8 @@ def _settings(catalogs: Catalogs, name: str | None, rules: Rules, scope: Scope) 
     return [
         one
         for one in catalogs.all().values()
-        if any(_may_reach(policy, one.name) for policy in policies) and (not wanted or one.name in wanted)
+        if any(policy.may_reach_in(one.name) for policy in policies) and (not wanted or one.name in wanted)
     ]
-
-
-def _may_reach(policy: Policy, catalog: str) -> bool:
-    return any(table.startswith(f"{catalog}.") for table in policy.tables) or any(
-        glob.catalog in (None, catalog) for glob in policy.match
-    )
 
 
 def _opened(chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> tuple[list[Catalog], list[NotRead]]:
