@@ -100,7 +100,7 @@ def _config(document: Entry | None, path: str) -> Config:
     if HISTORY in given and "uri" in given[HISTORY].mapping():
         _property(given[HISTORY].required("uri"))
     history = read_history(given[HISTORY]) if HISTORY in given else HistorySettings()
-    return Config(path, catalogs, read_rules(given), prices, history)
+    return Config(path, catalogs, read_rules(given, catalogs), prices, history)
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:

@@ -5,6 +5,7 @@ meaning, or where a value that was always there may be null. Fields that are add
 leave it as it is, so a reader passes over what it does not know. `icekeep schema` prints the schema.
 """
 
+import logging
 from collections.abc import Mapping
 from signal import Signals
 from typing import Any
@@ -19,6 +20,8 @@ from icekeep.runs import Run, icekeep_version, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
 
+_LOG = logging.getLogger(__name__)
+
 SCHEMA_VERSION = 1
 
 DONE, FAILURE, PARTIAL = 0, 1, 3
@@ -28,6 +31,7 @@ _EXIT_STATUSES = {
     "faulty": PARTIAL,
     "wrong": UsageError.exit_status,
     "unavailable": UnavailableError.exit_status,
+    INTERRUPTED: _BY_SIGINT,
 }
 """Of those that a result can have; all others are of work that is done."""
 
@@ -121,6 +125,7 @@ class Begun(msgspec.Struct):
         """The run begins; it is made here unless somebody has made it already."""
         self.run = run or new_run(job, runtime)
         self.arguments, self.started_ms = arguments, runtime.now_ms()
+        _LOG.info("run %s begins, by icekeep %s", self.run.run_id, icekeep_version())
         return self.run
 
     def outcome(

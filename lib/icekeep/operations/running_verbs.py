@@ -69,11 +69,14 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         return _run_over_catalogs(command, verb, surroundings)
     if verb.about is About.POLICIES:
         return _run_over_policies(command, verb, surroundings)
+    if verb.about is About.FLEET:
+        of_many: Outcome = resolve(verb.run)(command, surroundings)
+        return of_many
     config = read_config(command.conf)
     reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
     begun.table = reference.full_name
     changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
-    place = place_of(config, reference, command, surroundings) if changes else None
+    place = place_of(config.history, reference, command, surroundings) if changes else None
     with recorded(begun, place, surroundings) as recording:
         if verb.about is About.NEW_TABLE:
             outcome = _run_on_new_table(command, verb, reference, surroundings, recording)
@@ -123,7 +126,11 @@ def _ref_of(command: Command) -> str | None:
 def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
     catalogs = partial(known_catalogs, command.conf, surroundings.seams)
     spark = Session(f"icekeep {command.name}", surroundings)
-    extras = {"listener": surroundings.listener} if verb.takes_listener else {}
+    extras: dict[str, Any] = {"listener": surroundings.listener} if verb.takes_listener else {}
+    if (text := verb.texts.get(command.output)) is not None:
+        extras |= text.arguments
+        if text.check is not None:
+            resolve(text.check)()
     try:
         result = resolve(verb.run)(catalogs, command.catalog, spark.started, **command.arguments, **extras)
     finally:

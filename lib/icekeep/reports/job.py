@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Lock
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier, format_identifier
@@ -25,6 +26,7 @@ from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
 from icekeep.policies.globs import NAME_IN_CATALOG, Glob, parse_glob
+from icekeep.reports.histories import with_histories
 from icekeep.reports.values import NotRead, ReportResult
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
@@ -49,6 +51,7 @@ def report(
     match: str | None = None,
     tables: Sequence[Identifier | str] = (),
     prices: Prices | None = None,
+    histories: bool = False,
     listener: Listener = SILENT,
 ) -> ReportResult:
     """Say how healthy the tables of a catalog are, the worst first, by their metadata alone. Writes nothing.
@@ -61,6 +64,7 @@ def report(
         match: a pattern over `namespace.table`: `*` within a part, `**` over parts; by default all tables in all namespaces.
         tables: these instead.
         prices: what work and storage cost.
+        histories: also read how the largest tables grew, and what each run of maintenance did; `report_page` plots it.
 
     Raises:
         UsageError: the pattern can match no table, or is given beside tables.
@@ -76,18 +80,41 @@ def report(
     chosen = [*dict.fromkeys(map(as_identifier, tables))] or _all_tables(catalog, glob, not_read)
     for identifier in chosen if tables else ():
         catalog.find(identifier)
-    listener.on(StepStarted(_STEP, len(chosen), "tables"))
-    look = _Look(catalog, _shared(spark), prices, listener)
-    at_once = LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE
-    found = _in_threads(look.at, chosen, at_once)
-    listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
-    return _result(
-        [catalog.name],
-        [*not_read, *(one for one in found if isinstance(one, NotRead))],
-        [one for one in found if isinstance(one, TableHealth)],
-        None if prices is None else prices.currency,
-        catalog.runtime.monotonic_ms() - began_ms,
+    found = look_over(catalog, chosen, spark, prices=prices, listener=listener)
+    told = replace(
+        _result(
+            [catalog.name],
+            [*not_read, *(one for one in found if isinstance(one, NotRead))],
+            [one for one in found if isinstance(one, TableHealth)],
+            None if prices is None else prices.currency,
+            catalog.runtime.monotonic_ms() - began_ms,
+        ),
+        timestamp_ms=catalog.runtime.now_ms(),
     )
+    return with_histories(catalog, told, listener=listener) if histories else told
+
+
+def look_over(
+    catalog: Catalog,
+    chosen: Sequence[Identifier],
+    spark: SparkSource = None,
+    *,
+    prices: Prices | None = None,
+    prepare: Callable[[Table], Table | None] = lambda table: table,
+    listener: Listener = SILENT,
+) -> list[TableHealth | NotRead | None]:
+    """The health of each of some tables, in their order, or why it cannot be told; each is read once, some at a time.
+
+    `None` stands for a table that was dropped meanwhile, or that `prepare` leaves out.
+
+    Args:
+        prepare: is given each table as it was loaded, in any thread, and returns the one to look at, or `None`.
+    """
+    listener.on(StepStarted(_STEP, len(chosen), "tables"))
+    look = _Look(catalog, _shared(spark), prices, listener, prepare)
+    found = _in_threads(look.at, chosen, LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE)
+    listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
+    return found
 
 
 def _in_threads(
@@ -103,12 +130,16 @@ def _in_threads(
 
 def merged(reports: Sequence[ReportResult], not_read: Sequence[NotRead] = ()) -> ReportResult:
     """Reports of several catalogs as one, and what else could not be read."""
-    return _result(
-        [name for one in reports for name in one.catalogs],
-        [*not_read, *(each for one in reports for each in one.not_read)],
-        [each for one in reports for each in one.tables],
-        next((one.currency for one in reports), None),
-        sum(one.elapsed_ms for one in reports),
+    return replace(
+        _result(
+            [name for one in reports for name in one.catalogs],
+            [*not_read, *(each for one in reports for each in one.not_read)],
+            [each for one in reports for each in one.tables],
+            next((one.currency for one in reports), None),
+            sum(one.elapsed_ms for one in reports),
+        ),
+        histories=tuple(each for one in reports for each in one.histories),
+        timestamp_ms=max((one.timestamp_ms for one in reports), default=0),
     )
 
 
@@ -152,15 +183,23 @@ def _all_tables(catalog: Catalog, glob: Glob | None, not_read: list[NotRead]) ->
 class _Look:
     """What looks at the tables of a catalog, some at a time."""
 
-    def __init__(self, catalog: Catalog, spark: SparkSource, prices: Prices | None, listener: Listener) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        spark: SparkSource,
+        prices: Prices | None,
+        listener: Listener,
+        prepare: Callable[[Table], Table | None],
+    ) -> None:
         self._catalog, self._spark, self._prices, self._listener = catalog, spark, prices, listener
+        self._prepare = prepare
         # Held while a large table is looked at, so that memory is that of one.
         self._alone = Lock()
         self._out_of_reach_count = 0
         self._is_catalog_lost = False
 
     def at(self, identifier: Identifier) -> TableHealth | NotRead | None:
-        """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile."""
+        """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile, or is left out."""
         name = f"{self._catalog.name}.{format_identifier(identifier)}"
         if self._is_catalog_lost:
             reason = "not looked at: the catalog has gone out of reach"
@@ -188,6 +227,10 @@ class _Look:
         table: Table | None = None
         try:
             table = self._catalog.load(identifier)
+            prepared = self._prepare(table)
+            if prepared is None:
+                return None
+            table = prepared
             with self._alone if _is_large(table) else nullcontext():
                 return table_health(table, self._spark, prices=self._prices)
         except NotFoundError:
@@ -210,7 +253,7 @@ def _is_large(table: Table) -> bool:
 def _of_metadata(catalog: Catalog, identifier: Identifier, error: InvalidTableError) -> tuple[FaultsCount, ...]:
     try:
         found = check_unreadable(catalog, identifier, error).faults
-    except IcekeepError:
+    except Exception:  # noqa: BLE001 - the table is told as not read, and why
         return ()
     return tuple(FaultsCount(fault_id=f.fault_id, name=f.name, faults_count=f.faults_count) for f in found)
 
@@ -218,7 +261,7 @@ def _of_metadata(catalog: Catalog, identifier: Identifier, error: InvalidTableEr
 def _of_lists(table: Table, spark: SparkSource) -> tuple[FaultsCount, ...]:
     try:
         return cheap_faults(table, HealthRequest(spark))
-    except IcekeepError:
+    except Exception:  # noqa: BLE001 - the table is told as not read, and why
         return ()
 
 
