@@ -2,13 +2,16 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
+import icekeep
 from icekeep.airflow import worker
-from icekeep.airflow.installation import Installation
+from icekeep.airflow.installation import SUBMITTED, Installation
 from icekeep.airflow.recorded import Recorded
 from icekeep.airflow.units import Call
 from icekeep.airflow.worker import Worker
@@ -90,6 +93,19 @@ def test_what_interrupts_the_task_ends_what_runs(tmp_path):
     with pytest.raises(Timeout):
         one.run()
     assert found[0].is_gone()
+
+
+@pytest.mark.parametrize("words", [[str(SUBMITTED)], ["-P", "-m", "icekeep"]])
+def test_what_is_installed_is_any_command_of_icekeep(words):
+    done = subprocess.run(
+        [sys.executable, *words, "compact", "--table", "t", "--wher", "x"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(icekeep.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "icekeep: unrecognized arguments: --wher x; see icekeep compact --help\n"
 
 
 RUNS = [
