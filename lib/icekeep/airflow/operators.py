@@ -68,6 +68,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         self.policy, self.alias = policy, alias
         self._said = Said()
         self._worker: Worker | None = None
+        self._is_killed = False
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Run the calls and say what became of them; raises Airflow's exceptions where one failed."""
@@ -86,7 +87,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         return result
 
     def on_kill(self) -> None:
-        """End what runs."""
+        """End what runs, and begin nothing more: Airflow goes on with the task as if nothing had happened."""
+        self._is_killed = True
         if self._worker is not None:
             self._worker.stop()
         elif self._hook is not None:
@@ -96,7 +98,9 @@ class MaintenanceOperator(SparkSubmitOperator):
         return (*self.calls, *(unpacked(self.unit).calls if self.unit is not None else ()))
 
     def _run(self, call: Call, context: Any) -> Ended | None:
-        """How a call ended; `None` where it may not begin any more."""
+        """How a call ended; `None` where its window has closed before."""
+        if self._is_killed:
+            return Ended(call=call, status=None, said="Airflow has ended the task before")
         if call.until_ms is not None and SYSTEM.now_ms() >= call.until_ms:
             self.log.warning("%s of %s does not begin: its window is closed", call.job, call.table)
             return None

@@ -16,10 +16,13 @@ pytestmark = pytest.mark.process
 
 FAKE_AIRFLOW = Path(__file__).resolve().parents[2] / "kit" / "fake_airflow"
 LIBRARY = """
-import json, sys
+import json, sys, time
 job, *words = sys.argv[1:]
 told = dict(word.removeprefix("--").partition("=")[::2] for word in words)
 answers = json.load(open(__file__ + ".json"))
+if told.get("table") == "c.d.slow":
+    print("I am slow", flush=True)
+    time.sleep(600)
 status, document = answers.get(told.get("table", ""), [0, {"status": "done"}])
 open(told["result-file"], "w").write(json.dumps({"job": job, **document}))
 sys.exit(status)
@@ -70,10 +73,18 @@ class Run:
     dag_id, run_id = "d", "r"
 
 
+def made(airflow, module, name, **arguments):
+    """An operator."""
+    with airflow("airflow.sdk").DAG(dag_id="d"):
+        return getattr(airflow(f"icekeep.airflow.{module}"), name)(task_id="t", **arguments)
+
+
 def executed(airflow, module, name, instance, **arguments):
     """What an operator gives, or its exception."""
-    with airflow("airflow.sdk").DAG(dag_id="d"):
-        task = getattr(airflow(f"icekeep.airflow.{module}"), name)(task_id="t", **arguments)
+    return outcome_of(airflow, made(airflow, module, name, **arguments), instance)
+
+
+def outcome_of(airflow, task, instance):
     try:
         return task.execute({"ti": instance, "dag_run": Run()})
     except airflow("airflow.sdk.exceptions").AirflowException as error:
@@ -121,6 +132,19 @@ def test_a_unit_of_which_no_call_may_pass_another_time_fails_at_once(airflow, in
         calls=(call("c.d.bad"), call("c.d.wrong")),
     )
     assert found[0] == "AirflowFailException"
+
+
+def test_after_airflow_has_ended_a_task_nothing_more_of_it_begins(airflow, installation):
+    calls = (call("c.d.a"), call("c.d.slow"), call("c.d.b"))
+    task = made(airflow, "operators", "MaintenanceOperator", installation=installation, calls=calls)
+    # Airflow calls this in a signal handler, and goes on.
+    task._say = lambda line: task.on_kill()
+    instance = Instance()
+    outcome, said = outcome_of(airflow, task, instance)
+    assert outcome == "AirflowException"
+    assert "c.d.slow ended with status 143 (terminated)" in said
+    assert "c.d.b did not run: Airflow has ended the task before" in said
+    assert [one["exit_status"] for one in instance.pushed["return_value"]["calls"]] == [0, 143, None]
 
 
 @pytest.mark.parametrize(
