@@ -98,6 +98,8 @@ def main(
             configure_logs(verbose=command.verbose)
             if command.result_file is not None:
                 require_directory(command.result_file)
+            if command.plan_out is not None:
+                require_directory(command.plan_out, "plan")
             with _listening(command, runtime) as listener:
                 surroundings = Surroundings(
                     seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun
@@ -130,6 +132,8 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         changes, shows, texts = job.plan is not None, job.for_people, {}
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    if outcome.plan:
+        words += f"; the plan is in {outcome.plan.path}, hash {outcome.plan.hash}"
     for_people = None if shows is None else resolve(shows)(outcome.result)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
     may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")

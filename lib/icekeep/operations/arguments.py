@@ -39,7 +39,10 @@ _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for; `arguments` holds the settings that were given, by the function's keywords."""
+    """What the user asked for; `arguments` holds the settings that were given, by the function's keywords.
+
+    A `plan_out`, the file of a plan, implies `dry_run`.
+    """
 
     name: str
     conf: str | None
@@ -49,6 +52,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     catalog: str | None = None
     table: str = ""
     dry_run: bool = False
+    plan_out: str | None = None
     arguments: dict[str, Any] = {}
 
 
@@ -90,7 +94,8 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         verbose=given["verbose"],
         catalog=given.get("catalog"),
         table=given.get("table", ""),
-        dry_run=given.get("dry_run", False),
+        dry_run=bool(given.get("dry_run") or given.get("plan_out")),
+        plan_out=given.get("plan_out"),
         arguments=values,
     )
 
@@ -218,7 +223,9 @@ def _listing(title: str, summaries: Mapping[str, str]) -> str:
 
 def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
-    if verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
+    if verb.about is About.PLAN:
+        _add_catalog(parser, " (default: the one that the plan names)")
+    elif verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
         _add_catalog(parser, "" if names_table else " (default: each that is configured)")
     elif verb.about is not About.NOTHING:
         _add_table(parser)
@@ -248,6 +255,12 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
     for setting in job.settings:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    if job.exact is not None:
+        parser.add_argument(
+            "--plan-out",
+            metavar="FILE",
+            help="change nothing, and write the plan with all its files to a file, which `icekeep apply` carries out",
+        )
     _add_output(parser)
     parser.foot = lambda: _foot(job)
 
