@@ -82,7 +82,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_start_spark(self) -> bool:
         """Whether its function may do so much that it takes Spark."""
-        return self.takes_spark or self.about is About.CATALOGS
+        return self.takes_spark or self.about in (About.CATALOGS, About.FLEET)
 
 
 def _name(what: str, keyword: str = "") -> Setting:
