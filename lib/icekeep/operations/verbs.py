@@ -80,6 +80,11 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     returns: str | None = None
     texts: Mapping[str, Text] = {}
 
+    @property
+    def may_start_spark(self) -> bool:
+        """Whether its function may do so much that it takes Spark."""
+        return self.takes_spark or self.about in (About.CATALOGS, About.FLEET)
+
 
 def _name(what: str, keyword: str = "") -> Setting:
     return Setting("name", Kind.NAME, what, keyword=keyword, is_positional=True)

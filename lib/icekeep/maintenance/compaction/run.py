@@ -15,7 +15,7 @@ from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Wor
 from icekeep.maintenance.compaction.execute import Execution
 from icekeep.maintenance.compaction.given_groups import plan_given
 from icekeep.maintenance.compaction.group_tasks import GroupWork
-from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods, is_shuffled
+from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
@@ -30,8 +30,7 @@ from icekeep.maintenance.requests import PlannedRequest
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WRITTEN, WrittenFiles
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import started
-from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
+from icekeep.planning.spark.workers import Workers, chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -127,12 +126,6 @@ class Run:
 
     def workers(self, planned: RewritePlan) -> Workers:
         """Who rewrites the groups."""
-        is_sorted = self.strategy.ordering is not None
-        if any(
-            (is_sorted or group.is_moved) and is_shuffled(group, BUDGET_BYTES, on_cluster=False)
-            for group in planned.groups
-        ):
-            return spark_workers(started(self.spark))
         deletes_bytes = sum(group.delete_bytes for group in planned.groups)
         return chosen_workers(self.spark, planned.rewritten_bytes_count + deletes_bytes)
 
