@@ -42,6 +42,8 @@ from icekeep.operations.running_jobs import (
     run_job,
 )
 from icekeep.operations.surroundings import Shared, Surroundings
+from icekeep.planning.spark.limits import LIMITS
+from icekeep.planning.spark.source import Engine
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.told import Problem
@@ -127,7 +129,8 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     opened, not_opened = _opened(by.chosen, surroundings)
     by_name = {catalog.name: catalog for catalog in opened}
     records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
-    shared = Shared(config=config, catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
+    session = _Sharing(by.session, wishes.workers)
+    shared = Shared(config=config, catalogs=by.catalogs, load=partial(_load, by_name), session=session)
     memory, stop, run = Memory(), threading.Event(), surroundings.begun.run
     assert run is not None
     return Fleet(
@@ -151,6 +154,14 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
         max_ms=None if wishes.max_minutes is None else wishes.max_minutes * MINUTE_MS,
         max_bytes=wishes.max_bytes,
     )
+
+
+class _Sharing:
+    """One session, and the memory of one process, for several jobs at a time."""
+
+    def __init__(self, session: Session, workers: int) -> None:
+        self.started = session.started
+        self.source = Engine(spark=session.started, limits=msgspec.structs.replace(LIMITS, sharers_count=workers))
 
 
 class _Calls:

@@ -197,7 +197,7 @@ def _with_table(
     job: Job, table: Any, is_plan: bool, arguments: Mapping[str, Any], spark: StartsSpark, **extras: Any
 ) -> Any:
     function = job.plan if is_plan and job.plan is not None else job.run
-    return resolve(function)(table, spark.started, **arguments, **extras)
+    return resolve(function)(table, spark.source, **arguments, **extras)
 
 
 def _without_table(
@@ -215,7 +215,7 @@ def _without_table(
     assert function is not None
     catalog = resolve(surroundings.seams.open_catalog)(reference.catalog, runtime=surroundings.runtime)
     identifier, run = parse_identifier(reference.name), surroundings.begun.run
-    return resolve(function)(catalog, identifier, error, spark=spark.started, run=run, **arguments, **extras)
+    return resolve(function)(catalog, identifier, error, spark=spark.source, run=run, **arguments, **extras)
 
 
 def is_in_cluster_mode(seams: Seams) -> bool:
@@ -240,6 +240,11 @@ class Session:
             if self._session is None:
                 self._session = self._started()
             return self._session
+
+    @property
+    def source(self) -> Any:
+        """What starts it."""
+        return self.started
 
     def stop(self) -> None:
         """Stop it, if it was started."""

@@ -20,6 +20,10 @@ class StartsSpark(Protocol):
     def started(self) -> Any:
         """The running session."""
 
+    @property
+    def source(self) -> Any:
+        """What jobs are given: what starts it, and perhaps limits."""
+
 
 class Seams(msgspec.Struct, frozen=True, kw_only=True):
     """The rest of the world, as "module:function"; tests name fakes."""

@@ -31,6 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         checked_delete_bytes: of delete files that `check` reads.
         rewrite_bytes: of files that are rewritten, where there is no session yet.
         submitted_rewrite_bytes: the same under `spark-submit`, where the driver may be small.
+        sharers_count: how many jobs run in this process at once, and share its memory.
     """
 
     entries_count: int = 200_000
@@ -51,6 +52,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     checked_delete_bytes: int = 256 * MIB
     rewrite_bytes: int = 2 * GIB
     submitted_rewrite_bytes: int = 128 * MIB
+    sharers_count: int = 1
 
 
 LIMITS = Limits()

@@ -45,7 +45,8 @@ def chosen_workers(source: SparkSource, work_bytes: float) -> Workers:
 def thread_workers(limits: Limits = LIMITS) -> Workers:
     """Threads of this process, one for each of its processors."""
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Workers(spark=None, slots=threads, process_slots=threads, is_local=True, limits=limits)
+    sharing = threads * max(1, limits.sharers_count)
+    return Workers(spark=None, slots=threads, process_slots=sharing, is_local=True, limits=limits)
 
 
 def spark_workers(source: SparkSource) -> Workers:

@@ -2,7 +2,7 @@ import pytest
 
 from icekeep.planning.spark import workers
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
-from icekeep.planning.spark.limits import LIMITS
+from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
 from kit.no_spark import no_spark
 
@@ -22,6 +22,8 @@ def test_what_is_little_is_done_by_threads_though_a_session_could_be_started():
     assert chosen_workers(no_spark, LIMITS.rewrite_bytes) == thread_workers()
     assert thread_workers().spark is None
     assert thread_workers().slots == thread_workers().process_slots >= 1
+    shared = thread_workers(Limits(sharers_count=3))
+    assert (shared.slots, shared.process_slots) == (thread_workers().slots, 3 * thread_workers().slots)
 
 
 @pytest.mark.parametrize("work_bytes", [LIMITS.rewrite_bytes + 1, float("inf")])
