@@ -36,6 +36,7 @@ _EXIT_STATUSES = """exit statuses:
   130, 143  interrupted"""
 _NO_LIMIT = (MAX_INT, MAX_LONG)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
+_POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the record of runs will say; for schedulers")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     table: str = ""
     dry_run: bool = False
     plan_out: str | None = None
+    policy: str | None = None
     arguments: dict[str, Any] = {}
 
 
@@ -96,6 +98,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         table=given.get("table", ""),
         dry_run=bool(given.get("dry_run") or given.get("plan_out")),
         plan_out=given.get("plan_out"),
+        policy=given[_POLICY.name] if name in JOBS else None,
         arguments=values,
     )
 
@@ -261,6 +264,7 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
             metavar="FILE",
             help="change nothing, and write the plan with all its files to a file, which `icekeep apply` carries out",
         )
+    _add_setting(parser, _POLICY, now_ms)
     _add_output(parser)
     parser.foot = lambda: _foot(job)
 

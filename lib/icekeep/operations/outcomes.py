@@ -111,13 +111,18 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct):
-    """What is known of a run so far, for whoever tells how it ends."""
+    """What is known of a run so far, for whoever tells how it ends.
+
+    Attributes:
+        app_id: the Spark application that it started; it has ended when the run is written down.
+    """
 
     run: Run | None = None
     table: str | None = None
     arguments: Mapping[str, Any] = {}
     started_ms: int = 0
     before: Position | None = None
+    app_id: str | None = None
 
     def begin(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
         """The run begins; it is made here unless somebody has made it already."""

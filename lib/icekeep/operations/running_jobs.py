@@ -37,7 +37,7 @@ from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
-from icekeep.runs import Run
+from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
@@ -71,9 +71,9 @@ def run_job(
     # A process that takes itself for abandoned would refuse to commit what hours of work made.
     check_submitter(surroundings.runtime)
     runtime, begun = surroundings.runtime, surroundings.begun
-    begun.begin(
-        command.name, command.arguments, runtime, run if given is None else run_of_plan(given, job.name, runtime)
-    )
+    if given is not None:
+        run = run_of_plan(given, job.name, runtime)
+    begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
     shared = surroundings.shared
     config = read_config(command.conf) if shared is None else shared.config
     catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
@@ -331,6 +331,7 @@ class Session:
         listener, seams = self._surroundings.listener, self._surroundings.seams
         listener.on(StepStarted(_START))
         spark = resolve(seams.build_session)(self._name)
+        self._surroundings.begun.app_id = application_id()
         listener.on(StepFinished(_START))
         cancel = resolve(seams.cancel_jobs)
         self._surroundings.interrupts.install(lambda: cancel(spark))

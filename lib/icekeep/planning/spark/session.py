@@ -54,12 +54,18 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
     try:
         if is_running():
             # `getOrCreate` applies what it is given to the session it finds, which is the application's.
-            return SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate()
+            return _noted(SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate())
         settings = session_settings(live_properties(), extra_conf or {})
-        return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
+        return _noted(SparkSession.builder.appName(app_name).config(map=settings).getOrCreate())
     # Where the cluster ends the application meanwhile PySpark knows no class for what the JVM says.
     except (PySparkException, Py4JJavaError) as error:
         raise UsageError(f"cannot start Spark: {_said(error)}; what Spark says stands above") from error
+
+
+def _noted(spark: SparkSession) -> SparkSession:
+    """The session; its application is that of this process from now on, whether any work goes to it or not."""
+    note_application(spark.sparkContext.applicationId)
+    return spark
 
 
 def is_running() -> bool:
