@@ -155,10 +155,9 @@ def _loaded(
     check_arguments(arguments, table.metadata)
     if job.check is not None:
         resolve(job.check)(table.metadata, **arguments)
-    work = partial(_with_table, job, table)
     if command.plan_out is not None:
-        work = _filing(command, job, reference, table, surroundings)
-    return table, work
+        return table, _filing(command, job, reference, table, surroundings)
+    return table, partial(_with_table, job, table)
 
 
 def _filing(
