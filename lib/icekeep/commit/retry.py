@@ -119,7 +119,8 @@ class _Patience:
                 f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
                 attempts=number,
             )
-        return self._told(number, self._policy.wait_ms(self._conflicts_count, self._runtime), reason)
+        wait_ms = self._policy.wait_ms(self._conflicts_count, self._runtime)
+        return self._told(number, wait_ms, reason, is_conflict=True)
 
     def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> int:
         now_ms = self._runtime.monotonic_ms()
@@ -134,8 +135,8 @@ class _Patience:
         outage.waits_until_ms = now_ms + wait_ms
         return self._told(number, wait_ms, error.message)
 
-    def _told(self, number: int, wait_ms: int, reason: str) -> int:
-        tell(self._listener, CommitRetried(self._table.name, number, wait_ms, reason))
+    def _told(self, number: int, wait_ms: int, reason: str, *, is_conflict: bool = False) -> int:
+        tell(self._listener, CommitRetried(self._table.name, number, wait_ms, reason, is_conflict))
         return wait_ms
 
 
