@@ -13,7 +13,7 @@ class Heard:
     def __init__(self):
         self.events, self.is_closed = [], False
 
-    def on(self, event):
+    def on(self, event, at_ms=None):
         self.events.append(event)
 
     def close(self):
@@ -21,8 +21,8 @@ class Heard:
 
 
 class Failing(Heard):
-    def on(self, event):
-        super().on(event)
+    def on(self, event, at_ms=None):
+        super().on(event, at_ms)
         raise OSError(f"refused {len(self.events)}")
 
     def close(self):
@@ -34,7 +34,7 @@ class Hanging(Heard):
         super().__init__()
         self.gate = gate
 
-    def on(self, event):
+    def on(self, event, at_ms=None):
         self.gate.wait()
 
 
@@ -48,7 +48,7 @@ def gate():
 def test_all_is_told_in_order_and_closed_but_how_far_a_step_is():
     heard, warned = Heard(), Heard()
     told = [StepStarted(f"step {n}") for n in range(100)]
-    with guarded([("metrics", lambda: heard)], warned, SYSTEM.monotonic_ms) as [one]:
+    with guarded([("metrics", lambda: heard)], warned, SYSTEM) as [one]:
         for event in told:
             one.on(event)
             one.on(StepAdvanced("step"))
@@ -60,7 +60,7 @@ def test_all_is_told_in_order_and_closed_but_how_far_a_step_is():
 
 def test_one_that_fails_warns_once_and_is_told_the_rest():
     failing, warned = Failing(), Heard()
-    with guarded([("metrics", lambda: failing)], warned, SYSTEM.monotonic_ms) as [one]:
+    with guarded([("metrics", lambda: failing)], warned, SYSTEM) as [one]:
         for n in range(5):
             one.on(StepStarted(f"step {n}"))
     assert len(failing.events) == 5
@@ -72,7 +72,7 @@ def test_one_that_cannot_be_made_warns_once():
         raise ModuleNotFoundError("No module named 'x'")
 
     warned = Heard()
-    with guarded([("traces", make)], warned, SYSTEM.monotonic_ms) as [one]:
+    with guarded([("traces", make)], warned, SYSTEM) as [one]:
         one.on(StepStarted("step"))
     assert warned.events == [
         Warned("traces cannot be delivered: ModuleNotFoundError: No module named 'x'; the work goes on")
@@ -83,7 +83,7 @@ def test_two_that_hang_hold_the_end_up_for_their_patience_together_and_nothing_b
     warned, heard = Heard(), Heard()
     makers = [("one", lambda: Hanging(gate)), ("good", lambda: heard), ("two", lambda: Hanging(gate))]
     began = time.monotonic()
-    with guarded(makers, warned, SYSTEM.monotonic_ms, patience_ms=200) as all_of_them:
+    with guarded(makers, warned, SYSTEM, patience_ms=200) as all_of_them:
         listener = Listeners(*all_of_them)
         for n in range(1_000):
             listener.on(StepStarted(f"step {n}"))
@@ -98,7 +98,7 @@ def test_two_that_hang_hold_the_end_up_for_their_patience_together_and_nothing_b
 def test_one_that_hangs_does_not_fill_the_memory(gate, monkeypatch):
     monkeypatch.setattr(room, "_MAX_WAITING", 10)
     warned = Heard()
-    with guarded([("one", lambda: Hanging(gate))], warned, SYSTEM.monotonic_ms, patience_ms=0) as [one]:
+    with guarded([("one", lambda: Hanging(gate))], warned, SYSTEM, patience_ms=0) as [one]:
         for n in range(100):
             one.on(StepStarted(f"step {n}"))
         assert one._events.qsize() <= 10
@@ -108,6 +108,6 @@ def test_one_that_hangs_does_not_fill_the_memory(gate, monkeypatch):
 
 
 def test_a_listener_of_warnings_that_fails_ends_nothing(caplog):
-    with guarded([("metrics", Failing)], Failing(), SYSTEM.monotonic_ms) as [one]:
+    with guarded([("metrics", Failing)], Failing(), SYSTEM) as [one]:
         one.on(StepStarted("step"))
     assert "a listener failed" in caplog.text
