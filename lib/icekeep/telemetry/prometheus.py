@@ -109,8 +109,8 @@ class Pushed:
 
         def handler(url: str, method: str, timeout: float | None, headers: Any, data: bytes) -> Callable[[], None]:
             if self._login is None:
-                return default_handler(url, method, timeout, headers, data)  # type: ignore[no-any-return]
-            return basic_auth_handler(url, method, timeout, headers, data, *self._login)  # type: ignore[no-any-return]
+                return default_handler(url, method, timeout, headers, data)
+            return basic_auth_handler(url, method, timeout, headers, data, *self._login)
 
         group = dict(zip(OF_TABLE, figures[0].labels, strict=False))
         pushadd_to_gateway(
