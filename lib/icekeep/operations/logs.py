@@ -1,17 +1,74 @@
-"""Log lines on stderr, so that stdout holds the result and nothing else."""
+"""Log lines on stderr, so that stdout holds the result and nothing else: as text for people, or each as one JSON object.
 
+With `json` all that this process says on stderr is a line of that form: progress, warnings, errors and what other libraries log.
+Who uses icekeep as a library gets the same by the logger `icekeep`: its records have `run`, `table`, `job` and `step` where these
+are known (`logging`'s `extra`).
+"""
+
+import json
 import logging
 import sys
-import time
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
 
-from icekeep.events import Event, StepAdvanced, StepFinished, StepStarted, Warned
-from icekeep.operations.progress import describe
+from icekeep.events import (
+    CommitRetried,
+    Event,
+    Listener,
+    RunEnded,
+    RunStarted,
+    SnapshotCommitted,
+    StepAdvanced,
+    StepFinished,
+    StepStarted,
+    Warned,
+)
+from icekeep.operations.progress import ByRun, PlainProgress, describe
+from icekeep.runtime import SYSTEM, Runtime
+
+TEXT, JSON = "text", "json"
+FORMATS = (TEXT, JSON)
+
+CONTEXT = ("run", "table", "job", "step")
+"""What a record may have beside what `logging` gives it."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_NO_RUN: Mapping[str, Any] = dict.fromkeys(CONTEXT)
+
+
+class _Utc(logging.Formatter):
+    """Times in ISO 8601, UTC, to the millisecond."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC)
+        return f"{moment:%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03}Z"
+
+
+class JsonLines(_Utc):
+    """A record as a JSON object on one line, always with time, level, run, table, job, step, message and logger."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {"time": self.formatTime(record), "level": record.levelname.lower()}
+        line |= {name: getattr(record, name, None) or _HANDLER.context[name] for name in CONTEXT}
+        line |= {"message": record.getMessage(), "logger": record.name}
+        facts = getattr(record, "facts", None)
+        if facts:
+            line["facts"] = facts
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
 class _StderrHandler(logging.Handler):
-    """Looks stderr up for each line: a progress display replaces it while it is on the screen."""
+    """Looks stderr up for each line: a progress display replaces it while it is on the screen.
+
+    Attributes:
+        context: of records that say nothing of a run: that of the run that this process is for.
+    """
+
+    context = _NO_RUN
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -21,36 +78,131 @@ class _StderrHandler(logging.Handler):
 
 
 _HANDLER = _StderrHandler()
+_ICEKEEP = logging.getLogger("icekeep")
 _EVENTS = logging.getLogger("icekeep.events")
 
 
-def configure_logs(*, verbose: bool) -> None:
-    """Send the logs of icekeep and of Python's warnings to stderr, once; from warnings up, or all with `verbose`."""
-    formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%SZ")
-    formatter.converter = time.gmtime
-    _HANDLER.setFormatter(formatter)
-    level = logging.DEBUG if verbose else logging.WARNING
-    _attach("icekeep", level)
+def configure_logs(*, verbose: bool, log_format: str = TEXT) -> None:
+    """Send the logs of icekeep and of Python's warnings to stderr, once; from warnings up, or all with `verbose`.
+
+    As JSON, those of all other libraries go there too, and what threads die of.
+    """
+    is_json = log_format == JSON
+    _HANDLER.setFormatter(JsonLines() if is_json else _Utc(_FORMAT))
+    _HANDLER.context = _NO_RUN
+    _attach("icekeep", logging.DEBUG if verbose else logging.WARNING)
+    # Progress is told by lines of this logger where it is told by lines of a log at all.
+    _EVENTS.setLevel(logging.INFO if is_json and not verbose else logging.NOTSET)
     # Warnings that libraries give to programmers help no operator.
     _attach("py.warnings", logging.WARNING if verbose else logging.ERROR)
     logging.captureWarnings(True)
+    if is_json:
+        logging.getLogger().addHandler(_HANDLER)
+        threading.excepthook = _log_thread_failure
+    else:
+        logging.getLogger().removeHandler(_HANDLER)
+        if threading.excepthook is _log_thread_failure:
+            threading.excepthook = threading.__excepthook__
+
+
+def log_error(message: str, facts: Mapping[str, Any], failure: BaseException | None = None) -> None:
+    """The line of a command that failed; with the traceback of `failure`."""
+    _ICEKEEP.error("%s", message, extra={"facts": facts}, exc_info=failure)
+
+
+def logged_progress(runtime: Runtime = SYSTEM) -> Listener:
+    """A listener for which progress is log lines: as many as there are lines of progress outside a terminal."""
+    return ByRun(lambda started: _LoggedProgress(started, runtime))
+
+
+def logged_events() -> Listener:
+    """A listener for which each event is a log line, with its time; with `--verbose` it stands in place of progress."""
+    return ByRun(LoggedEvents)
 
 
 class LoggedEvents:
-    """A listener for which each event is a log line, with its time; with `--verbose` it stands in place of progress."""
+    """Each event as a log line; all are of the run `started`, if of one."""
+
+    def __init__(self, started: RunStarted | None = None) -> None:
+        self._context = _context_of(started)
 
     def on(self, event: Event) -> None:
-        match event:
-            case StepAdvanced(step=step, done=done):
-                _EVENTS.debug("%s: %d more", step, done)
-            case StepStarted(step=step, total=total, unit=unit):
-                _EVENTS.info("%s: started%s", step, "" if total is None else f", {total} {unit}".rstrip())
-            case StepFinished(step=step, note=note):
-                _EVENTS.info("%s: done%s", step, f", {note}" if note else "")
-            case Warned(message=message):
-                _EVENTS.warning("%s", message)
-            case _:
-                _EVENTS.info("%s", describe(event) or event)
+        self._log(_level(event), _said(event), event)
+
+    def _log(self, level: int, message: str, event: Event) -> None:
+        if isinstance(event, RunStarted) and event.parent_id is None:
+            _HANDLER.context = {**_NO_RUN, **self._context}
+        step = {"step": event.step} if isinstance(event, StepStarted | StepAdvanced | StepFinished) else {}
+        _EVENTS.log(level, "%s", message, extra={**self._context, **step, "facts": _facts(event)})
+
+
+class _LoggedProgress(LoggedEvents):
+    """Lines of progress of one run, as a log."""
+
+    def __init__(self, started: RunStarted | None, runtime: Runtime) -> None:
+        super().__init__(started)
+        self._progress = PlainProgress(sys.stderr, runtime, say=self._tell)
+
+    def on(self, event: Event) -> None:
+        if isinstance(event, RunStarted | RunEnded):
+            super().on(event)
+        else:
+            self._progress.on(event)
+
+    def _tell(self, line: str, event: Event) -> None:
+        level = max(logging.INFO, _level(event))
+        self._log(level, event.message if isinstance(event, Warned) else line, event)
+
+
+def _context_of(started: RunStarted | None) -> dict[str, Any]:
+    if started is None:
+        return {}
+    return {"run": started.run_id, "table": started.table or None, "job": started.job}
+
+
+def _level(event: Event) -> int:
+    match event:
+        case StepAdvanced():
+            return logging.DEBUG
+        case Warned():
+            return logging.WARNING
+        case _:
+            return logging.INFO
+
+
+def _said(event: Event) -> str:
+    match event:
+        case StepAdvanced(step=step, done=done):
+            return f"{step}: {done} more"
+        case StepStarted(step=step, total=total, unit=unit):
+            return f"{step}: started" + ("" if total is None else f", {total} {unit}".rstrip())
+        case StepFinished(step=step, note=note):
+            return f"{step}: done{f', {note}' if note else ''}"
+        case Warned(message=message):
+            return message
+        case RunStarted(run_id=run_id, job=job, table=table):
+            return f"{f'{job} {table}'.rstrip()}: run {run_id}"
+        case RunEnded(run_id=run_id, status=status):
+            return f"run {run_id}: {status}"
+        case _:
+            return describe(event) or str(event)
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    """What machines want to know of an event beside its line."""
+    match event:
+        case StepStarted(total=total, unit=unit) if total is not None:
+            return {"total": total, "unit": unit}
+        case CommitRetried(attempt=attempt, wait_ms=wait_ms, is_conflict=is_conflict):
+            return {"attempt": attempt, "wait_ms": wait_ms, "is_conflict": is_conflict}
+        case SnapshotCommitted(snapshot_id=snapshot_id, metadata_location=metadata_location):
+            return {"snapshot_id": snapshot_id, "metadata_location": metadata_location}
+        case RunStarted(policy=policy, parent_id=parent_id, is_dry_run=is_dry_run):
+            return {"policy": policy, "parent_run": parent_id, "dry_run": is_dry_run}
+        case RunEnded(status=status, exit_status=exit_status, error_kind=kind, error_message=message):
+            return {"status": status, "exit_status": exit_status, "error_kind": kind, "error_message": message}
+        case _:
+            return {}
 
 
 def _attach(name: str, level: int) -> None:
@@ -59,3 +211,9 @@ def _attach(name: str, level: int) -> None:
     logger.setLevel(level)
     logger.propagate = False
     logger.addHandler(_HANDLER)
+
+
+def _log_thread_failure(failure: threading.ExceptHookArgs) -> None:
+    name = failure.thread.name if failure.thread is not None else "?"
+    if failure.exc_value is not None:
+        _ICEKEEP.error("thread %s failed", name, exc_info=failure.exc_value)
