@@ -1,6 +1,6 @@
 """What a run comes to in figures: its events and its result as values of metrics. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -108,13 +108,37 @@ class RunTally:
             **self._counts,
             **dict(_of_result(ended.result)),
         }
-        if ended.exit_status in _DONE_WELL:
+        if is_done_well(ended.exit_status):
             values[metrics.LAST_SUCCESS] = ended.ended_ms / 1000
         return [
             *(Figure(metric, labels, value) for metric, value in values.items()),
             Figure(metrics.STATUS, (*labels, ended.status), 1),
             *(Figure(metrics.STEP, (*labels, step), ms / 1000) for step, ms in self._steps_ms.items()),
         ]
+
+
+class Tallies:
+    """Counts what happens in each run, and hands over the figures of those that end; dry runs have none.
+
+    Args:
+        deliver: is given the beginning of a run and its figures.
+    """
+
+    def __init__(self, deliver: Callable[[RunStarted, Sequence[Figure], int], None]) -> None:
+        self._deliver = deliver
+        self._open: dict[str, RunTally] = {}
+
+    def on(self, event: Event, at_ms: int) -> None:
+        match event:
+            case RunStarted(run_id=run_id, is_dry_run=False):
+                self._open[run_id] = RunTally(event)
+            case InRun(run_id=run_id) if run_id in self._open:
+                self._open[run_id].add(event, at_ms)
+            case RunEnded(run_id=run_id) if run_id in self._open:
+                tally = self._open.pop(run_id)
+                self._deliver(tally.started, tally.figures(event), at_ms)
+            case _:
+                pass
 
 
 def table_labels(name: str) -> tuple[str, str, str]:
@@ -125,6 +149,11 @@ def table_labels(name: str) -> tuple[str, str, str]:
     """
     catalog, _, below = name.partition(".")
     return catalog, below.rpartition(".")[0], name
+
+
+def is_done_well(exit_status: int) -> bool:
+    """Whether a run with this exit status did its work, be it in part or with faults found."""
+    return exit_status in _DONE_WELL
 
 
 def run_labels(started: RunStarted) -> tuple[str, ...]:

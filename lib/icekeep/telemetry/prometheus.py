@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from icekeep.errors import UsageError
-from icekeep.events import Event, InRun, RunEnded, RunStarted
+from icekeep.events import Event, RunStarted
 from icekeep.spec.units import DAY_MS, MINUTE_MS
-from icekeep.telemetry.figures import Figure, RunTally
+from icekeep.telemetry.figures import Figure, Tallies
 from icekeep.telemetry.metrics import LAST_END, LAST_SUCCESS, OF_TABLE, RUN_METRICS, Metric
 
 _WRITE_EVERY_MS = MINUTE_MS
@@ -24,30 +24,6 @@ _FORGET_MS = 100 * DAY_MS
 """A job that has not run for so long is left out of the file: longer than a quarter, which is the longest of schedules."""
 
 _PUSH_SECONDS = 4
-
-
-class Tallies:
-    """Counts what happens in each run, and hands over the figures of those that end; dry runs have none.
-
-    Args:
-        deliver: is given the beginning of a run and its figures.
-    """
-
-    def __init__(self, deliver: Callable[[RunStarted, Sequence[Figure], int], None]) -> None:
-        self._deliver = deliver
-        self._open: dict[str, RunTally] = {}
-
-    def on(self, event: Event, at_ms: int) -> None:
-        match event:
-            case RunStarted(run_id=run_id, is_dry_run=False):
-                self._open[run_id] = RunTally(event)
-            case InRun(run_id=run_id) if run_id in self._open:
-                self._open[run_id].add(event, at_ms)
-            case RunEnded(run_id=run_id) if run_id in self._open:
-                tally = self._open.pop(run_id)
-                self._deliver(tally.started, tally.figures(event), at_ms)
-            case _:
-                pass
 
 
 class MetricsFile:
