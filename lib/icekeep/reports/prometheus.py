@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from icekeep.health.values import JobAdvice, TableHealth
+from icekeep.health.values import JobAdvice, OwnFiles, TableHealth
 from icekeep.reports.values import ReportResult
 from icekeep.telemetry.figures import Figure, table_labels
 from icekeep.telemetry.metrics import OF_TABLE, Metric
@@ -51,6 +51,18 @@ _OF_TABLES: Mapping[Metric, Callable[[TableHealth], float | None]] = {
     _of_table("partition_skew", "The largest partition divided by the median"): lambda one: one.partitions.skew,
     _of_table("faults", "Faults in metadata and manifest lists"): lambda one: one.faults_count,
 }
+_OF_OWN_FILES: Mapping[Metric, Callable[[OwnFiles], float | None]] = {
+    _of_table("waiting_plans", "Plans of deletion that are not carried out yet"): lambda own: own.waiting_plans_count,
+    _of_table("waiting_bytes", "Bytes that they are to delete"): lambda own: own.waiting_bytes,
+    _of_table("waiting_since_timestamp_seconds", "When the oldest of them was made"): lambda own: _seconds(
+        own.waiting_since_ms
+    ),
+    _of_table("trash_files", "Files in the trash"): lambda own: own.trash_files_count,
+    _of_table("trash_bytes", "Bytes in the trash"): lambda own: own.trash_bytes,
+    _of_table("trash_until_timestamp_seconds", "When the first of them may be deleted for good"): lambda own: _seconds(
+        own.trash_until_ms
+    ),
+}
 _OF_JOBS: Mapping[Metric, Callable[[JobAdvice], float | None]] = {
     _of_job("is_due", "Whether the job has something to do"): lambda job: job.is_due,
     _of_job("files", "Files that it would rewrite or delete"): lambda job: job.files_count,
@@ -61,7 +73,7 @@ _OF_JOBS: Mapping[Metric, Callable[[JobAdvice], float | None]] = {
     _of_job("cost", "What it would cost, in the currency of the prices"): lambda job: job.cost,
 }
 
-REPORT_METRICS: tuple[Metric, ...] = (TABLES, NOT_READ, *_OF_TABLES, LAST_MAINTENANCE, *_OF_JOBS)
+REPORT_METRICS: tuple[Metric, ...] = (TABLES, NOT_READ, *_OF_TABLES, *_OF_OWN_FILES, LAST_MAINTENANCE, *_OF_JOBS)
 """In the order in which documents list them."""
 
 
@@ -83,6 +95,10 @@ def report_figures(report: ReportResult) -> Iterator[Figure]:
     for metric, value_of in _OF_TABLES.items():
         for labels, table in tables:
             yield from _known(metric, labels, value_of(table))
+    for metric, of_own in _OF_OWN_FILES.items():
+        for labels, table in tables:
+            if table.own_files is not None:
+                yield from _known(metric, labels, of_own(table.own_files))
     for labels, table in tables:
         for seen in table.last_maintenance:
             yield Figure(LAST_MAINTENANCE, (*labels, seen.job), seen.timestamp_ms / 1000)
@@ -95,3 +111,7 @@ def report_figures(report: ReportResult) -> Iterator[Figure]:
 def _known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Figure]:
     if value is not None:
         yield Figure(metric, labels, value)
+
+
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000
