@@ -95,10 +95,7 @@ def report_figures(report: ReportResult) -> Iterator[Figure]:
     for metric, value_of in _OF_TABLES.items():
         for labels, table in tables:
             yield from _known(metric, labels, value_of(table))
-    for metric, of_own in _OF_OWN_FILES.items():
-        for labels, table in tables:
-            if table.own_files is not None:
-                yield from _known(metric, labels, of_own(table.own_files))
+    yield from _own_files(report)
     for labels, table in tables:
         for seen in table.last_maintenance:
             yield Figure(LAST_MAINTENANCE, (*labels, seen.job), seen.timestamp_ms / 1000)
@@ -106,6 +103,13 @@ def report_figures(report: ReportResult) -> Iterator[Figure]:
         for labels, table in tables:
             for job in table.jobs:
                 yield from _known(metric, (*labels, job.job), of_job(job))
+
+
+def _own_files(report: ReportResult) -> Iterator[Figure]:
+    for metric, value_of in _OF_OWN_FILES.items():
+        for table in report.tables:
+            if table.own_files is not None:
+                yield from _known(metric, table_labels(table.table), value_of(table.own_files))
 
 
 def _known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Figure]:
