@@ -7,11 +7,13 @@ are known (`logging`'s `extra`).
 
 import json
 import logging
+import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from icekeep.events import (
     CommitRetried,
@@ -26,6 +28,7 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.operations.progress import ByRun, PlainProgress, describe
+from icekeep.operations.streams import lines_of_stderr
 from icekeep.runtime import SYSTEM, Runtime
 
 TEXT, JSON = "text", "json"
@@ -66,13 +69,17 @@ class _StderrHandler(logging.Handler):
 
     Attributes:
         context: of records that say nothing of a run: that of the run that this process is for.
+        stream: where lines go in place of stderr.
     """
 
     context = _NO_RUN
+    stream: TextIO | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            sys.stderr.write(self.format(record) + "\n")
+            stream = self.stream or sys.stderr
+            stream.write(self.format(record) + "\n")
+            stream.flush()
         except Exception:  # noqa: BLE001 - a log line that cannot be written must not end a job
             self.handleError(record)
 
@@ -80,6 +87,10 @@ class _StderrHandler(logging.Handler):
 _HANDLER = _StderrHandler()
 _ICEKEEP = logging.getLogger("icekeep")
 _EVENTS = logging.getLogger("icekeep.events")
+_JVM, _OTHERS = logging.getLogger("jvm"), logging.getLogger("stderr")
+_OF_LOG4J = re.compile(r"[0-9][0-9/TZ:.-]+(?: [0-9:,.]+)? (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ([\w.$]+): (.*)")
+_OF_JVM = re.compile(r"(WARNING|ERROR): (.*)")
+_LEVELS = {"TRACE": 10, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40, "FATAL": 50}
 
 
 def configure_logs(*, verbose: bool, log_format: str = TEXT) -> None:
@@ -103,6 +114,35 @@ def configure_logs(*, verbose: bool, log_format: str = TEXT) -> None:
         logging.getLogger().removeHandler(_HANDLER)
         if threading.excepthook is _log_thread_failure:
             threading.excepthook = threading.__excepthook__
+
+
+@contextmanager
+def only_log_lines() -> Iterator[None]:
+    """Make lines of the log of all that is written to stderr while the block lasts, by Java and by whatever else.
+
+    What is one JSON object already stays as it is.
+    """
+    for logger in (_JVM, _OTHERS):
+        logger.setLevel(logging.DEBUG)
+    with lines_of_stderr(_log_foreign) as stream:
+        _HANDLER.stream = stream
+        try:
+            yield
+        finally:
+            _HANDLER.stream = None
+
+
+def _log_foreign(line: str) -> None:
+    """A line that somebody else wrote, as one of the log; log4j's say how they are meant."""
+    if line.startswith("{") and line.endswith("}") and _HANDLER.stream is not None:
+        _HANDLER.stream.write(line + "\n")
+        _HANDLER.stream.flush()
+    elif match := _OF_LOG4J.fullmatch(line):
+        _JVM.log(_LEVELS[match[1]], "%s", f"{match[2]}: {match[3]}")
+    elif match := _OF_JVM.fullmatch(line):
+        _JVM.log(_LEVELS[match[1]], "%s", match[2])
+    elif line.strip():
+        _OTHERS.info("%s", line)
 
 
 def log_error(message: str, facts: Mapping[str, Any], failure: BaseException | None = None) -> None:
