@@ -14,6 +14,7 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.log_formats import FORMATS
 from icekeep.operations.settings import parse_option, parse_setting
 from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb
 from icekeep.settings import Job, Kind, Setting
@@ -39,13 +40,18 @@ _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for; `arguments` holds the settings that were given, by the function's keywords."""
+    """What the user asked for; `arguments` holds the settings that were given, by the function's keywords.
+
+    `log_format` and `metrics_file` are `None` where the configuration says it.
+    """
 
     name: str
     conf: str | None
     output: str
     result_file: str | None
     verbose: bool
+    log_format: str | None = None
+    metrics_file: str | None = None
     catalog: str | None = None
     table: str = ""
     dry_run: bool = False
@@ -58,6 +64,8 @@ class OutputOptions(msgspec.Struct, frozen=True):
     format: str
     result_file: str | None
     verbose: bool
+    log_format: str | None = None
+    conf: str | None = None
 
 
 def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: str) -> Command:
@@ -88,6 +96,8 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         output=given["output"],
         result_file=given["result_file"],
         verbose=given["verbose"],
+        log_format=given["log_format"],
+        metrics_file=given["metrics_file"],
         catalog=given.get("catalog"),
         table=given.get("table", ""),
         dry_run=given.get("dry_run", False),
@@ -107,11 +117,12 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     parser = _Parser(add_help=False, allow_abbrev=False)
     texts = (name for verb in VERBS.values() for name in verb.texts)
     _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))))
+    _add_conf(parser)
     try:
         given, _ = parser.parse_known_args(list(argv))
     except UsageError:
         return OutputOptions("table", None, "--verbose" in argv)
-    return OutputOptions(given.output, given.result_file, given.verbose)
+    return OutputOptions(given.output, given.result_file, given.verbose, given.log_format, given.conf)
 
 
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
@@ -325,6 +336,12 @@ def _add_output(parser: argparse.ArgumentParser, outputs: Sequence[str] = OUTPUT
         "--verbose",
         action="store_true",
         help="log lines of all that happens, with times, and tracebacks of errors",
+    )
+    parser.add_argument(
+        "--log-format", choices=FORMATS, help="how stderr tells it: text for people, json an object a line (default: text)"
+    )
+    parser.add_argument(
+        "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
     )
 
 

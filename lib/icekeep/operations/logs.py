@@ -27,12 +27,10 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.operations.log_formats import JSON, TEXT
 from icekeep.operations.progress import ByRun, PlainProgress, describe
 from icekeep.operations.streams import lines_of_stderr
 from icekeep.runtime import SYSTEM, Runtime
-
-TEXT, JSON = "text", "json"
-FORMATS = (TEXT, JSON)
 
 CONTEXT = ("run", "table", "job", "step")
 """What a record may have beside what `logging` gives it."""
