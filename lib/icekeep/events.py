@@ -72,7 +72,7 @@ class RunStarted(Event, frozen=True, kw_only=True):
         table: `CATALOG.NS.NAME`; empty where it is about none, or about many.
         policy: whose job it is.
         parent_id: the run of `maintain` that it is a part of.
-        is_dry_run: whether it only tells what it would do.
+        only_tells: whether it changes nothing, and only tells what is, or what it would do: a dry run, or `history`.
         started_ms: epoch milliseconds.
         arguments: as they were given, by the function's keywords.
         table_location, metadata_location, snapshot_id: of the table before the run; `None` where it could not be loaded.
@@ -84,7 +84,7 @@ class RunStarted(Event, frozen=True, kw_only=True):
     table: str = ""
     policy: str | None = None
     parent_id: str | None = None
-    is_dry_run: bool = False
+    only_tells: bool = False
     arguments: Mapping[str, Any] = {}
     table_location: str | None = None
     metadata_location: str | None = None

@@ -16,7 +16,7 @@ from icekeep.operations.config import DEFAULT_PATH
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.log_formats import FORMATS
 from icekeep.operations.settings import parse_option, parse_setting
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb, tells_of_runs
 from icekeep.settings import Job, Kind, Setting
 from icekeep.spec.units import MAX_INT, MAX_LONG
 
@@ -97,7 +97,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         result_file=given["result_file"],
         verbose=given["verbose"],
         log_format=given["log_format"],
-        metrics_file=given["metrics_file"],
+        metrics_file=given.get("metrics_file"),
         catalog=given.get("catalog"),
         table=given.get("table", ""),
         dry_run=given.get("dry_run", False),
@@ -242,6 +242,8 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
     _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))))
+    if tells_of_runs(verb):
+        _add_metrics(parser)
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
@@ -260,6 +262,7 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     _add_output(parser)
+    _add_metrics(parser)
     parser.foot = lambda: _foot(job)
 
 
@@ -338,8 +341,13 @@ def _add_output(parser: argparse.ArgumentParser, outputs: Sequence[str] = OUTPUT
         help="log lines of all that happens, with times, and tracebacks of errors",
     )
     parser.add_argument(
-        "--log-format", choices=FORMATS, help="how stderr tells it: text for people, json an object a line (default: text)"
+        "--log-format",
+        choices=FORMATS,
+        help="how stderr tells it: text for people, json an object a line (default: text)",
     )
+
+
+def _add_metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
     )

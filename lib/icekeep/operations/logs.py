@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -143,9 +144,24 @@ def _log_foreign(line: str) -> None:
         _OTHERS.info("%s", line)
 
 
-def log_error(message: str, facts: Mapping[str, Any], failure: BaseException | None = None) -> None:
-    """The line of a command that failed; with the traceback of `failure`."""
-    _ICEKEEP.error("%s", message, extra={"facts": facts}, exc_info=failure)
+def say_error(message: str, facts: Mapping[str, Any]) -> None:
+    """The one line of what failed."""
+    if _is_json():
+        _ICEKEEP.error("%s", message, extra={"facts": facts})
+    else:
+        sys.stderr.write(f"icekeep: {message}\n")
+
+
+def say_traceback(failure: BaseException) -> None:
+    """The traceback of a failure."""
+    if _is_json():
+        _ICEKEEP.debug("%s", "traceback", exc_info=failure)
+    else:
+        traceback.print_exception(failure)
+
+
+def _is_json() -> bool:
+    return isinstance(_HANDLER.formatter, JsonLines)
 
 
 def logged_progress(runtime: Runtime = SYSTEM) -> Listener:
@@ -235,8 +251,8 @@ def _facts(event: Event) -> dict[str, Any]:
             return {"attempt": attempt, "wait_ms": wait_ms, "is_conflict": is_conflict}
         case SnapshotCommitted(snapshot_id=snapshot_id, metadata_location=metadata_location):
             return {"snapshot_id": snapshot_id, "metadata_location": metadata_location}
-        case RunStarted(policy=policy, parent_id=parent_id, is_dry_run=is_dry_run):
-            return {"policy": policy, "parent_run": parent_id, "dry_run": is_dry_run}
+        case RunStarted(policy=policy, parent_id=parent_id, only_tells=only_tells):
+            return {"policy": policy, "parent_run": parent_id, "only_tells": only_tells}
         case RunEnded(status=status, exit_status=exit_status, error_kind=kind, error_message=message):
             return {"status": status, "exit_status": exit_status, "error_kind": kind, "error_message": message}
         case _:

@@ -97,20 +97,25 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a table is: the head of a branch, or what a tag names, and its metadata; `None` where there is none."""
+    """Where a table is: the head of a branch, or what a tag names, its metadata and all else; `None` where there is none."""
 
     snapshot_id: int | None = None
     metadata_location: str | None = None
+    table_location: str | None = None
 
 
 class Begun(msgspec.Struct):
-    """What is known of a run so far, for whoever tells how it ends."""
+    """What is known of a run so far, for whoever tells how it ends.
+
+    `only_tells`: whether it changes nothing, and only tells what is, or what it would do.
+    """
 
     run: Run | None = None
     table: str | None = None
     arguments: Mapping[str, Any] = {}
     started_ms: int = 0
     before: Position | None = None
+    only_tells: bool = False
 
     def begin(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
         """The run begins; it is made here unless somebody has made it already."""
@@ -184,6 +189,6 @@ def position_of(table: Table, ref: str | None = None) -> Position:
     """Where a table is by now; `ref` is the branch that is worked on, or the tag, by default `main`."""
     metadata = table.metadata
     if ref is None or ref == MAIN:
-        return Position(metadata.current_snapshot_id, table.metadata_location)
+        return Position(metadata.current_snapshot_id, table.metadata_location, metadata.location)
     named = metadata.refs.get(ref)
-    return Position(None if named is None else named.snapshot_id, table.metadata_location)
+    return Position(None if named is None else named.snapshot_id, table.metadata_location, metadata.location)

@@ -52,6 +52,7 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
     check_submitter(surroundings.runtime)
     seams, runtime, begun = surroundings.seams, surroundings.runtime, surroundings.begun
     begun.begin(command.name, command.arguments, runtime, run)
+    begun.only_tells, surroundings = command.dry_run, surroundings.in_run()
     config = read_config(command.conf)
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     begun.table = reference.full_name

@@ -63,6 +63,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     """
     begun = surroundings.begun
     begun.begin(command.name, command.arguments, surroundings.runtime)
+    surroundings = surroundings.in_run()
     if verb.about is About.NOTHING:
         return begun.outcome("done", resolve(verb.run)(**command.arguments), surroundings.runtime)
     if verb.about is About.CATALOGS:
@@ -74,6 +75,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     begun.table = reference.full_name
     changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
     place = place_of(config, reference, command, surroundings) if changes else None
+    begun.only_tells = not changes
     with recorded(begun, place, surroundings) as recording:
         if verb.about is About.NEW_TABLE:
             outcome = _run_on_new_table(command, verb, reference, surroundings, recording)

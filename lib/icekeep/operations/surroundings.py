@@ -2,7 +2,7 @@
 
 import msgspec
 
-from icekeep.events import Listener
+from icekeep.events import SILENT, Listener, OfRun
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.outcomes import Begun
 from icekeep.runtime import Runtime
@@ -27,3 +27,10 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: Interrupts
     runtime: Runtime
     begun: Begun = msgspec.field(default_factory=Begun)
+
+    def in_run(self) -> "Surroundings":
+        """The same after the run has begun: its listener hears of which run everything is."""
+        assert self.begun.run is not None
+        if self.listener is SILENT:
+            return self
+        return msgspec.structs.replace(self, listener=OfRun(self.begun.run.run_id, self.listener))

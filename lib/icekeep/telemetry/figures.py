@@ -118,7 +118,7 @@ class RunTally:
 
 
 class Tallies:
-    """Counts what happens in each run, and hands over the figures of those that end; dry runs have none.
+    """Counts what happens in each run, and hands over the figures of those that end; those that only tell have none.
 
     Args:
         deliver: is given the beginning of a run and its figures.
@@ -130,7 +130,7 @@ class Tallies:
 
     def on(self, event: Event, at_ms: int) -> None:
         match event:
-            case RunStarted(run_id=run_id, is_dry_run=False):
+            case RunStarted(run_id=run_id, only_tells=False):
                 self._open[run_id] = RunTally(event)
             case InRun(run_id=run_id) if run_id in self._open:
                 self._open[run_id].add(event, at_ms)

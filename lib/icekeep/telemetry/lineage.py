@@ -53,7 +53,7 @@ def new_client() -> Any:
 
 
 class OpenLineage:
-    """The sink: two events a run. A dry run is none, since it reads what it would do, and moves nothing.
+    """The sink: two events a run. One that only tells is none: nothing comes of it.
 
     Args:
         client: of OpenLineage.
@@ -69,7 +69,7 @@ class OpenLineage:
         self._open: dict[str, RunTally] = {}
 
     def on(self, event: Event, at_ms: int) -> None:
-        if isinstance(event, RunStarted) and not event.is_dry_run:
+        if isinstance(event, RunStarted) and not event.only_tells:
             self._open[event.run_id] = RunTally(event)
             self._emit("START", event, None)
         elif isinstance(event, RunEnded) and event.run_id in self._open:

@@ -176,7 +176,7 @@ class _Spans:
                     "icekeep.job": started.job,
                     "icekeep.table": started.table,
                     "icekeep.policy": started.policy,
-                    "icekeep.dry_run": started.is_dry_run,
+                    "icekeep.only_tells": started.only_tells,
                     "icekeep.snapshot_id.before": started.snapshot_id,
                 }
             ),

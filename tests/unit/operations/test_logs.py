@@ -17,7 +17,14 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
-from icekeep.operations.logs import LoggedEvents, configure_logs, log_error, logged_events, logged_progress
+from icekeep.operations.logs import (
+    LoggedEvents,
+    configure_logs,
+    logged_events,
+    logged_progress,
+    say_error,
+    say_traceback,
+)
 from kit.logs import restored_logging
 from kit.runtime import FakeRuntime
 from kit.small_manifests import kinds, rewrite
@@ -173,7 +180,7 @@ def test_as_json_progress_is_lines_of_the_log_with_their_run(capsys):
     listener.on(InRun("compact-1", StepFinished("rewriting")))
     listener.on(ENDED)
     logging.getLogger("icekeep.x").warning("afterwards")
-    began = {"policy": "nightly", "parent_run": None, "dry_run": False}
+    began = {"policy": "nightly", "parent_run": None, "only_tells": False}
     assert lines_of(capsys) == [
         line("compact lake.db.t: run compact-1", **run, facts=began),
         line("rewriting: started, 1,200 files", step="rewriting", **run, facts={"total": 1200, "unit": "files"}),
@@ -217,17 +224,24 @@ def test_lines_of_parts_of_a_run_are_of_these_and_others_of_the_whole(make, caps
     ]
 
 
-def test_an_error_is_a_line_with_its_kind_and_on_demand_the_traceback(capsys):
-    configure_logs(verbose=False, log_format="json")
+def test_an_error_is_a_line_with_its_kind_and_its_traceback_another(capsys):
+    configure_logs(verbose=True, log_format="json")
     try:
         raise ValueError("inside")
     except ValueError as error:
-        log_error("no", {"kind": "unexpected", "exit_status": 1}, error)
-    log_error("no", {"kind": "safety", "exit_status": 4})
-    with_traceback, without = lines_of(capsys)
-    assert "ValueError: inside" in with_traceback.pop("traceback")
-    assert with_traceback == line("no", "error", "icekeep", facts={"kind": "unexpected", "exit_status": 1})
-    assert without == line("no", "error", "icekeep", facts={"kind": "safety", "exit_status": 4})
+        say_traceback(error)
+    say_error("no", {"kind": "safety", "exit_status": 4})
+    traceback, said = lines_of(capsys)
+    assert "ValueError: inside" in traceback.pop("traceback")
+    assert traceback == line("traceback", "debug", "icekeep")
+    assert said == line("no", "error", "icekeep", facts={"kind": "safety", "exit_status": 4})
+
+
+def test_in_text_an_error_and_its_traceback_are_as_they_are_read_by_people(capsys):
+    configure_logs(verbose=True)
+    say_traceback(ValueError("inside"))
+    say_error("no", {"kind": "safety"})
+    assert capsys.readouterr().err == "ValueError: inside\nicekeep: no\n"
 
 
 def test_what_a_thread_dies_of_is_a_line_too(capsys):
@@ -246,7 +260,7 @@ def test_what_a_thread_dies_of_is_a_line_too(capsys):
 
 def test_facts_that_json_has_not_become_text(capsys):
     configure_logs(verbose=False, log_format="json")
-    log_error("no", {"one": {1}, "kind": object})
+    say_error("no", {"one": {1}, "kind": object})
     [found] = lines_of(capsys)
     assert found["facts"] == {"one": "{1}", "kind": "<class 'object'>"}
 

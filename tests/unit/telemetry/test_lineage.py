@@ -124,7 +124,7 @@ def test_a_drop_is_one(tmp_path):
 def test_a_table_that_could_not_be_loaded_is_no_dataset_and_a_dry_run_is_no_run(tmp_path):
     first, last = emitted(tmp_path, started(table_location=None), ended(status="failed", exit_status=1))
     assert (first["inputs"], last["inputs"], last["outputs"]) == ([], [], [])
-    assert emitted(tmp_path / "no", started(is_dry_run=True), ended()) == []
+    assert emitted(tmp_path / "no", started(only_tells=True), ended()) == []
 
 
 def test_a_part_of_maintain_has_that_as_its_parent_which_has_the_scheduler(tmp_path):

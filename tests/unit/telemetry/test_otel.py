@@ -104,7 +104,7 @@ def test_a_run_is_a_trace_with_a_span_for_each_step():
         "icekeep.job": "compact",
         "icekeep.table": "lake.db.t",
         "icekeep.policy": "nightly",
-        "icekeep.dry_run": False,
+        "icekeep.only_tells": False,
         "icekeep.snapshot_id.before": 3,
         "icekeep.snapshot_id.after": 7,
         "icekeep.status": "done",
@@ -163,8 +163,8 @@ def test_figures_are_gauges_with_the_labels_of_prometheus_and_a_dry_run_has_a_tr
         "s",
         "By",
     ]
-    spans, metrics = play((0, started(is_dry_run=True)), (9, ended()))
-    assert spans["compact lake.db.t"].attributes["icekeep.dry_run"] is True
+    spans, metrics = play((0, started(only_tells=True)), (9, ended()))
+    assert spans["compact lake.db.t"].attributes["icekeep.only_tells"] is True
     assert metrics.batches == []
 
 

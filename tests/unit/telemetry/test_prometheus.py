@@ -128,7 +128,7 @@ def test_runs_of_one_maintain_write_the_file_once_a_minute_and_at_the_end(tmp_pa
 def test_a_dry_run_and_events_of_no_run_leave_no_file(tmp_path):
     path = tmp_path / "icekeep.prom"
     sink = MetricsFile(str(path), write)
-    run(sink, is_dry_run=True)
+    run(sink, only_tells=True)
     sink.on(InRun("unknown", CommitRetried("db.events", 1, 100, "x")), 0)
     sink.close()
     assert not path.exists()
