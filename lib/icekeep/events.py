@@ -152,16 +152,6 @@ SILENT: Listener = _Silent()
 """Nobody."""
 
 
-class OfRun:
-    """Tells a listener of what happens in one run, so that it knows which."""
-
-    def __init__(self, run_id: str, listener: Listener) -> None:
-        self._run_id, self._listener = run_id, listener
-
-    def on(self, event: Event) -> None:
-        self._listener.on(event if isinstance(event, InRun | RunStarted | RunEnded) else InRun(self._run_id, event))
-
-
 class Listeners:
     """Several as one: each hears everything, in this order, whatever another one does."""
 

@@ -9,7 +9,6 @@ from icekeep.events import (
     Event,
     InRun,
     Listeners,
-    OfRun,
     RunEnded,
     RunStarted,
     SnapshotCommitted,
@@ -18,6 +17,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.operations.surroundings import OfRun
 
 EVENTS = [
     StepStarted("planning"),

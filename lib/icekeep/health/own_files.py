@@ -46,7 +46,7 @@ def _own_files(table: Table) -> OwnFiles:
     return OwnFiles(
         waiting_plans_count=len(waiting),
         waiting_bytes=_bytes(waiting),
-        waiting_since_ms=min((plan.created_ms for plan in waiting), default=None),
+        waiting_created_ms=min((plan.created_ms for plan in waiting), default=None),
         trash_files_count=sum(plan.files_count for plan in trash),
         trash_bytes=_bytes(trash),
         trash_until_ms=min((plan.trash_until_ms for plan in trash if plan.trash_until_ms is not None), default=None),

@@ -235,14 +235,14 @@ class OwnFiles(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         waiting_plans_count: plans of deletion that are not carried out yet: their run is at it, or died, or they wait for the
             grace.
-        waiting_since_ms: when the oldest of them was made.
+        waiting_created_ms: when the oldest of them was made.
         trash_files_count, trash_bytes: of all plans whose files are in the trash, or on their way there.
         trash_until_ms: when the first of them may be deleted for good.
     """
 
     waiting_plans_count: int = 0
     waiting_bytes: int = 0
-    waiting_since_ms: int | None = None
+    waiting_created_ms: int | None = None
     trash_files_count: int = 0
     trash_bytes: int = 0
     trash_until_ms: int | None = None

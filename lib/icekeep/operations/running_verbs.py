@@ -4,7 +4,7 @@ What is told comes from the swap itself: the references in its updates, and wher
 replaced, whatever others did between the loading of the table and the commit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -64,12 +64,13 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     begun = surroundings.begun
     begun.begin(command.name, command.arguments, surroundings.runtime)
     surroundings = surroundings.in_run()
-    if verb.about is About.NOTHING:
-        return begun.outcome("done", resolve(verb.run)(**command.arguments), surroundings.runtime)
-    if verb.about is About.CATALOGS:
-        return _run_over_catalogs(command, verb, surroundings)
-    if verb.about is About.POLICIES:
-        return _run_over_policies(command, verb, surroundings)
+    if verb.about in _OF_NO_TABLE:
+        begun.only_tells = True
+        with recorded(begun, None, surroundings) as recording:
+            recording.began()
+            outcome = _OF_NO_TABLE[verb.about](command, verb, surroundings)
+            recording.ended(outcome)
+        return outcome
     config = read_config(command.conf)
     reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
     begun.table = reference.full_name
@@ -138,6 +139,17 @@ def _run_over_policies(command: Command, verb: Verb, surroundings: Surroundings)
     opens = partial(resolve(surroundings.seams.open_catalog), runtime=surroundings.runtime)
     result = resolve(verb.run)(read_config(command.conf), catalogs, opens, command.catalog, **command.arguments)
     return surroundings.begun.outcome(result.status, result, surroundings.runtime)
+
+
+def _run_on_nothing(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
+    return surroundings.begun.outcome("done", resolve(verb.run)(**command.arguments), surroundings.runtime)
+
+
+_OF_NO_TABLE: Mapping[About, Callable[[Command, Verb, Surroundings], Outcome]] = {
+    About.NOTHING: _run_on_nothing,
+    About.CATALOGS: _run_over_catalogs,
+    About.POLICIES: _run_over_policies,
+}
 
 
 def _with_spark(command: Command, verb: Verb, surroundings: Surroundings, function: Callable[..., Any]) -> Any:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from icekeep.events import SILENT, Listener, OfRun
+from icekeep.events import SILENT, Event, InRun, Listener, RunEnded, RunStarted
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.outcomes import Begun
 from icekeep.runtime import Runtime
@@ -17,6 +17,16 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
     cancel_jobs: str
     live_properties: str
     open_catalog: str = "icekeep.operations.loading:open_settings"
+
+
+class OfRun:
+    """Tells a listener of what happens in one run, so that it knows which."""
+
+    def __init__(self, run_id: str, listener: Listener) -> None:
+        self._run_id, self._listener = run_id, listener
+
+    def on(self, event: Event) -> None:
+        self._listener.on(event if isinstance(event, InRun | RunStarted | RunEnded) else InRun(self._run_id, event))
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

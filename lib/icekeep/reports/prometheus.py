@@ -55,7 +55,7 @@ _OF_OWN_FILES: Mapping[Metric, Callable[[OwnFiles], float | None]] = {
     _of_table("waiting_plans", "Plans of deletion that are not carried out yet"): lambda own: own.waiting_plans_count,
     _of_table("waiting_bytes", "Bytes that they are to delete"): lambda own: own.waiting_bytes,
     _of_table("waiting_since_timestamp_seconds", "When the oldest of them was made"): lambda own: _seconds(
-        own.waiting_since_ms
+        own.waiting_created_ms
     ),
     _of_table("trash_files", "Files in the trash"): lambda own: own.trash_files_count,
     _of_table("trash_bytes", "Bytes in the trash"): lambda own: own.trash_bytes,

@@ -55,7 +55,7 @@ def test_what_is_in_the_trash_and_until_when():
     _, found = looked_at(world)
     own = found.own_files
     deleted = done.deleted_manifest_files_count + done.deleted_manifest_lists_count
-    assert (own.waiting_plans_count, own.waiting_since_ms) == (0, None)
+    assert (own.waiting_plans_count, own.waiting_created_ms) == (0, None)
     assert (own.trash_files_count, own.trash_bytes) == (deleted, done.deleted_bytes_count)
     assert own.trash_until_ms == world.runtime.now_ms() + 3 * DAY_MS
 
@@ -68,7 +68,7 @@ def test_a_plan_that_waits_for_its_grace():
     world.runtime.pass_ms(DAY_MS)
     _, found = looked_at(world)
     own = found.own_files
-    assert (own.waiting_plans_count, own.waiting_since_ms) == (1, made_ms)
+    assert (own.waiting_plans_count, own.waiting_created_ms) == (1, made_ms)
     assert (own.trash_files_count, own.trash_bytes, own.trash_until_ms) == (0, 0, None)
 
 
@@ -99,7 +99,7 @@ def test_plans_are_summed_up():
     assert looked_at(world)[1].own_files == OwnFiles(
         waiting_plans_count=3,
         waiting_bytes=27,
-        waiting_since_ms=began_ms + DAY_MS,
+        waiting_created_ms=began_ms + DAY_MS,
         trash_files_count=2,
         trash_bytes=120,
         trash_until_ms=began_ms + 3 * DAY_MS,

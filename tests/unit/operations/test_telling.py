@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from icekeep import cli
 from icekeep.errors import SafetyError
 from icekeep.operations import telling
+from icekeep.telemetry.guarded import guarded
 from kit import fake_jobs
 from kit.fake_jobs import FAILURES, JOBS, SEAMS
 from kit.http_sink import http_sink
@@ -32,6 +34,8 @@ def _world(tmp_path, monkeypatch):
             monkeypatch.delenv(variable)
     (tmp_path / "conf").mkdir()
     configure(tmp_path, "")
+    # A machine that is busy with other tests may take seconds to import what is sent by.
+    monkeypatch.setattr(telling, "guarded", partial(guarded, patience_ms=60_000))
     with restored_logging():
         yield
 
