@@ -107,7 +107,8 @@ class Position(msgspec.Struct, frozen=True):
 class Begun(msgspec.Struct):
     """What is known of a run so far, for whoever tells how it ends.
 
-    `only_tells`: whether it changes nothing, and only tells what is, or what it would do.
+    `only_tells`: whether it changes nothing, and only tells what is, or what it would do. `told`: which of its beginning and its
+    end listeners have heard of.
     """
 
     run: Run | None = None
@@ -116,6 +117,7 @@ class Begun(msgspec.Struct):
     started_ms: int = 0
     before: Position | None = None
     only_tells: bool = False
+    told: set[str] = msgspec.field(default_factory=set)
 
     def begin(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
         """The run begins; it is made here unless somebody has made it already."""

@@ -32,6 +32,7 @@ _NEW_RECORD = "icekeep.run_records.keeping:new_record"
 _APPEND = "icekeep.run_records.iceberg_table:append_runs"
 
 _URI = f"{HISTORY}.uri"
+_BEGINNING, _END = "beginning", "end"
 _SUFFIX = ".icekeep-runs.db"
 _NAMED_WAREHOUSES = frozenset({"rest"})
 """What the configuration of these calls a warehouse is a name that the server knows."""
@@ -91,7 +92,6 @@ class Recording:
     def __init__(self, begun: Begun, keeper: "RunKeeper | None", surroundings: Surroundings) -> None:
         self._begun, self.keeper = begun, keeper
         self._listener, self._runtime = surroundings.listener, surroundings.runtime
-        self._is_told = False
 
     def found(self, before: Position) -> None:
         """It is known where the table is, and the work begins."""
@@ -144,10 +144,11 @@ class Recording:
         )
 
     def _tell_beginning(self) -> None:
-        if self._is_told:
-            return
-        self._is_told = True
         begun, before = self._begun, self._begun.before or Position()
+        # A run over many tables may be written down in several places.
+        if _BEGINNING in begun.told:
+            return
+        begun.told.add(_BEGINNING)
         assert begun.run is not None
         told = RunStarted(
             run_id=begun.run.run_id,
@@ -165,6 +166,9 @@ class Recording:
         tell(self._listener, told)
 
     def _tell_end(self, status: str, exit_status: int, **known: Any) -> None:
+        if _END in self._begun.told:
+            return
+        self._begun.told.add(_END)
         assert self._begun.run is not None
         run_id, now_ms = self._begun.run.run_id, self._runtime.now_ms()
         tell(self._listener, RunEnded(run_id=run_id, status=status, exit_status=exit_status, ended_ms=now_ms, **known))

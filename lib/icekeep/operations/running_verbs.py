@@ -20,7 +20,7 @@ from icekeep.operations.recording import Recording, recorded
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
 from icekeep.operations.running_jobs import Session, known_catalogs, place_of, position_after
 from icekeep.operations.surroundings import Surroundings
-from icekeep.operations.verbs import About, Verb
+from icekeep.operations.verbs import About, Verb, tells_of_runs
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
@@ -65,7 +65,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     begun.begin(command.name, command.arguments, surroundings.runtime)
     surroundings = surroundings.in_run()
     if verb.about in _OF_NO_TABLE:
-        begun.only_tells = True
+        begun.only_tells = not tells_of_runs(verb) or command.dry_run or bool(command.arguments.get("lists"))
         with recorded(begun, None, surroundings) as recording:
             recording.began()
             outcome = _OF_NO_TABLE[verb.about](command, verb, surroundings)
