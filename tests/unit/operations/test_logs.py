@@ -113,6 +113,18 @@ def test_a_job_says_what_it_planned_what_it_swept_and_each_attempt_to_commit(cap
     assert any(line.startswith("INFO icekeep.events: ") and "committed snapshot" in line for line in lines)
 
 
+def test_who_uses_the_library_gets_records_that_say_run_table_and_job(caplog):
+    table = kinds(3)
+    with caplog.at_level(logging.DEBUG, logger="icekeep"):
+        rewrite(table)
+    known = {(r.table, r.job) for r in caplog.records if r.name.startswith("icekeep.") and hasattr(r, "run")}
+    runs = {r.run for r in caplog.records if hasattr(r, "run")}
+    assert known == {("local.db.events", "rewrite_manifests")}
+    assert len(runs) == 1
+    assert runs.pop().startswith("rewrite_manifests-")
+    assert [r for r in caplog.records if not hasattr(r, "run")] == []
+
+
 def test_without_verbose_the_same_job_has_no_log_line(capsys):
     configure_logs(verbose=False)
     rewrite(kinds(3))
