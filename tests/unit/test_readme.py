@@ -39,6 +39,8 @@ COMMON = {
     "--output",
     "--result-file",
     "--verbose",
+    "--log-format",
+    "--metrics-file",
     "--help",
     "--version",
 }
