@@ -132,9 +132,7 @@ class Recording:
         """It came to an error."""
         ended = how_it_ended(failure, signal)
         self._tell_beginning()
-        self._tell_end(
-            ended.status, ended.exit_status, error_kind=ended.error["kind"], error_message=ended.error["message"]
-        )
+        self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
         self._end(
             status=ended.status,
             exit_status=ended.exit_status,
