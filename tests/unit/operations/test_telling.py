@@ -263,6 +263,20 @@ def test_a_trace_and_lineage_are_sent_as_the_environment_says(monkeypatch, capsy
 
 
 @pytest.mark.server
+def test_an_interrupted_run_is_told_as_aborted(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "icekeep.prom"
+    jobs = {"compact": replace(JOBS["compact"], run="kit.fake_jobs:terminated")}
+    with http_sink() as server:
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "http")
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", server.url)
+        words = [*COMPACT, "--metrics-file", str(path)]
+        assert cli.main(words, jobs=jobs, seams=SEAMS, runtime=FakeRuntime()) == 143
+    assert [json.loads(one.body)["eventType"] for one in server.requests] == ["START", "ABORT"]
+    assert samples(path)["exit_status"][1] == 143
+    assert samples(path)["status"][0]["status"] == "interrupted"
+
+
+@pytest.mark.server
 def test_what_they_cannot_send_is_one_line_each_and_their_own_logs_are_not_seen(monkeypatch, capsys):
     with http_sink(400) as server:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
