@@ -94,6 +94,7 @@ def main(
     settings = telling_settings(output)
     log_format = chosen_format(output, settings)
     configure_logs(verbose=output.verbose, log_format=log_format)
+    answer: Answer | None = None
     with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
         try:
             command = parse_command(words, job, runtime.now_ms(), icekeep_version())
@@ -105,7 +106,8 @@ def main(
                 )
                 answer = _answer(command, jobs, surroundings)
         except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
-            answer = _failure(failure, job or named_command(words), taken, begun, runtime)
+            # When the work is done, a signal ends no more than the wait for those who are told of it.
+            answer = answer or _failure(failure, job or named_command(words), taken, begun, runtime)
             if output.verbose:
                 say_traceback(failure)
         except SystemExit as done:

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import signal
 import socket
+import threading
 from functools import partial
 
 import pytest
@@ -304,6 +306,23 @@ def test_nothing_is_started_where_nothing_is_asked_for(monkeypatch, capsys):
     assert run(*COMPACT) == 0
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x")
     assert run("config", "show") == 0
+
+
+class Terminating:
+    """A sink that takes long at the end, and a scheduler that takes no longer."""
+
+    def on(self, event, at_ms):
+        pass
+
+    def close(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(5)
+
+
+def test_a_signal_when_the_work_is_done_ends_the_wait_and_the_answer_stands(monkeypatch, capsys):
+    monkeypatch.setattr(telling, "_sinks", lambda *_: [("mine", Terminating)])
+    assert run(*COMPACT) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "done"
 
 
 class Raising:
