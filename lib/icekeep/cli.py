@@ -28,7 +28,7 @@ from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.log_formats import JSON
 from icekeep.operations.logs import configure_logs, only_log_lines, say_error, say_traceback
-from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, how_it_ended
+from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
@@ -134,13 +134,19 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
     may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")
     document = plain_values(outcome)
     return Answer(
-        outcome.exit_status,
+        _exit_status(outcome, surroundings.interrupts),
         document,
         title=words,
         may_have_changed=may_have_changed,
         for_people=for_people,
         text=text,
     )
+
+
+def _exit_status(outcome: Outcome, taken: Interrupts) -> int:
+    """What the process returns; after an interrupt of which the outcome tells what was done, what the signal asks for."""
+    number = taken.signal if outcome.status == INTERRUPTED else None
+    return outcome.exit_status if number is None else 128 + number
 
 
 def _config(command: Command, surroundings: Surroundings) -> Answer:

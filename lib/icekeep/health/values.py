@@ -207,6 +207,7 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
         reason: why, or why not, in one line.
         gain: what it brings, in one line; empty where it is not due.
         files_count: that it would rewrite, or delete.
+        spared_opens_count: how many files fewer readers open afterwards, those of a scan of all or those that plan it.
         freed_bytes: that it would free at once, or make garbage that expiration frees; `None` where that cannot be told.
         read_bytes, written_bytes, requests_count: from and to storage, listing among requests.
         cpu_ms: of one core.
@@ -220,6 +221,7 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
     is_exact: bool = False
     gain: str = ""
     files_count: int = 0
+    spared_opens_count: int = 0
     freed_bytes: int | None = None
     read_bytes: int = 0
     written_bytes: int = 0

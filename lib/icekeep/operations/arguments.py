@@ -229,7 +229,7 @@ def _listing(title: str, summaries: Mapping[str, str]) -> str:
 
 def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
-    if verb.about in (About.CATALOGS, About.POLICIES):
+    if verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
         _add_catalog(parser, "" if names_table else " (default: each that is configured)")
     elif verb.about is not About.NOTHING:
         _add_table(parser)

@@ -83,6 +83,8 @@ def _result_types(name: str) -> Iterable[Any]:
         return [ConfigShown]
     if name in VERBS:
         verb = VERBS[name]
+        if verb.returns is not None:
+            return _returned(verb.returns)
         return [resolve(_CHANGED)] if verb.changes else _returned(verb.run)
     job = JOBS[name]
     functions = dict.fromkeys(filter(None, (job.run, job.plan)))

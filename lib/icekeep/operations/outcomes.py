@@ -28,6 +28,7 @@ _EXIT_STATUSES = {
     "faulty": PARTIAL,
     "wrong": UsageError.exit_status,
     "unavailable": UnavailableError.exit_status,
+    INTERRUPTED: _BY_SIGINT,
 }
 """Of those that a result can have; all others are of work that is done."""
 

@@ -6,7 +6,9 @@ imported when their turn comes.
 """
 
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from icekeep.operations.config import Config, read_config
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.recording import Place, recorded
-from icekeep.operations.surroundings import Seams, Surroundings
+from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
@@ -50,11 +52,13 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
     """
     # A process that takes itself for abandoned would refuse to commit what hours of work made.
     check_submitter(surroundings.runtime)
-    seams, runtime, begun = surroundings.seams, surroundings.runtime, surroundings.begun
+    runtime, begun = surroundings.runtime, surroundings.begun
     begun.begin(command.name, command.arguments, runtime, run)
     begun.only_tells, surroundings = command.dry_run, surroundings.in_run()
-    config = read_config(command.conf)
-    reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
+    shared = surroundings.shared
+    config = read_config(command.conf) if shared is None else shared.config
+    catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
+    reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
     arguments = _parse_arguments(command, job, begun.started_ms)
     place = None if command.dry_run else place_of(config, reference, command, surroundings)
@@ -65,7 +69,7 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
         else:
             recording.found(position_of(table, command.arguments.get("branch")))
         is_plan = command.dry_run and job.plan is not None
-        with ending_when_abandoned(runtime, surroundings.listener), warning_of_slow_reads(surroundings.listener):
+        with nullcontext() if shared is not None else looked_after(surroundings):
             result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
         status = "planned" if is_plan else getattr(result, "status", "done")
         changes = job.plan is not None and not command.dry_run
@@ -73,6 +77,14 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
         outcome = begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
         recording.ended(outcome)
     return outcome
+
+
+@contextmanager
+def looked_after(surroundings: Surroundings) -> Iterator[None]:
+    """Work of this process, which ends where it is abandoned, and tells of files that are read slowly."""
+    listener = surroundings.listener
+    with ending_when_abandoned(surroundings.runtime, listener), warning_of_slow_reads(listener):
+        yield
 
 
 def place_of(config: Config, reference: TableReference, command: Command, surroundings: Surroundings) -> Place:
@@ -93,9 +105,12 @@ def _loaded(
     surroundings: Surroundings,
 ) -> tuple[Any, Callable[..., Any]]:
     """The table, `None` where it cannot be loaded and the job goes on without it; and the work of the job."""
-    begun = surroundings.begun
+    run, shared = surroundings.begun.run, surroundings.shared
     try:
-        table = resolve(surroundings.seams.load_table)(reference, runtime=surroundings.runtime).for_run(begun.run)
+        if shared is not None:
+            table: Any = shared.load(reference).for_run(run)
+        else:
+            table = resolve(surroundings.seams.load_table)(reference, runtime=surroundings.runtime).for_run(run)
     except InvalidTableError as error:
         if job.unreadable is None:
             raise
@@ -161,9 +176,11 @@ def _parse_arguments(command: Command, job: Job, now_ms: int) -> dict[str, Any]:
 def _with_spark(command: Command, job: Job, surroundings: Surroundings, work: Callable[..., Any]) -> Any:
     """Do the work of a job, which is given what starts Spark, and what all its functions take beside."""
     extras = {"listener": surroundings.listener} if job.takes_listener else {}
+    if surroundings.shared is not None:
+        return work(surroundings.shared.session, **extras)
     spark = Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
-        if _is_in_cluster_mode(surroundings.seams):
+        if is_in_cluster_mode(surroundings.seams):
             spark.started()
         return work(spark, **extras)
     finally:
@@ -171,7 +188,7 @@ def _with_spark(command: Command, job: Job, surroundings: Surroundings, work: Ca
 
 
 def _with_table(
-    job: Job, table: Any, is_plan: bool, arguments: Mapping[str, Any], spark: "Session", **extras: Any
+    job: Job, table: Any, is_plan: bool, arguments: Mapping[str, Any], spark: StartsSpark, **extras: Any
 ) -> Any:
     function = job.plan if is_plan and job.plan is not None else job.run
     return resolve(function)(table, spark.started, **arguments, **extras)
@@ -184,7 +201,7 @@ def _without_table(
     error: InvalidTableError,
     is_plan: bool,
     arguments: Mapping[str, Any],
-    spark: "Session",
+    spark: StartsSpark,
     **extras: Any,
 ) -> Any:
     """What a job does with a table that its catalog has, but whose metadata does not load."""
@@ -195,7 +212,7 @@ def _without_table(
     return resolve(function)(catalog, identifier, error, spark=spark.started, run=run, **arguments, **extras)
 
 
-def _is_in_cluster_mode(seams: Seams) -> bool:
+def is_in_cluster_mode(seams: Seams) -> bool:
     """Whether this driver was put on the cluster: YARN takes an application that ends without a session for one that failed."""
     if SUBMITTED_VARIABLE not in os.environ:
         return False
@@ -204,24 +221,30 @@ def _is_in_cluster_mode(seams: Seams) -> bool:
 
 
 class Session:
-    """The session of one run: started once, when it is first asked for, and stopped for certain."""
+    """The session of one run: started once, when any thread first asks for it, and stopped for certain."""
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:
         self._name, self._surroundings = name, surroundings
         self._session: Any = None
+        self._lock = threading.Lock()
 
     def started(self) -> Any:
         """The running session."""
-        if self._session is None:
-            listener, seams = self._surroundings.listener, self._surroundings.seams
-            listener.on(StepStarted(_START))
-            self._session = spark = resolve(seams.build_session)(self._name)
-            listener.on(StepFinished(_START))
-            cancel = resolve(seams.cancel_jobs)
-            self._surroundings.interrupts.install(lambda: cancel(spark))
-        return self._session
+        with self._lock:
+            if self._session is None:
+                self._session = self._started()
+            return self._session
 
     def stop(self) -> None:
         """Stop it, if it was started."""
         if self._session is not None:
             resolve(self._surroundings.seams.stop_session)(self._session)
+
+    def _started(self) -> Any:
+        listener, seams = self._surroundings.listener, self._surroundings.seams
+        listener.on(StepStarted(_START))
+        spark = resolve(seams.build_session)(self._name)
+        listener.on(StepFinished(_START))
+        cancel = resolve(seams.cancel_jobs)
+        self._surroundings.interrupts.install(lambda: cancel(spark))
+        return spark

@@ -145,10 +145,16 @@ def _run_on_nothing(command: Command, verb: Verb, surroundings: Surroundings) ->
     return surroundings.begun.outcome("done", resolve(verb.run)(**command.arguments), surroundings.runtime)
 
 
+def _run_over_fleet(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
+    outcome: Outcome = resolve(verb.run)(command, surroundings)
+    return outcome
+
+
 _OF_NO_TABLE: Mapping[About, Callable[[Command, Verb, Surroundings], Outcome]] = {
     About.NOTHING: _run_on_nothing,
     About.CATALOGS: _run_over_catalogs,
     About.POLICIES: _run_over_policies,
+    About.FLEET: _run_over_fleet,
 }
 
 

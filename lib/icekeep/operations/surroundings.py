@@ -1,11 +1,24 @@
 """What a job or a command runs in, and what is told of it outside."""
 
+from collections.abc import Callable
+from typing import Any, Protocol
+
 import msgspec
 
+from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Event, InRun, Listener, RunEnded, RunStarted
+from icekeep.operations.catalogs import Catalogs, TableReference
+from icekeep.operations.config import Config
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.outcomes import Begun
 from icekeep.runtime import Runtime
+
+
+class StartsSpark(Protocol):
+    """The session of a run."""
+
+    def started(self) -> Any:
+        """The running session."""
 
 
 class Seams(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,14 +42,29 @@ class OfRun:
         self._listener.on(event if isinstance(event, InRun | RunStarted | RunEnded) else InRun(self._run_id, event))
 
 
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What the jobs of one `maintain` have in common, which run in several threads of its process.
+
+    Attributes:
+        load: loads a table from the catalog that is open already.
+        session: starts Spark for all of them; whoever has it looks after it, and after the process.
+    """
+
+    config: Config
+    catalogs: Catalogs
+    load: Callable[[TableReference], Table]
+    session: StartsSpark
+
+
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs in; `begun` is what is known of its run so far, of which there is one."""
+    """What a job runs in; `begun` is what is known of its run so far, of which there is one. `shared`: it is one of many."""
 
     seams: Seams
     listener: Listener
     interrupts: Interrupts
     runtime: Runtime
     begun: Begun = msgspec.field(default_factory=Begun)
+    shared: Shared | None = None
 
     def in_run(self) -> "Surroundings":
         """The same after the run has begun: its listener hears of which run everything is."""

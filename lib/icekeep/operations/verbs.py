@@ -19,7 +19,8 @@ class About(Enum):
 
     A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
     or `None`, and a source of a Spark session; the configuration, its catalogs, what opens one of them, and the name of one or
-    `None`; or nothing. A command about catalogs may start Spark, and so has a script in `jobs/` too.
+    `None`; the command and its surroundings, of one that runs jobs on many tables; or nothing. A command about catalogs, or a
+    fleet, may start Spark, and so has a script in `jobs/` too.
     """
 
     NOTHING = "nothing"
@@ -27,6 +28,7 @@ class About(Enum):
     NEW_TABLE = "new table"
     CATALOGS = "catalogs"
     POLICIES = "policies"
+    FLEET = "fleet"
 
 
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
             to do.
         for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
             result itself. Machines get the result in any case.
+        returns: where the function is, as "module:function", that returns the result, where `run` returns the whole outcome.
         texts: what `--output` can be beside `table` and `json`, with where the function is that makes that text of the result.
     """
 
@@ -58,6 +61,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     about: About = About.TABLE
     takes_spark: bool = False
     for_people: str | None = None
+    returns: str | None = None
     texts: Mapping[str, str] = {}
 
 
@@ -276,6 +280,36 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         about=About.NOTHING,
         texts={"table": "icekeep.operations.document_schema:schema_text"},
+    ),
+    "maintain": Verb(
+        summary="do what the policies want on all their tables, those first that bring the most for what they cost",
+        run="icekeep.operations.maintain_verb:maintain_over",
+        settings=(
+            Setting("policy", Kind.NAME, "only jobs of which this policy decides (default: all that have a schedule)"),
+            Setting(
+                "match",
+                Kind.TEXT,
+                "only tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*'",
+                shown="PATTERN",
+            ),
+            Setting("tables", Kind.NAMES, "only these tables, by CATALOG.NS.NAME"),
+            Setting("workers", Kind.NUMBER, "how many tables are worked on at a time (default: 4)", minimum=1),
+            Setting(
+                "max_minutes",
+                Kind.NUMBER,
+                "no job is begun that this time would not hold; what runs goes on to its end",
+                minimum=1,
+            ),
+            Setting(
+                "max_bytes", Kind.NUMBER, "no job is begun that would read and write more, all together", minimum=1
+            ),
+            Setting(
+                "list", Kind.SWITCH, "only list the tables and jobs that are due, for a scheduler", keyword="lists"
+            ),
+        ),
+        about=About.FLEET,
+        for_people="icekeep.operations.maintain_shown:maintain_shown",
+        returns="icekeep.operations.maintain_verb:result_of",
     ),
     "policy explain": Verb(
         summary="tell what policies say of one table: each job, each value that is in force, and where it comes from",

@@ -77,11 +77,7 @@ def report(
     chosen = [*dict.fromkeys(map(as_identifier, tables))] or _all_tables(catalog, glob, not_read)
     for identifier in chosen if tables else ():
         catalog.find(identifier)
-    listener.on(StepStarted(_STEP, len(chosen), "tables"))
-    look = _Look(catalog, _shared(spark), prices, listener)
-    at_once = LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE
-    found = _in_threads(look.at, chosen, at_once)
-    listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
+    found = look_over(catalog, chosen, spark, prices=prices, listener=listener)
     return _result(
         [catalog.name],
         [*not_read, *(one for one in found if isinstance(one, NotRead))],
@@ -89,6 +85,29 @@ def report(
         None if prices is None else prices.currency,
         catalog.runtime.monotonic_ms() - began_ms,
     )
+
+
+def look_over(
+    catalog: Catalog,
+    chosen: Sequence[Identifier],
+    spark: SparkSource = None,
+    *,
+    prices: Prices | None = None,
+    prepare: Callable[[Table], Table | None] = lambda table: table,
+    listener: Listener = SILENT,
+) -> list[TableHealth | NotRead | None]:
+    """The health of each of some tables, in their order, or why it cannot be told; each is read once, some at a time.
+
+    `None` stands for a table that was dropped meanwhile, or that `prepare` leaves out.
+
+    Args:
+        prepare: is given each table as it was loaded, in any thread, and returns the one to look at, or `None`.
+    """
+    listener.on(StepStarted(_STEP, len(chosen), "tables"))
+    look = _Look(catalog, _shared(spark), prices, listener, prepare)
+    found = _in_threads(look.at, chosen, LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE)
+    listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
+    return found
 
 
 def _in_threads(
@@ -153,15 +172,23 @@ def _all_tables(catalog: Catalog, glob: Glob | None, not_read: list[NotRead]) ->
 class _Look:
     """What looks at the tables of a catalog, some at a time."""
 
-    def __init__(self, catalog: Catalog, spark: SparkSource, prices: Prices | None, listener: Listener) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        spark: SparkSource,
+        prices: Prices | None,
+        listener: Listener,
+        prepare: Callable[[Table], Table | None],
+    ) -> None:
         self._catalog, self._spark, self._prices, self._listener = catalog, spark, prices, listener
+        self._prepare = prepare
         # Held while a large table is looked at, so that memory is that of one.
         self._alone = Lock()
         self._out_of_reach_count = 0
         self._is_catalog_lost = False
 
     def at(self, identifier: Identifier) -> TableHealth | NotRead | None:
-        """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile."""
+        """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile, or is left out."""
         name = f"{self._catalog.name}.{format_identifier(identifier)}"
         if self._is_catalog_lost:
             reason = "not looked at: the catalog has gone out of reach"
@@ -189,6 +216,10 @@ class _Look:
         table: Table | None = None
         try:
             table = self._catalog.load(identifier)
+            prepared = self._prepare(table)
+            if prepared is None:
+                return None
+            table = prepared
             with self._alone if _is_large(table) else nullcontext():
                 return with_own_files(table_health(table, self._spark, prices=self._prices), table)
         except NotFoundError:

@@ -60,7 +60,7 @@ def test_a_job_that_is_none_is_exit_status_2():
 def lake(tmp_path_factory):
     lake = Lake(tmp_path_factory.mktemp("lake"))
     lake.filled(commits=2, files=2)
-    policies = [{"name": "nightly", "schedule": "@daily", "tables": ["db.events"], "jobs": {"compact": {}}}]
+    policies = [{"name": "nightly", "schedule": "@daily", "tables": ["local.db.events"], "jobs": {"compact": {}}}]
     configuration = {"catalogs": {"local": lake.properties}, "policies": policies}
     (lake.directory / "icekeep.yaml").write_text(json.dumps(configuration))
     return lake
@@ -92,6 +92,10 @@ def lake(tmp_path_factory):
         "runs --run ref",
         "policy explain --table local.db.events",
         "policy check",
+        "maintain --dry-run",
+        "maintain --list",
+        "maintain",
+        "maintain --policy nothing",
         "config show",
         pytest.param("doctor", marks=pytest.mark.process),
         "compact --table db.nothing",

@@ -11,10 +11,11 @@ from typing import TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Identifier, Table, format_identifier
+from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at
+from icekeep.maintenance.deletion.shared_neighbours import Look, shared_looks
 from icekeep.maintenance.deletion.territory import compared, table_roots
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
@@ -79,9 +80,7 @@ def neighbours(
     """
     ours = _own_roots(table)
     judged = TableRoots(ours.table_uuid, looked_at, ()) if looked_at else ours
-    identifiers, unlisted_reason = _all_tables(table, is_listed=is_listed)
-    others = [other for other in identifiers if other != table.identifier]
-    found = [n for n in _each(lambda other: look_at(table.catalog, other), others) if n is not None]
+    identifiers, unlisted_reason, found = (_shared(table) if is_listed else None) or _read(table, is_listed=is_listed)
     if table.identifier not in identifiers:
         # Some catalogs fold the case of names, and list this one under another spelling.
         found = [
@@ -104,6 +103,33 @@ def neighbours(
     )
 
 
+def _read(table: Table, *, is_listed: bool) -> tuple[Sequence[Identifier], str, list[Neighbour]]:
+    """The names of all tables of the catalog, why not all could be listed, and where the others lie."""
+    identifiers, unlisted_reason = _all_tables(table.catalog, {table.identifier[:-1]})
+    if is_listed and not unlisted_reason and _folded(table.identifier) not in map(_folded, identifiers):
+        unlisted_reason = f"catalog {table.catalog.name!r} does not list the table itself, so it may not list others"
+    return identifiers, unlisted_reason, _looked_at(table.catalog, [x for x in identifiers if x != table.identifier])
+
+
+def _shared(table: Table) -> tuple[Sequence[Identifier], str, list[Neighbour]] | None:
+    """The same from a look that the jobs of a run share; `None` where there is none, or it has not seen all, or not this one."""
+    looks, catalog = shared_looks(), table.catalog
+
+    def look() -> Look | None:
+        identifiers, unlisted_reason = _all_tables(catalog, set())
+        return None if unlisted_reason else Look(tuple(identifiers), tuple(_looked_at(catalog, identifiers)))
+
+    found = None if looks is None else looks.of(catalog, look)
+    if found is None or table.identifier not in found.identifiers:
+        return None
+    return found.identifiers, "", [n for n in found.neighbours if n.identifier != table.identifier]
+
+
+def _looked_at(catalog: Catalog, identifiers: Iterable[Identifier]) -> list[Neighbour]:
+    """Where tables lie that are still there."""
+    return [n for n in _each(lambda other: look_at(catalog, other), identifiers) if n is not None]
+
+
 def _own_roots(table: Table) -> TableRoots:
     location = table.metadata.location
     if compared(location) is None:
@@ -112,12 +138,11 @@ def _own_roots(table: Table) -> TableRoots:
     return TableRoots(table.metadata.table_uuid, location, elsewhere)
 
 
-def _all_tables(table: Table, *, is_listed: bool) -> tuple[list[Identifier], str]:
-    """The names of all tables of the catalog, and why not all of them could be listed."""
-    catalog, problems = table.catalog, []
-    namespaces = {table.identifier[:-1]}
+def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> tuple[list[Identifier], str]:
+    """The names of all tables of the catalog, those of some namespaces at least, and why not all of them could be listed."""
+    problems = []
     try:
-        namespaces.update(catalog.list_namespaces())
+        namespaces = {*namespaces, *catalog.list_namespaces()}
     except IcekeepError as error:
         problems.append(f"catalog {catalog.name!r} does not list its namespaces: {first_line(error)}")
 
@@ -135,8 +160,6 @@ def _all_tables(table: Table, *, is_listed: bool) -> tuple[list[Identifier], str
     for listed, problem in _each(list_one, sorted(namespaces)):
         identifiers += listed
         problems += [problem] if problem else []
-    if is_listed and not problems and _folded(table.identifier) not in map(_folded, identifiers):
-        problems.append(f"catalog {catalog.name!r} does not list the table itself, so it may not list others")
     return identifiers, "; ".join(problems)
 
 

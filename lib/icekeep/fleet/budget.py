@@ -1,0 +1,61 @@
+"""What a run may take, in time and in bytes: a job is begun only where what is left holds what it is estimated to take.
+
+A budget begins nothing; it never ends anything either: a job that takes longer than its estimate goes on.
+"""
+
+import msgspec
+
+from icekeep.fleet.wording import about, sized
+
+_PACE_LEAST, _PACE_MOST = 0.5, 16.0
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a job is going to take: milliseconds from its beginning to its end, bytes read and written."""
+
+    elapsed_ms: int = 0
+    bytes: int = 0
+
+
+class Budget:
+    """What is left of a run's time and bytes. Not for several threads at once: who asks holds a lock.
+
+    Estimates go by rates that were measured on another machine. So they are multiplied by the pace of this run: how much longer
+    than their estimates the jobs took that have ended (0.5 to 16).
+    """
+
+    def __init__(self, now_ms: int, *, max_ms: int | None = None, max_bytes: int | None = None) -> None:
+        self._ends_ms = None if max_ms is None else now_ms + max_ms
+        self._max_bytes = max_bytes
+        self._taken_bytes = 0
+        self._estimated_ms = self._elapsed_ms = 0
+
+    @property
+    def pace(self) -> float:
+        """How much longer jobs take than estimated; 1 as long as none has ended."""
+        if not self._estimated_ms:
+            return 1.0
+        return min(_PACE_MOST, max(_PACE_LEAST, self._elapsed_ms / self._estimated_ms))
+
+    def refusal(self, estimate: Estimate, now_ms: int) -> str | None:
+        """Why a job cannot be begun, in one line; `None` where it can."""
+        if self._ends_ms is not None:
+            left_ms, wants_ms = self._ends_ms - now_ms, round(estimate.elapsed_ms * self.pace)
+            if left_ms <= 0:
+                return "the time of this run is over"
+            if wants_ms > left_ms:
+                return f"it would take about {about(wants_ms)}, and {about(left_ms)} of the run's time are left"
+        if self._max_bytes is not None:
+            left = max(0, self._max_bytes - self._taken_bytes)
+            if estimate.bytes > left:
+                return f"it would read and write about {sized(estimate.bytes)}, and {sized(left)} of the run's bytes are left"
+        return None
+
+    def begin(self, estimate: Estimate) -> None:
+        """Take what a job is estimated to need."""
+        self._taken_bytes += estimate.bytes
+
+    def end(self, estimate: Estimate, elapsed_ms: int) -> None:
+        """Take note of how long a job took that has ended well."""
+        self._estimated_ms += max(1, estimate.elapsed_ms)
+        self._elapsed_ms += elapsed_ms

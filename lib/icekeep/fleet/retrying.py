@@ -1,0 +1,51 @@
+"""How often a job is tried that fails on a table: less and less often, and never not at all.
+
+    failures in a row   is tried again
+    1                   by the next run, be it the next night's or one that goes on after a kill
+    2                   2 nights after the last failure
+    3                   4 nights after it
+    4 and more          8 nights after it
+
+Whatever ends well begins anew. From the third failure on the job is named in the result of each run until it ends well.
+"""
+
+from icekeep.fleet.wording import about
+from icekeep.run_records.values import LastRuns
+from icekeep.spec.units import DAY_MS, HOUR_MS
+
+NAMED_FROM = 3
+"""From so many failures in a row on a job is named."""
+
+_NIGHTS = (0, 0, 2, 4, 8)
+_EARLY_MS = 6 * HOUR_MS
+"""A run of the next night may begin, and come to a table, earlier than the one before."""
+
+
+def wait_ms(failures_in_a_row: int) -> int:
+    """How long a job is not tried after its last failure, milliseconds.
+
+    >>> [wait_ms(count) // 3_600_000 for count in (0, 1, 2, 3, 4, 100)]
+    [0, 0, 42, 90, 186, 186]
+    """
+    nights = _NIGHTS[min(max(failures_in_a_row, 0), len(_NIGHTS) - 1)]
+    return nights * DAY_MS - _EARLY_MS if nights else 0
+
+
+def postponed(last: LastRuns, now_ms: int) -> str | None:
+    """Why a job is not tried now, in one line; `None` where it may be."""
+    if last.last_failure_ms is None:
+        return None
+    left_ms = last.last_failure_ms + wait_ms(last.failures_in_a_row) - now_ms
+    if left_ms <= 0:
+        return None
+    return f"it failed {last.failures_in_a_row} times in a row, and is tried again in {about(left_ms)}: {said(last)}"
+
+
+def is_named(last: LastRuns) -> bool:
+    """Whether it fails for so long that somebody has to look."""
+    return last.failures_in_a_row >= NAMED_FROM
+
+
+def said(last: LastRuns) -> str:
+    """What the last failure said, in one line."""
+    return last.last_error or "its process died"

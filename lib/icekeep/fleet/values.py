@@ -1,0 +1,206 @@
+"""What is said of a run over many tables: values with the names of their JSON."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier
+from icekeep.policies.values import JobCall
+from icekeep.reports.values import NotRead
+
+
+class JobStatus(StrEnum):
+    """What became of a job on a table.
+
+    What the job's own outcome says (`done`, `partial`, `faulty`), or one of these.
+    """
+
+    DUE = "due"
+    """A dry run: it would be done."""
+
+    OBSERVED = "observed"
+    """Only its plan was made, as `mode: observe` says."""
+
+    NOT_DUE = "not_due"
+    HELD = "held"
+    CLOSED = "closed"
+    POSTPONED = "postponed"
+
+    ELSEWHERE = "elsewhere"
+    """Another run works on the table, or has done this job since this run looked at it."""
+
+    NOT_BEGUN = "not_begun"
+    """It was due, and the budget did not hold it, or the run was interrupted before."""
+
+    FAILED = "failed"
+    REFUSED = "refused"
+    """A check that guards data refused, or the table has what icekeep does not handle."""
+
+    INTERRUPTED = "interrupted"
+
+
+WELL = frozenset({"done", JobStatus.OBSERVED})
+"""Of a job that was begun and did all that it was to do."""
+
+IDLE = frozenset({JobStatus.NOT_DUE, JobStatus.HELD, JobStatus.CLOSED, JobStatus.POSTPONED, JobStatus.ELSEWHERE})
+"""Of a job that this run had no reason to begin."""
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """How one run of a job ended.
+
+    Attributes:
+        status: that of its outcome, or `failed`.
+        exit_status: that of the job's own command.
+        result: its result or plan; `None` where it failed.
+    """
+
+    status: str
+    exit_status: int = 0
+    run_id: str | None = None
+    error_kind: str | None = None
+    error_message: str | None = None
+    result: Any = None
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """One job on one table, as it is handed to whoever runs it."""
+
+    catalog: Catalog
+    identifier: Identifier
+    table: str
+    call: JobCall
+    policy: str
+    observes: bool
+
+
+class RunCall(Protocol):
+    """What runs a job; an error of the job is told in what it returns, only an interrupt is raised."""
+
+    def __call__(self, assignment: Assignment) -> Ran:
+        """Run it to its end."""
+
+
+class JobDone(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a policy names for a table, and what became of it.
+
+    Attributes:
+        policy: the one that decides of it.
+        arguments: of its command line.
+        why: in one line: why it was due, or why not, or what went wrong.
+        run_id: of its own run; `None` where it was not begun.
+        estimate_ms, estimate_bytes: what it was thought to take.
+        figures: the numbers of its result or plan that are not 0, by their names there.
+    """
+
+    job: str
+    policy: str
+    status: str
+    why: str
+    arguments: tuple[str, ...] = ()
+    run_id: str | None = None
+    error_kind: str | None = None
+    elapsed_ms: int = 0
+    estimate_ms: int = 0
+    estimate_bytes: int = 0
+    figures: Mapping[str, int] = {}
+
+
+class TableDone(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that policies reach.
+
+    Attributes:
+        rank: its place in the order of work, from 1; 0 where no job was due.
+        score: of its health; `None` where nobody looked at it, or could.
+        value: benefit for cost of its due jobs (`ranking.py`).
+        not_read: why its health cannot be told.
+        problems: what its properties, or its catalog, say of jobs that is not understood or not taken.
+    """
+
+    table: str
+    rank: int = 0
+    score: float | None = None
+    value: float = 0.0
+    jobs: tuple[JobDone, ...] = ()
+    not_read: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+class Failing(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has failed on a table three times in a row or more; `why` is what it said last."""
+
+    table: str
+    job: str
+    failures_in_a_row: int
+    why: str
+
+
+class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A run over all tables of the policies.
+
+    Attributes:
+        status: `done`; `partial` where a job failed, was refused, did only a part or was not begun, a table could not be read, or
+            something has failed for three nights; `interrupted`; `planned` for a dry run.
+        tables_count: those that the policies reach; `other_tables_count`: those that no policy reaches.
+        due_jobs_count: all that were due, of which the counts that follow tell what became of them.
+        failing: what has failed for three nights or more, this run's failures among them.
+        notes: what the operator should know of the run as a whole.
+        looked_requests_count, looked_read_bytes: what the look at all tables took of storage.
+        looked_ms: how long it took.
+        tables: in the order of work, then those that had nothing due, by name.
+    """
+
+    status: str
+    run_id: str
+    catalogs: tuple[str, ...] = ()
+    tables_count: int = 0
+    other_tables_count: int = 0
+    due_jobs_count: int = 0
+    done_jobs_count: int = 0
+    observed_jobs_count: int = 0
+    failed_jobs_count: int = 0
+    refused_jobs_count: int = 0
+    interrupted_jobs_count: int = 0
+    not_begun_jobs_count: int = 0
+    elsewhere_jobs_count: int = 0
+    failing: tuple[Failing, ...] = ()
+    not_read: tuple[NotRead, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: tuple[TableDone, ...] = ()
+    looked_requests_count: int = 0
+    looked_read_bytes: int = 0
+    looked_ms: int = 0
+    elapsed_ms: int = 0
+
+
+class DueJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is due; `observes`: only its plan is wanted."""
+
+    job: str
+    policy: str
+    arguments: tuple[str, ...]
+    observes: bool
+    why: str
+    estimate_ms: int
+    estimate_bytes: int
+
+
+class DueTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table with jobs that are due, in the order in which they run."""
+
+    table: str
+    value: float
+    estimate_ms: int
+    estimate_bytes: int
+    jobs: tuple[DueJob, ...]
+
+
+class DueList(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables that have something due, in the order of work; `status`: `partial` where tables could not be read."""
+
+    status: str
+    tables: tuple[DueTable, ...]
+    not_read: tuple[NotRead, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,87 @@
+"""What `icekeep maintain` prints for people: what was done, and what was not and why; jobs that were not due are counted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult
+from icekeep.fleet.wording import about
+from icekeep.operations.output import format_bytes
+
+_MAX_FIGURES = 4
+
+
+def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
+    """The values and rows that are printed of a run, or of a list of what is due."""
+    if isinstance(result, DueList):
+        return _list_shown(result)
+    shown: dict[str, Any] = {
+        name: getattr(result, name)
+        for name in result.__struct_fields__
+        if name.endswith("_count") and (getattr(result, name) or name in ("tables_count", "due_jobs_count"))
+    }
+    rows = [
+        {
+            "table": table.table,
+            "job": job.job,
+            "status": job.status,
+            "took": about(job.elapsed_ms) if job.elapsed_ms else "-",
+            "estimate": f"{about(job.estimate_ms)}, {format_bytes(job.estimate_bytes)}",
+            "why": job.why,
+            "figures": _figures(job.figures),
+        }
+        for table in result.tables
+        for job in table.jobs
+        if job.status not in IDLE or job.status == JobStatus.ELSEWHERE
+    ]
+    told = {
+        **shown,
+        "looked_ms": result.looked_ms,
+        "elapsed_ms": result.elapsed_ms,
+        "jobs": rows,
+        "failing": [
+            f"{one.table} {one.job}: failed {one.failures_in_a_row} times in a row: {one.why}" for one in result.failing
+        ],
+        "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
+        "not_due": _not_due(result) if result.status == "planned" else [],
+        "problems": [f"{table.table}: {problem}" for table in result.tables for problem in table.problems],
+        "notes": list(result.notes),
+    }
+    return {name: value for name, value in told.items() if value != []}
+
+
+def _not_due(result: MaintainResult) -> list[dict[str, Any]]:
+    """In a dry run each job is told that would not be begun."""
+    return [
+        {"table": table.table, "job": job.job, "status": job.status, "why": job.why}
+        for table in result.tables
+        for job in table.jobs
+        if job.status in IDLE
+    ]
+
+
+def _figures(figures: Mapping[str, int]) -> str:
+    shown = [
+        f"{name} {format_bytes(value) if 'bytes' in name else f'{value:,}'}"
+        for name, value in list(figures.items())[:_MAX_FIGURES]
+    ]
+    return ", ".join(shown) or "-"
+
+
+def _list_shown(result: DueList) -> Mapping[str, Any]:
+    told = {
+        "tables_count": len(result.tables),
+        "due": [
+            {
+                "table": table.table,
+                "job": job.job,
+                "policy": job.policy,
+                "estimate": about(job.estimate_ms),
+                "why": job.why,
+            }
+            for table in result.tables
+            for job in table.jobs
+        ],
+        "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
+        "notes": list(result.notes),
+    }
+    return {name: value for name, value in told.items() if value != []}

@@ -1,0 +1,301 @@
+"""What the command `maintain` does: catalogs opened, policies resolved for tables, jobs run as their own commands run them."""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
+from icekeep.events import (
+    CommitRetried,
+    Event,
+    InRun,
+    Listener,
+    StepAdvanced,
+    StepStarted,
+    Warned,
+)
+from icekeep.fleet.job import Fleet, due_tables, maintain, plan_maintain
+from icekeep.fleet.looking import Looking, Scope
+from icekeep.fleet.memory import Memory
+from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
+from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
+from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.catalogs import Catalogs, TableReference
+from icekeep.operations.config import CatalogSettings, Config, read_config
+from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
+from icekeep.operations.policy_tables import require_file, resolve_table
+from icekeep.operations.recording import Place, recorded, records_of
+from icekeep.operations.running_jobs import (
+    Session,
+    is_in_cluster_mode,
+    known_catalogs,
+    looked_after,
+    place_of,
+    run_job,
+)
+from icekeep.operations.surroundings import Shared, Surroundings
+from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
+from icekeep.policies.resolution import TableRules
+from icekeep.policies.told import Problem
+from icekeep.policies.values import Policy, Rules
+from icekeep.reports.values import NotRead
+from icekeep.run_records.store import RunRecords
+from icekeep.runs import new_run
+from icekeep.spec.units import MINUTE_MS
+
+DEFAULT_WORKERS = 4
+
+_FRESH = frozenset({"check"})
+"""Jobs that read what lies there now, and not what was read before."""
+
+_INTERRUPTED = 130
+
+
+class Wishes(NamedTuple):
+    """What the command line asks for."""
+
+    policy: str | None = None
+    match: str | None = None
+    tables: Sequence[str] = ()
+    workers: int = DEFAULT_WORKERS
+    max_minutes: int | None = None
+    max_bytes: int | None = None
+    lists: bool = False
+
+
+def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
+    """Do what the policies want on all their tables, or tell it with `--dry-run`, or list what is due.
+
+    Raises:
+        NotFoundError: there is no configuration file, or none of its policies has the name that was given.
+        UsageError: a pattern can match no table, or a name is none.
+        UnavailableError: the process that started this one is gone already.
+    """
+    wishes = Wishes(**command.arguments)
+    config = read_config(command.conf)
+    require_file(config)
+    catalogs = known_catalogs(command.conf, surroundings.seams)
+    # Asked once, before several threads ask.
+    catalogs.all()
+    chosen = _settings(catalogs, command.catalog, config.rules, _scope(wishes, config))
+    session, begun = Session("icekeep maintain", surroundings), surroundings.begun
+    writes = not command.dry_run and not wishes.lists
+    try:
+        with looked_after(surroundings), ExitStack() as records:
+            if is_in_cluster_mode(surroundings.seams):
+                session.started()
+            places = _places(command, config, chosen, surroundings) if writes else []
+            recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
+            for one in recordings:
+                one.began()
+            fleet = _fleet(command, Opened(config, catalogs, chosen, session), surroundings)
+            result = result_of(fleet, wishes, is_dry_run=command.dry_run)
+            outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
+            for one in recordings:
+                one.ended(outcome)
+    finally:
+        session.stop()
+    return outcome
+
+
+class Opened(NamedTuple):
+    """What a run goes by: the configuration, its catalogs, those of them that are meant, and what starts Spark."""
+
+    config: Config
+    catalogs: Catalogs
+    chosen: Sequence[CatalogSettings]
+    session: Session
+
+
+def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResult | DueList:
+    """What was done, would be done, or is due."""
+    if wishes.lists:
+        return due_tables(fleet)
+    return plan_maintain(fleet) if is_dry_run else maintain(fleet)
+
+
+def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
+    wishes, config = Wishes(**command.arguments), by.config
+    opened, not_opened = _opened(by.chosen, surroundings)
+    by_name = {catalog.name: catalog for catalog in opened}
+    records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
+    shared = Shared(config=config, catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
+    memory, stop, run = Memory(), threading.Event(), surroundings.begun.run
+    assert run is not None
+    return Fleet(
+        run_id=run.run_id,
+        catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
+        not_opened=tuple(not_opened),
+        notes=tuple(_notes(records)),
+        looking=Looking(
+            rules=config.rules,
+            scope=_scope(wishes, config),
+            resolve=partial(_resolved, config.rules),
+            memory=memory,
+            spark=by.session.started,
+            prices=config.prices,
+            listener=surroundings.listener,
+        ),
+        run_call=_Calls(command, surroundings, shared, memory, stop),
+        runtime=surroundings.runtime,
+        stop=stop,
+        workers=wishes.workers,
+        max_ms=None if wishes.max_minutes is None else wishes.max_minutes * MINUTE_MS,
+        max_bytes=wishes.max_bytes,
+    )
+
+
+class _Calls:
+    """Runs jobs on tables as their own commands do, each in the thread that asks."""
+
+    def __init__(
+        self, command: Command, surroundings: Surroundings, shared: Shared, memory: Memory, stop: threading.Event
+    ) -> None:
+        self._command, self._surroundings, self._shared = command, surroundings, shared
+        self._memory, self._stop = memory, stop
+        self._looks = SharedLooks()
+        run = surroundings.begun.run
+        self._parent_id = None if run is None else run.run_id
+
+    def __call__(self, assignment: Assignment) -> Ran:
+        job, runtime = assignment.call.job, self._surroundings.runtime
+        run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
+        surroundings = msgspec.structs.replace(
+            self._surroundings,
+            listener=_Stopped(self._surroundings.listener, self._stop),
+            begun=Begun(),
+            shared=self._shared if job in _FRESH else msgspec.structs.replace(self._shared, load=self._remembering),
+        )
+        words = [f"--table={assignment.table}", *assignment.call.arguments]
+        if assignment.observes:
+            words.append("--dry-run")
+        try:
+            told = parse_command(words, job, runtime.now_ms(), "")
+            command = msgspec.structs.replace(told, conf=self._command.conf)
+            with sharing(self._looks):
+                outcome = run_job(command, JOBS[job], surroundings, run)
+        except Exception as error:  # noqa: BLE001 - each failure of a job is told with its status
+            ended = how_it_ended(error, None)
+            return Ran(
+                status=JobStatus.FAILED,
+                exit_status=ended.exit_status,
+                run_id=run.run_id,
+                error_kind=ended.error.kind,
+                error_message=ended.error.message,
+            )
+        return Ran(status=outcome.status, exit_status=outcome.exit_status, run_id=run.run_id, result=outcome.result)
+
+    def _remembering(self, reference: TableReference) -> Table:
+        return self._memory.over(self._shared.load(reference))
+
+
+class _Stopped:
+    """Passes events of a job on; where the run is to stop, the job ends as by a signal."""
+
+    def __init__(self, listener: Listener, stop: threading.Event) -> None:
+        self._listener, self._stop = listener, stop
+
+    def on(self, event: Event) -> None:
+        """Pass it on. Between steps a job can end; what has been committed is told in any case."""
+        self._listener.on(event)
+        told = event.event if isinstance(event, InRun) else event
+        if self._stop.is_set() and isinstance(told, StepStarted | StepAdvanced | CommitRetried):
+            raise Interrupted(_INTERRUPTED)
+
+
+def _scope(wishes: Wishes, config: Config) -> Scope:
+    names = [policy.name for policy in config.policies]
+    if wishes.policy is not None and wishes.policy not in names:
+        raise NotFoundError(
+            f"there is no policy {wishes.policy!r} in {config.path}; there is {', '.join(names) or 'none'}",
+            policy=wishes.policy,
+        )
+    for name in wishes.tables:
+        if name.count(".") < 2 or not all(name.split(".")):
+            raise UsageError(f"{name!r} is not a full name; give CATALOG.NAMESPACE.TABLE")
+    return Scope(
+        policy=wishes.policy,
+        match=None if wishes.match is None else parse_glob(wishes.match, NAME_IN_CATALOG),
+        tables=frozenset(wishes.tables) or None,
+    )
+
+
+def _settings(catalogs: Catalogs, name: str | None, rules: Rules, scope: Scope) -> list[CatalogSettings]:
+    """The catalogs that policies of the run can reach, or the one that is asked for."""
+    if name is not None:
+        return [catalogs.get(name)]
+    policies = [policy for policy in rules.policies if scope.has_policy(policy)]
+    wanted = {table.partition(".")[0] for table in scope.tables or ()}
+    return [
+        one
+        for one in catalogs.all().values()
+        if any(_may_reach(policy, one.name) for policy in policies) and (not wanted or one.name in wanted)
+    ]
+
+
+def _may_reach(policy: Policy, catalog: str) -> bool:
+    return any(table.startswith(f"{catalog}.") for table in policy.tables) or any(
+        glob.catalog in (None, catalog) for glob in policy.match
+    )
+
+
+def _opened(chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> tuple[list[Catalog], list[NotRead]]:
+    opens: Any = resolve(surroundings.seams.open_catalog)
+    opened, not_opened = [], []
+    for settings in chosen:
+        try:
+            opened.append(opens(settings, runtime=surroundings.runtime))
+        except IcekeepError as error:
+            if len(chosen) == 1:
+                raise
+            not_opened.append(NotRead(name=f"{settings.name}.*", kind=error.kind, reason=first_line(error)))
+    return opened, not_opened
+
+
+def _resolved(
+    rules: Rules, catalog: Catalog, identifier: Identifier, properties: Mapping[str, str] | None
+) -> tuple[TableRules, tuple[Problem, ...]]:
+    found = resolve_table(rules, catalog, identifier, properties)
+    return found.rules, found.problems
+
+
+def _load(catalogs: Mapping[str, Catalog], reference: TableReference) -> Table:
+    return catalogs[reference.catalog.name].load(parse_identifier(reference.name))
+
+
+def _places(
+    command: Command, config: Config, chosen: Sequence[CatalogSettings], surroundings: Surroundings
+) -> list[Place]:
+    """Where the run itself is written down: in the record of each catalog, and where several have one, once there."""
+    places: dict[str, Place] = {}
+    for settings in chosen:
+        records = _records_of(config, settings, surroundings)
+        if records is not None:
+            reference = TableReference(settings, "")
+            places.setdefault(records.address, place_of(config, reference, command, surroundings))
+    return [*places.values()]
+
+
+def _records_of(config: Config, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
+    try:
+        return records_of(config, settings, os.environ)
+    except IcekeepError as error:
+        surroundings.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
+        return None
+
+
+def _notes(records: Mapping[str, RunRecords | None]) -> Iterator[str]:
+    for name, one in records.items():
+        if one is None:
+            yield (
+                f"catalog {name!r} has no record of runs: what earlier runs did is not known, nor what others do now, and what "
+                "fails is tried each time; `history: {uri: ...}` names a database for it"
+            )

@@ -1,0 +1,451 @@
+"""A run over many tables: each is named, in order; what fails ends nothing; budgets, leases, interrupts."""
+
+import signal
+import threading
+
+import msgspec
+import pytest
+
+from icekeep.errors import NotFoundError, UnavailableError
+from icekeep.events import Warned
+from icekeep.fleet.job import due_tables, maintain, plan_maintain
+from icekeep.fleet.leases import LEASE_MS
+from icekeep.fleet.looking import Scope
+from icekeep.fleet.values import Ran
+from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunRecord
+from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS
+from kit.fleets import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
+
+pytestmark = pytest.mark.slow
+
+ALL_DONE = dict.fromkeys(JOBS, "done")
+
+
+@pytest.fixture(scope="module")
+def _world():
+    return world_of({"calm": 1, "sick": 9, "some": 6})
+
+
+@pytest.fixture
+def world(_world):
+    return _world.copy()
+
+
+@pytest.fixture
+def records(tmp_path):
+    return RunRecords.at(f"sqlite:///{tmp_path}/runs.db")
+
+
+class Told:
+    def __init__(self):
+        self.events = []
+
+    def on(self, event):
+        self.events.append(event)
+
+
+def test_every_table_is_worked_on_in_order_of_benefit_for_cost_and_its_jobs_in_their_own(world):
+    jobs = Jobs()
+    result = maintain(fleet_of(world, jobs, workers=1))
+    assert (result.status, result.due_jobs_count, result.done_jobs_count, result.tables_count) == ("done", 9, 9, 3)
+    assert jobs.calls == [(table, job) for table in ("sick", "some", "calm") for job in JOBS]
+    assert statuses(result) == dict.fromkeys(("sick", "some", "calm"), ALL_DONE)
+    assert [table.rank for table in result.tables] == [1, 2, 3]
+    assert [table.value for table in result.tables] == sorted((t.value for t in result.tables), reverse=True)
+
+
+def test_a_failure_ends_neither_the_other_jobs_of_the_table_nor_other_tables(world):
+    jobs = Jobs(
+        {
+            ("sick", "compact"): ends_with(4, "it is encrypted", "unsupported"),
+            ("some", "rewrite_manifests"): ends_with(75, "another writer won", "conflict"),
+            ("calm", "compact"): RuntimeError("nobody thought of this"),
+            ("calm", "expire_snapshots"): Ran(status="partial", exit_status=3),
+        }
+    )
+    result = maintain(fleet_of(world, jobs))
+    assert len(jobs.calls) == 9
+    assert statuses(result) == {
+        "sick": {**ALL_DONE, "compact": "refused"},
+        "some": {**ALL_DONE, "rewrite_manifests": "failed"},
+        "calm": {**ALL_DONE, "compact": "failed", "expire_snapshots": "partial"},
+    }
+    assert whys(result)["sick", "compact"] == "it is encrypted"
+    assert whys(result)["calm", "compact"] == "RuntimeError: nobody thought of this"
+    assert (result.status, result.failed_jobs_count, result.refused_jobs_count) == ("partial", 2, 1)
+    assert result.done_jobs_count == 6
+
+
+def test_after_an_unknown_outcome_nothing_more_is_begun_on_that_table(world):
+    jobs = Jobs({("sick", "compact"): ends_with(5, "it may have landed", "outcome_unknown")})
+    result = maintain(fleet_of(world, jobs))
+    assert jobs.of("sick") == ["compact"]
+    assert statuses(result)["sick"] == {
+        "compact": "failed",
+        "rewrite_manifests": "not_begun",
+        "expire_snapshots": "not_begun",
+    }
+    assert "look before anything follows" in whys(result)["sick", "expire_snapshots"]
+    assert statuses(result)["some"] == ALL_DONE
+
+
+def test_what_a_budget_does_not_hold_is_named_and_smaller_jobs_still_fit(world):
+    plan = plan_maintain(fleet_of(world, Jobs()))
+    bytes_of = {(t.table, job.job): job.estimate_bytes for t in plan.tables for job in t.jobs}
+    largest = bytes_of["local.db.sick", "compact"]
+    assert largest == max(size for (_, job), size in bytes_of.items() if job == "compact") > 0
+    jobs = Jobs()
+    result = maintain(fleet_of(world, jobs, workers=1, max_bytes=largest - 1))
+    assert statuses(result)["sick"]["compact"] == "not_begun"
+    assert "of the run's bytes are left" in whys(result)["sick", "compact"]
+    assert jobs.of("some")[0] == "compact"
+    assert (result.status, result.not_begun_jobs_count) == ("partial", 9 - len(jobs.calls))
+    began = sum(bytes_of[f"local.db.{table}", job] for table, job in jobs.calls)
+    assert began <= largest - 1
+
+
+def test_nothing_is_begun_after_the_time_of_the_run_and_what_runs_goes_on(world):
+    def long(assignment):
+        world.runtime.pass_ms(11 * MINUTE_MS)
+        return Ran(status="done")
+
+    jobs = Jobs({("sick", "compact"): long})
+    result = maintain(fleet_of(world, jobs, workers=1, max_ms=10 * MINUTE_MS))
+    assert jobs.calls == [("sick", "compact")]
+    assert statuses(result)["sick"] == {
+        "compact": "done",
+        "rewrite_manifests": "not_begun",
+        "expire_snapshots": "not_begun",
+    }
+    assert whys(result)["calm", "compact"] == "the time of this run is over"
+    assert (result.status, result.not_begun_jobs_count) == ("partial", 8)
+
+
+def test_a_window_that_closes_meanwhile_lets_nothing_more_begin(world):
+    # The clock of these worlds begins on a Tuesday at 22:13.
+    policy = POLICY + "    window: {from: '20:00', to: '21:00'}\n"
+    fleet = fleet_of(world, jobs := Jobs(), policy=policy, workers=1)
+    assert set(whys(maintain(fleet)).values()) == {"its window is closed: 20:00 to 21:00 UTC"}
+    assert jobs.calls == []
+    opens = POLICY + "    window: {from: '00:00', to: '24:00', days: [tue]}\n"
+
+    def until_wednesday(assignment):
+        world.runtime.pass_ms(DAY_MS)
+        return Ran(status="done")
+
+    jobs = Jobs({("sick", "compact"): until_wednesday})
+    result = maintain(fleet_of(world, jobs, policy=opens, workers=1))
+    assert jobs.calls == [("sick", "compact")]
+    assert (result.not_begun_jobs_count, result.status) == (8, "partial")
+
+
+def test_a_table_that_was_opted_out_and_one_that_cannot_be_read_are_named_and_left_alone():
+    world = world_of({"mine": 6, "broken": 6, "good": 6}, mine={"icekeep.enabled": "false"})
+    spoil(world, ("db", "broken"))
+    jobs = Jobs()
+    result = maintain(fleet_of(world, jobs))
+    assert statuses(result) == {
+        "good": ALL_DONE,
+        "broken": dict.fromkeys(JOBS, "held"),
+        "mine": dict.fromkeys(JOBS, "held"),
+    }
+    assert {table for table, _ in jobs.calls} == {"good"}
+    assert "switched off by table property icekeep.enabled" in whys(result)["mine", "compact"]
+    assert [one.name for one in result.not_read] == ["local.db.broken"]
+    assert result.status == "partial"
+    by_name = {table.table: table for table in result.tables}
+    assert by_name["local.db.broken"].not_read
+    assert by_name["local.db.mine"].score is None
+
+
+def test_a_dry_run_and_a_list_begin_nothing_and_write_nothing(world, records, tmp_path):
+    before = world.state()
+    jobs = Jobs()
+    plan = plan_maintain(fleet_of(world, jobs, records=records))
+    listed = due_tables(fleet_of(world, jobs, records=records))
+    assert (jobs.calls, world.state(), list(tmp_path.iterdir())) == ([], before, [])
+    assert (plan.status, plan.due_jobs_count, listed.status) == ("planned", 9, "done")
+    assert statuses(plan)["sick"] == dict.fromkeys(JOBS, "due")
+    assert [one.table for one in listed.tables] == [one.table for one in plan.tables]
+    assert [job.job for job in listed.tables[0].jobs] == [*JOBS]
+
+
+def test_a_policy_that_observes_has_plans_made_and_nothing_else(world):
+    jobs = Jobs({("sick", "compact"): Ran(status="planned")})
+    result = maintain(fleet_of(world, jobs, policy=POLICY + "    mode: observe\n"))
+    assert all(one.observes for one in jobs.assignments)
+    assert statuses(result)["sick"] == dict.fromkeys(JOBS, "observed")
+    assert (result.status, result.observed_jobs_count, result.done_jobs_count) == ("done", 9, 0)
+
+
+TWO = """
+policies:
+  - {name: first, schedule: null, match: local.db.s*, jobs: {compact: }}
+  - {name: second, schedule: "@daily", match: local.db.*, jobs: {compact: , expire_snapshots: }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        (Scope(), {("calm", "compact"), *((name, "expire_snapshots") for name in ("calm", "sick", "some"))}),
+        (Scope(policy="first"), {("sick", "compact"), ("some", "compact")}),
+        (Scope(match=parse_glob("db.c*", NAME_IN_CATALOG)), {("calm", "compact"), ("calm", "expire_snapshots")}),
+        (Scope(tables=frozenset({"local.db.some"})), {("some", "expire_snapshots")}),
+    ],
+)
+def test_only_what_is_asked_for_is_done_and_what_has_no_schedule_only_by_name(world, scope, expected):
+    jobs = Jobs()
+    result = maintain(fleet_of(world, jobs, policy=TWO, scope=scope))
+    assert {*jobs.calls} == expected
+    assert result.status == "done"
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(policy="first", tables=frozenset({"local.db.calm"})),
+        Scope(match=parse_glob("other.*", NAME_IN_CATALOG)),
+        Scope(tables=frozenset({"local.db.nothing"})),
+    ],
+)
+def test_tables_that_no_policy_of_the_run_reaches_are_not_found(world, scope):
+    with pytest.raises(NotFoundError, match="no table that the policies of this run reach"):
+        maintain(fleet_of(world, Jobs(), policy=TWO, scope=scope))
+
+
+def test_no_more_tables_are_worked_on_at_a_time_than_was_asked_for(world):
+    gate = threading.Barrier(2, timeout=30)
+
+    def together(assignment):
+        gate.wait()
+        return Ran(status="done")
+
+    jobs = Jobs({(table, "compact"): together for table in ("sick", "some")})
+    maintain(fleet_of(world, jobs, workers=2))
+    assert jobs.most_at_once == 2
+    assert len(jobs.calls) == 9
+
+
+def test_two_runs_at_once_share_the_tables_and_do_nothing_twice(world, records):
+    both_look = threading.Barrier(2, timeout=60)
+    jobs = Jobs(
+        {(table, "compact"): lambda a: (world.runtime.pass_ms(1), Ran(status="done"))[1] for table in ("sick",)},
+        records,
+    )
+
+    def run(number, results):
+        fleet = fleet_of(world, jobs, run_id=f"maintain-{number}", records=records, workers=1)
+        both_look.wait()
+        results.append(maintain(fleet))
+
+    for number in (1, 2):
+        now_ms = world.runtime.now_ms()
+        records.begin(RunRecord(run_id=f"maintain-{number}", job="maintain", started_ms=now_ms, seen_ms=now_ms))
+    results = []
+    threads = [threading.Thread(target=run, args=(number, results)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(jobs.calls) == sorted((table, job) for table in ("sick", "some", "calm") for job in JOBS)
+    assert sum(result.done_jobs_count for result in results) == 9
+    assert {status for result in results for jobs in statuses(result).values() for status in jobs.values()} <= {
+        "done",
+        "elsewhere",
+        "not_due",
+    }
+    assert [result.status for result in results] == ["done", "done"]
+
+
+def held_by_another(world, records, process, run_id="maintain-other"):
+    now_ms = world.runtime.now_ms()
+    records.begin(RunRecord(run_id=run_id, job="maintain", process=process, started_ms=now_ms, seen_ms=now_ms))
+    assert records.take_lease("local.db.sick", run_id, now_ms + LEASE_MS, now_ms) == run_id
+
+
+def test_a_table_that_another_run_works_on_is_left_to_it(world, records):
+    held_by_another(world, records, "")
+    jobs = Jobs()
+    result = maintain(fleet_of(world, jobs, records=records))
+    assert statuses(result)["sick"] == dict.fromkeys(JOBS, "elsewhere")
+    assert whys(result)["sick", "compact"] == "run maintain-other is at work on the table"
+    assert {table for table, _ in jobs.calls} == {"some", "calm"}
+    assert (result.status, result.elsewhere_jobs_count) == ("done", 3)
+
+
+def test_the_lease_of_a_run_that_has_died_or_ended_is_taken_at_once_or_runs_out(world, records):
+    held_by_another(world, records, "")
+    now_ms = world.runtime.now_ms()
+    ended = RunRecord(
+        run_id="maintain-other",
+        job="maintain",
+        status="failed",
+        exit_status=1,
+        started_ms=now_ms,
+        ended_ms=now_ms,
+        seen_ms=now_ms,
+    )
+    records.end(ended)
+    assert statuses(maintain(fleet_of(world, Jobs(), records=records)))["sick"] == ALL_DONE
+    held_by_another(world, records, "", "maintain-third")
+    world.runtime.pass_ms(LEASE_MS + 1)
+    assert statuses(maintain(fleet_of(world, Jobs(), records=records)))["sick"] == ALL_DONE
+
+
+def test_a_run_that_goes_on_after_one_that_was_killed_does_not_do_again_what_that_did(world, records):
+    first = Jobs({("some", "compact"): SystemExit(137)}, records)
+    fleet = fleet_of(world, first, records=records, workers=1)
+    killed = maintain(fleet)
+    assert killed.status == "interrupted"
+    assert first.calls == [*((("sick", job)) for job in JOBS), ("some", "compact")]
+    world.runtime.pass_ms(MINUTE_MS)
+    second = Jobs({}, records)
+    result = maintain(fleet_of(world, second, run_id="maintain-2", records=records, workers=1))
+    assert {*second.calls} == {(table, job) for table in ("some", "calm") for job in JOBS}
+    assert statuses(result)["sick"] == dict.fromkeys(JOBS, "not_due")
+    assert "it ended well 1m ago" in whys(result)["sick", "compact"]
+
+
+def test_a_failing_job_is_tried_less_and_less_often_and_named_from_the_third_night(world, records):
+    tried, named = [], []
+    for night in range(20):
+        jobs = Jobs({("sick", "compact"): ends_with(1)}, records)
+        result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}", records=records, workers=1))
+        tried += [night] if ("sick", "compact") in jobs.calls else []
+        named += [night] if result.failing else []
+        assert len(jobs.calls) >= 8
+        assert result.status == "partial" if result.failing or night in tried else "done"
+        world.runtime.pass_ms(DAY_MS)
+    assert tried == [0, 1, 3, 7, 15]
+    assert named == [*range(3, 20)]
+    assert (result.failing[0].table, result.failing[0].job, result.failing[0].failures_in_a_row) == (
+        "local.db.sick",
+        "compact",
+        5,
+    )
+    assert result.failing[0].why == "it broke"
+    world.runtime.pass_ms(9 * DAY_MS)
+    result = maintain(fleet_of(world, Jobs({}, records), run_id="maintain-last", records=records))
+    assert (result.failing, result.status) == ((), "done")
+
+
+def test_a_record_that_is_out_of_reach_is_told_once_and_hinders_nothing(world, records, monkeypatch):
+    for name in ("last_of", "take_lease", "drop_lease", "renew_leases", "select"):
+
+        def broken(*_, **__):
+            raise UnavailableError("the record is out of reach")
+
+        monkeypatch.setattr(records, name, broken)
+    told = Told()
+    result = maintain(fleet_of(world, Jobs(), records=records, listener=told))
+    assert result.status == "done"
+    assert result.done_jobs_count == 9
+    warnings = [event.message for event in told.events if isinstance(event, Warned)]
+    assert len(warnings) == 1
+    assert "the record is out of reach" in warnings[0]
+
+
+def test_a_signal_ends_the_running_jobs_and_the_result_says_what_was_done(world):
+    fleets = []
+
+    def signalled(assignment):
+        signal.raise_signal(signal.SIGTERM)
+        assert fleets[0].stop.wait(30)
+        raise SystemExit(143)
+
+    def handle(number, frame):
+        raise SystemExit(128 + number)
+
+    jobs = Jobs({("some", "compact"): signalled})
+    fleets.append(fleet_of(world, jobs, workers=1))
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        result = maintain(fleets[0])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.status == "interrupted"
+    assert statuses(result) == {
+        "sick": ALL_DONE,
+        "some": {"compact": "interrupted", "rewrite_manifests": "not_begun", "expire_snapshots": "not_begun"},
+        "calm": dict.fromkeys(JOBS, "not_begun"),
+    }
+    assert (result.interrupted_jobs_count, result.not_begun_jobs_count, result.done_jobs_count) == (1, 5, 3)
+
+
+def test_what_fails_while_the_run_is_being_ended_was_interrupted(world):
+    fleets = []
+
+    def cancelled(assignment):
+        fleets[0].stop.set()
+        return ends_with(1, "Spark job was cancelled")
+
+    jobs = Jobs({("sick", "compact"): cancelled})
+    fleets.append(fleet_of(world, jobs, workers=1))
+    result = maintain(fleets[0])
+    assert (result.status, statuses(result)["sick"]["compact"]) == ("interrupted", "interrupted")
+    assert len(jobs.calls) == 1
+
+
+def test_a_namespace_that_cannot_be_listed_is_named_and_stops_nothing(world, monkeypatch):
+    world.catalog.create_namespace(("other",))
+    listing = type(world.catalog).list_tables
+
+    def list_tables(self, namespace):
+        if namespace == ("other",):
+            raise UnavailableError("it does not answer")
+        return listing(self, namespace)
+
+    monkeypatch.setattr(type(world.catalog), "list_tables", list_tables)
+    result = maintain(fleet_of(world, Jobs()))
+    assert [one.name for one in result.not_read] == ["local.other.*"]
+    assert (result.status, result.done_jobs_count) == ("partial", 9)
+
+
+def test_figures_of_a_result_are_its_counts_and_bytes_that_are_not_0(world):
+    class Result(msgspec.Struct):
+        rewritten_data_files_count: int = 7
+        added_bytes: int = 12
+        failed_count: int = 0
+        name: str = "x"
+
+    result = maintain(fleet_of(world, Jobs({("sick", "compact"): Ran(status="done", result=Result())})))
+    done = next(job for table in result.tables for job in table.jobs if table.table == "local.db.sick")
+    assert done.figures == {"rewritten_data_files_count": 7, "added_bytes": 12}
+
+
+def test_an_interval_of_a_policy_counts_from_the_last_run_that_ended_well(world, records):
+    policy = POLICY.replace("compact: ", "compact: {when: {min_interval: 1h}}")
+    maintain(fleet_of(world, Jobs({}, records), policy=policy, records=records))
+    world.runtime.pass_ms(HOUR_MS)
+    jobs = Jobs({}, records)
+    maintain(fleet_of(world, jobs, policy=policy, run_id="maintain-2", records=records))
+    assert {job for _, job in jobs.calls} == {"compact"}
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        ({"status": "done", "exit_status": 0}, "elsewhere"),
+        ({"status": "failed", "exit_status": 1, "error_message": "it broke"}, "elsewhere"),
+        ({"status": "interrupted", "exit_status": 143}, "done"),
+        ({"status": "running", "exit_status": None}, "done"),
+    ],
+)
+def test_what_another_run_came_to_an_end_with_meanwhile_is_not_done_here_and_what_died_with_it_is(
+    world, records, ended, status
+):
+    def another(assignment):
+        now_ms = world.runtime.now_ms()
+        told = RunRecord(
+            run_id="compact-other", job="compact", table="local.db.some", started_ms=now_ms, seen_ms=now_ms, **ended
+        )
+        records.end(told if ended["exit_status"] is None else msgspec.structs.replace(told, ended_ms=now_ms))
+        world.runtime.pass_ms(HOUR_MS)
+        return Ran(status="done")
+
+    jobs = Jobs({("sick", "compact"): another})
+    result = maintain(fleet_of(world, jobs, records=records, workers=1))
+    assert statuses(result)["some"] == {**ALL_DONE, "compact": status}

@@ -1,0 +1,160 @@
+"""Benefit for cost, and what a budget holds."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.fleet.budget import Budget, Estimate
+from icekeep.fleet.ranking import OPEN_MS, SCANS, USUAL, WAITING_NIGHTS, Worth, estimate_of, value_of, worth_of
+from icekeep.health.prices import Prices
+from icekeep.health.values import JobAdvice
+from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
+from icekeep.spec.units import DAY_MS, GIB, MIB, MINUTE_MS
+from kit.cases import cases
+
+sizes = st.integers(0, 1 << 44)
+advices = st.builds(
+    JobAdvice,
+    job=st.just("compact"),
+    is_due=st.just(True),
+    reason=st.just("r"),
+    spared_opens_count=st.integers(0, 10**7),
+    freed_bytes=st.none() | sizes,
+    read_bytes=sizes,
+    written_bytes=sizes,
+    requests_count=st.integers(0, 10**7),
+    cpu_ms=st.integers(0, 10**9),
+)
+
+
+def naive_value(worths):
+    benefit, cost, nights = 0.0, 0.0, 0.0
+    for one in worths:
+        benefit += one.benefit
+        cost += one.cost
+        nights = max(nights, one.waiting_nights)
+    return benefit / cost + nights / 30
+
+
+@cases(300)
+@given(advice=advices, more=st.integers(1, 10**6))
+def test_more_benefit_is_worth_more_and_more_cost_less(advice, more):
+    value = value_of([worth_of(advice, 0)])
+    replaced = msgspec.structs.replace
+    assert value_of([worth_of(replaced(advice, spared_opens_count=advice.spared_opens_count + more), 0)]) > value
+    assert value_of([worth_of(replaced(advice, cpu_ms=advice.cpu_ms + more), 0)]) <= value
+    assert value_of([worth_of(advice, more)]) >= value
+
+
+@cases(200)
+@given(worths=st.lists(st.builds(Worth, st.floats(0, 1e6), st.floats(1e-6, 1e6), st.floats(0, 1e4)), min_size=1))
+def test_a_table_is_worth_all_its_jobs_for_all_their_costs(worths):
+    assert value_of(worths) == pytest.approx(naive_value(worths))
+
+
+def test_the_formula_in_numbers():
+    advice = JobAdvice(
+        job="compact",
+        is_due=True,
+        reason="r",
+        spared_opens_count=100,
+        freed_bytes=3 * GIB,
+        written_bytes=GIB,
+        read_bytes=GIB,
+        requests_count=50,
+        cpu_ms=35_000,
+    )
+    worth = worth_of(advice, 3 * DAY_MS)
+    core_ms = USUAL.core_hour / 3_600_000
+    request = USUAL.million_requests / 1_000_000
+    assert worth.benefit == pytest.approx(SCANS * 100 * (request + OPEN_MS * core_ms) + 2 * USUAL.gib_month)
+    assert worth.cost == pytest.approx(36_000 * core_ms + 50 * request)
+    assert worth.waiting_nights == 3
+
+
+def test_what_is_not_due_by_its_plan_brings_nothing_but_grows_by_waiting():
+    idle = JobAdvice(job="compact", is_due=False, reason="r", spared_opens_count=5, freed_bytes=GIB)
+    assert worth_of(idle, 0).benefit == worth_of(None, 0).benefit == 0
+    assert value_of([worth_of(None, None)]) == 1
+    assert value_of([worth_of(None, 2 * WAITING_NIGHTS * DAY_MS)]) == pytest.approx(2)
+    assert value_of([]) == 0
+
+
+def test_prices_of_the_configuration_count_also_where_nothing_costs_anything():
+    advice = JobAdvice(job="j", is_due=True, reason="r", freed_bytes=2 * GIB, cpu_ms=3_599_000)
+    assert worth_of(advice, 0, Prices(core_hour=2.0, gib_month=0.5)) == Worth(1.0, 2.0, 0.0)
+    assert value_of([worth_of(advice, 0, Prices())]) == 0
+
+
+def test_a_small_table_in_a_bad_state_comes_before_a_large_one_in_the_same_state():
+    small = JobAdvice(job="j", is_due=True, reason="r", spared_opens_count=90, read_bytes=100 * MIB, cpu_ms=2_000)
+    large = JobAdvice(job="j", is_due=True, reason="r", spared_opens_count=90, read_bytes=100 * GIB, cpu_ms=2_000_000)
+    assert value_of([worth_of(small, 0)]) > value_of([worth_of(large, 0)])
+
+
+def test_estimates_go_by_the_plan_and_by_what_the_arguments_make_of_it():
+    advice = JobAdvice(
+        job="compact",
+        is_due=True,
+        reason="r",
+        read_bytes=90 * MIB,
+        written_bytes=90 * MIB,
+        cpu_ms=2_000,
+        requests_count=10,
+    )
+    assert estimate_of("compact", (), advice, GIB) == Estimate(2_600, 180 * MIB)
+    rates = RATES_BYTES_A_SECOND
+    slower = 2_000 * rates[RewriteMethod.REENCODE] // rates[RewriteMethod.SORT]
+    assert estimate_of("compact", ("--strategy=sort",), advice, GIB) == Estimate(600 + slower, 180 * MIB)
+    everything = estimate_of("compact", ("--option=rewrite-all=true",), advice, GIB)
+    assert everything == Estimate(600 + GIB * 1000 // (45 * MIB), 2 * GIB)
+    assert estimate_of("check", ("--deep",), None, GIB).bytes == GIB
+    assert estimate_of("check", (), None, GIB) == Estimate(500, 0)
+
+
+estimates = st.lists(st.builds(Estimate, st.integers(0, 10 * MINUTE_MS), st.integers(0, 100)), max_size=30)
+
+
+@cases(300)
+@given(jobs=estimates, max_ms=st.none() | st.integers(0, 60 * MINUTE_MS), max_bytes=st.none() | st.integers(0, 500))
+def test_what_is_begun_one_after_the_other_never_goes_beyond_the_budget_where_estimates_are_right(
+    jobs, max_ms, max_bytes
+):
+    budget, now_ms, taken = Budget(1_000, max_ms=max_ms, max_bytes=max_bytes), 1_000, 0
+    for estimate in jobs:
+        refusal = budget.refusal(estimate, now_ms)
+        holds_time = max_ms is None or (now_ms - 1_000 < max_ms and now_ms - 1_000 + estimate.elapsed_ms <= max_ms)
+        holds_bytes = max_bytes is None or taken + estimate.bytes <= max_bytes
+        assert (refusal is None) is (holds_time and holds_bytes)
+        if refusal is None:
+            budget.begin(estimate)
+            now_ms, taken = now_ms + estimate.elapsed_ms, taken + estimate.bytes
+            # Exactly as long as estimated, but for what takes no time at all.
+            budget.end(
+                msgspec.structs.replace(estimate, elapsed_ms=max(1, estimate.elapsed_ms)), max(1, estimate.elapsed_ms)
+            )
+    assert max_bytes is None or taken <= max_bytes
+
+
+def test_a_job_that_does_not_fit_leaves_room_for_smaller_ones_and_says_why():
+    budget = Budget(0, max_ms=10 * MINUTE_MS, max_bytes=100 * MIB)
+    assert (
+        budget.refusal(Estimate(11 * MINUTE_MS, 0), 0) == "it would take about 11m, and 10m of the run's time are left"
+    )
+    assert budget.refusal(Estimate(0, 101 * MIB), 0) == (
+        "it would read and write about 101.0 MiB, and 100.0 MiB of the run's bytes are left"
+    )
+    assert budget.refusal(Estimate(0, 0), 10 * MINUTE_MS) == "the time of this run is over"
+    assert budget.refusal(Estimate(MINUTE_MS, 100 * MIB), 0) is None
+
+
+def test_estimates_go_by_the_pace_of_the_run():
+    budget = Budget(0, max_ms=10 * MINUTE_MS)
+    assert budget.refusal(Estimate(6 * MINUTE_MS, 0), 0) is None
+    budget.end(Estimate(MINUTE_MS, 0), 2 * MINUTE_MS)
+    assert budget.pace == 2
+    assert budget.refusal(Estimate(6 * MINUTE_MS, 0), 0) is not None
+    for _ in range(1000):
+        budget.end(Estimate(0, 0), MINUTE_MS)
+    assert budget.pace == 16

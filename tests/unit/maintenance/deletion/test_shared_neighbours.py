@@ -1,0 +1,132 @@
+"""Jobs of one run look at the tables of a catalog together: once, not for long, and never less than a job by itself."""
+
+import threading
+from collections import Counter
+
+import msgspec
+import pytest
+
+from icekeep.errors import SafetyError, UnavailableError
+from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
+from icekeep.maintenance.deletion.shared_neighbours import OLD_MS, SharedLooks, shared_looks, sharing
+from kit.catalogs import simple_metadata
+from kit.memory_catalog import MemoryCatalog
+from kit.storage import MemoryStorage
+
+
+class Asked(MemoryCatalog):
+    def __init__(self):
+        super().__init__(MemoryStorage())
+        self.calls = Counter()
+        self.broken = set()
+
+    def put(self, name, location=None):
+        identifier = tuple(name.split("."))
+        self.create_namespace(identifier[:-1], exists_ok=True)
+        metadata = simple_metadata(location or self.default_location(identifier))
+        return self.create(identifier, msgspec.structs.replace(metadata, table_uuid=str(self.runtime.new_uuid())))
+
+    def find(self, identifier):
+        self.calls["find"] += 1
+        return super().find(identifier)
+
+    def list_namespaces(self):
+        self.calls["namespaces"] += 1
+        return super().list_namespaces()
+
+    def list_tables(self, namespace):
+        self.calls["tables"] += 1
+        if namespace in self.broken:
+            raise UnavailableError("it does not answer")
+        return super().list_tables(namespace)
+
+
+@pytest.fixture
+def catalog():
+    return Asked()
+
+
+def places(number):
+    return f"memory:///wh/db/t{number}-place"
+
+
+@pytest.fixture
+def tables(catalog):
+    made = []
+    for number in range(6):
+        made.append(catalog.put(f"db.t{number}", places(number)))
+    catalog.calls.clear()
+    return made
+
+
+def test_the_tables_of_a_run_are_looked_at_once_for_all_of_them(catalog, tables):
+    with sharing(SharedLooks()):
+        for table in tables * 3:
+            assert neighbours(table).unlisted_reason == ""
+    assert catalog.calls == {"find": 6, "namespaces": 1, "tables": 1}
+    assert shared_looks() is None
+    neighbours(tables[0])
+    assert catalog.calls["namespaces"] == 2
+
+
+def test_a_look_that_is_old_is_made_anew_and_sees_what_came(catalog, tables):
+    looks = SharedLooks()
+    with sharing(looks):
+        neighbours(tables[0])
+        catalog.put("db.inner", f"{places(0)}/data/x")
+        catalog.runtime.pass_ms(OLD_MS - 1)
+        assert neighbours(tables[0]) == Neighbours()
+        catalog.runtime.pass_ms(1)
+        with pytest.raises(SafetyError, match=r"db\.inner"):
+            neighbours(tables[0])
+
+
+def test_what_stands_in_the_way_is_refused_as_without_sharing(catalog, tables):
+    catalog.put("db.inner", f"{places(2)}/data/x")
+    outcomes = []
+    for shares in (False, True):
+        told = []
+        for table in tables:
+            try:
+                with sharing(SharedLooks()) if shares else sharing(None):
+                    neighbours(table)
+                told.append("")
+            except SafetyError as error:
+                told.append(error.message)
+        outcomes.append(told)
+    assert outcomes[0] == outcomes[1]
+    assert [bool(one) for one in outcomes[0]] == [False, False, True, False, False, False]
+
+
+def test_a_table_that_the_look_has_not_seen_and_a_catalog_that_does_not_list_are_looked_at_alone(catalog, tables):
+    looks = SharedLooks()
+    with sharing(looks):
+        neighbours(tables[0])
+        late = catalog.put("db.late", f"{places(1)}/late")
+        with pytest.raises(SafetyError, match=r"db\.t1"):
+            neighbours(late)
+    catalog.create_namespace(("other",))
+    catalog.broken = {("other",)}
+    with sharing(SharedLooks()):
+        assert "it does not answer" in neighbours(tables[3]).unlisted_reason
+        catalog.broken = set()
+        assert neighbours(tables[3]).unlisted_reason == ""
+
+
+def test_of_several_threads_one_looks_and_the_others_wait(catalog, tables):
+    looks = SharedLooks()
+    begin = threading.Barrier(len(tables))
+    found = []
+
+    def ask(table):
+        with sharing(looks):
+            begin.wait(30)
+            found.append(neighbours(table))
+
+    threads = [threading.Thread(target=ask, args=(table,)) for table in tables]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == len(tables)
+    assert catalog.calls["namespaces"] == 1
