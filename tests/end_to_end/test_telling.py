@@ -5,8 +5,9 @@ import subprocess
 from typing import Any
 
 from icekeep.tables.append import append
+from icekeep.tables.create import create_table
 from kit.http_sink import http_sink
-from kit.lake import events
+from kit.lake import SCHEMA, events
 from kit.shell import BIN, Finished, Operator
 
 
@@ -66,3 +67,46 @@ def test_a_real_job_is_told_to_all_and_by_one_id(operator: Operator) -> None:
     assert written["facets"]["version"]["datasetVersion"] == str(result["snapshot_id_after"])
     assert (written["namespace"], written["name"]) == ("file", table.metadata.location.removeprefix("file://"))
     assert written["outputFacets"]["outputStatistics"]["fileCount"] == result["result"]["added_data_files_count"]
+
+
+POLICIES = """
+policies:
+  - name: nightly
+    schedule: "0 2 * * *"
+    match: local.db.*
+    jobs:
+      compact: {when: {small_files_over: 4}}
+      check:
+"""
+
+
+def test_each_job_of_maintain_is_a_run_of_its_own_below_that_of_maintain(operator: Operator) -> None:
+    operator.conf.write_text(operator.conf.read_text() + POLICIES)
+    for name in ("one", "two"):
+        table = create_table(operator.lake.catalog, ("db", name), SCHEMA)
+        for number in range(6):
+            table = append(table, [events(number)])
+    path = operator.conf.parent / "icekeep.prom"
+    with http_sink() as server:
+        done = run(
+            operator,
+            *("maintain", "--output", "json", "--log-format", "json", "--metrics-file", str(path)),
+            OPENLINEAGE_URL=server.url,
+        )
+    assert done.status == 0, done.err
+    parent_id = done.json["run_id"]
+    jobs = {job["run_id"]: one["table"] for one in done.json["result"]["tables"] for job in one["jobs"]}
+    assert len(jobs) == 4
+    lines = lines_of(done)
+    assert {one["run"]: one["table"] for one in lines if one["run"] != parent_id} == jobs
+    assert any(one["run"] == parent_id and one["step"] == "looking at tables" for one in lines)
+    told = [json.loads(one.body) for one in server.requests]
+    parents = {event["run"]["runId"]: event["run"]["facets"].get("parent") for event in told}
+    whole = parent_id.removeprefix("maintain-")
+    assert parents.pop(whole) is None
+    assert {one["run"]["runId"] for one in parents.values()} == {whole}
+    assert parents.keys() == {job[-36:] for job in jobs}
+    assert sum(event["eventType"] == "COMPLETE" for event in told) == 5
+    ended = [line for line in path.read_text().splitlines() if line.startswith("icekeep_run_exit_status{")]
+    assert len(ended) == 5
+    assert sum('policy="nightly"' in line for line in ended) == 4
