@@ -18,6 +18,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.fleet.values import MaintainResult
 from icekeep.health.prices import Prices
 from icekeep.maintenance.checking.result import CheckResult
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
@@ -65,6 +66,7 @@ def figures_of_runs():
         ExpireSnapshotsResult(),
         RemoveOrphanFilesResult(),
         CheckResult(status="sound", is_deep=False),
+        MaintainResult(status="done", run_id="x-1"),
     ):
         tally = RunTally(RunStarted(run_id="x-1", job="x", started_ms=0, table="a.b.c"))
         for event in (

@@ -29,7 +29,7 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.operations.log_formats import JSON, TEXT
-from icekeep.operations.progress import ByRun, PlainProgress, describe
+from icekeep.operations.progress import ByRun, PlainProgress, about_run, describe
 from icekeep.operations.streams import lines_of_stderr
 from icekeep.runtime import SYSTEM, Runtime
 
@@ -178,7 +178,7 @@ class LoggedEvents:
     """Each event as a log line; all are of the run `started`, if of one."""
 
     def __init__(self, started: RunStarted | None = None) -> None:
-        self._context = _context_of(started)
+        self._context, self._about = _context_of(started), about_run(started)
 
     def on(self, event: Event) -> None:
         self._log(_level(event), _said(event), event)
@@ -186,6 +186,8 @@ class LoggedEvents:
     def _log(self, level: int, message: str, event: Event) -> None:
         if isinstance(event, RunStarted) and event.parent_id is None:
             _HANDLER.context = {**_NO_RUN, **self._context}
+        # Of the lines of a run over many tables people must be told, and machines are, which job on which table each is of.
+        message = message if _is_json() or isinstance(event, RunStarted | RunEnded) else f"{self._about}{message}"
         step = {"step": event.step} if isinstance(event, StepStarted | StepAdvanced | StepFinished) else {}
         _EVENTS.log(level, "%s", message, extra={**self._context, **step, "facts": _facts(event)})
 

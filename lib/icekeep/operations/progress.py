@@ -35,7 +35,7 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
     """A listener that shows progress on `stream` while the block lasts."""
     console = Console(file=cast("TextIO", _UnbrokenStream(stream)), highlight=False)
     if not console.is_terminal:
-        yield ByRun(lambda started: PlainProgress(stream, runtime, about=_about(started)))
+        yield ByRun(lambda started: PlainProgress(stream, runtime, about=about_run(started)))
         return
     columns = (
         SpinnerColumn(),
@@ -47,7 +47,7 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
     )
     # stdout may be a pipe that takes the result, so only stderr is redirected through the display.
     with Progress(*columns, console=console, redirect_stdout=False, transient=True) as display:
-        yield ByRun(lambda started: TerminalProgress(display, _about(started)))
+        yield ByRun(lambda started: TerminalProgress(display, about_run(started)))
 
 
 class ByRun:
@@ -76,7 +76,7 @@ class ByRun:
         listener.on(event.event if isinstance(event, InRun) else event)
 
 
-def _about(started: RunStarted | None) -> str:
+def about_run(started: RunStarted | None) -> str:
     """What the lines of a run begin with: nothing, but for one that is a part of a run over many tables."""
     return "" if started is None or started.parent_id is None else f"{started.job} {started.table}: "
 

@@ -53,8 +53,15 @@ _OF_RESULTS: Mapping[Metric, tuple[str, ...]] = {
     metrics.EXPIRED: ("expired_snapshots_count",),
     metrics.ORPHANS: ("orphan_files_count",),
     metrics.FAULTS: ("faults_count",),
+    metrics.TABLES: ("tables_count",),
 }
 """The fields of results that sum up to a metric; where a result has none of them, it is not known."""
+
+_LENGTHS: Mapping[Metric, str] = {metrics.NOT_READ_TABLES: "not_read", metrics.FAILING_JOBS: "failing"}
+"""Lists of results that are counted."""
+
+_JOBS = "_jobs_count"
+"""How the names of counts of jobs end, after what became of these."""
 
 _METADATA_FILES = "deleted_metadata_files_count"
 """Of an expiration beside its other files; orphan removal has them among `deleted_files_count`."""
@@ -113,6 +120,7 @@ class RunTally:
         return [
             *(Figure(metric, labels, value) for metric, value in values.items()),
             Figure(metrics.STATUS, (*labels, ended.status), 1),
+            *(Figure(metrics.JOBS, (*labels, status), count) for status, count in _jobs(ended.result)),
             *(Figure(metrics.STEP, (*labels, step), ms / 1000) for step, ms in self._steps_ms.items()),
         ]
 
@@ -174,6 +182,12 @@ def _of_result(result: Any) -> Iterator[tuple[Metric, float]]:
     yield from _measured(known)
 
 
+def _jobs(result: Any) -> Iterator[tuple[str, int]]:
+    for name, value in _fields(result).items():
+        if name.endswith(_JOBS):
+            yield name.removesuffix(_JOBS), value
+
+
 def _measured(known: Mapping[str, Any]) -> Iterator[tuple[Metric, float]]:
     deleted_bytes = known.get("deleted_bytes_count")
     if isinstance(deleted_bytes, int):
@@ -182,6 +196,9 @@ def _measured(known: Mapping[str, Any]) -> Iterator[tuple[Metric, float]]:
         yield metrics.CPU, known["cpu_ms"] / 1000
     if "peak_task_bytes" in known:
         yield metrics.TASK_MEMORY, known["peak_task_bytes"]
+    for metric, name in _LENGTHS.items():
+        if name in known:
+            yield metric, len(known[name])
     estimated = _fields(known.get("estimated"))
     if "requests_count" in estimated:
         yield metrics.ESTIMATED_REQUESTS, estimated["requests_count"]

@@ -59,6 +59,10 @@ FAULTS = Metric("icekeep_run_faults", "Faults that were found")
 CPU = Metric("icekeep_run_cpu_seconds", "Processor time of all tasks")
 TASK_MEMORY = Metric("icekeep_run_peak_task_bytes", "The most memory that the Python process of a task had")
 ESTIMATED_REQUESTS = Metric("icekeep_run_estimated_requests", "Requests to storage that its plan had estimated")
+TABLES = Metric("icekeep_run_tables", "Tables that a run over many is for")
+NOT_READ_TABLES = Metric("icekeep_run_not_read_tables", "Tables, and namespaces and catalogs, that it could not read")
+JOBS = Metric("icekeep_run_jobs", "Its jobs by what became of them; due are all", (*OF_RUN, "status"))
+FAILING_JOBS = Metric("icekeep_run_failing_jobs", "Jobs on tables that have failed for three nights or more")
 
 RUN_METRICS: tuple[Metric, ...] = (
     LAST_START,
@@ -89,5 +93,9 @@ RUN_METRICS: tuple[Metric, ...] = (
     CPU,
     TASK_MEMORY,
     ESTIMATED_REQUESTS,
+    TABLES,
+    NOT_READ_TABLES,
+    JOBS,
+    FAILING_JOBS,
 )
 """In the order in which documents list them."""

@@ -277,6 +277,22 @@ def test_facts_that_json_has_not_become_text(capsys):
     assert found["facts"] == {"one": "{1}", "kind": "<class 'object'>"}
 
 
+def test_in_text_lines_of_parts_of_a_run_say_of_which_job_and_table_they_are(capsys):
+    configure_logs(verbose=True)
+    listener = logged_events()
+    listener.on(RunStarted(run_id="maintain-1", job="maintain", started_ms=1))
+    listener.on(RunStarted(run_id="compact-1", job="compact", table="lake.db.t", parent_id="maintain-1", started_ms=1))
+    listener.on(InRun("compact-1", StepStarted("planning")))
+    listener.on(InRun("maintain-1", StepStarted("looking")))
+    lines = [one.partition("icekeep.events: ")[2] for one in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "maintain: run maintain-1",
+        "compact lake.db.t: run compact-1",
+        "compact lake.db.t: planning: started",
+        "looking: started",
+    ]
+
+
 def test_in_text_a_run_says_its_name_once(capsys):
     configure_logs(verbose=True)
     listener = logged_events()

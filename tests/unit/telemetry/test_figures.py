@@ -11,6 +11,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.fleet.values import Failing, MaintainResult
 from icekeep.maintenance.checking.result import CheckResult
 from icekeep.maintenance.compaction.estimate import Estimate
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
@@ -18,6 +19,7 @@ from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesRe
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
+from icekeep.reports.values import NotRead
 from icekeep.telemetry.figures import RunTally, table_labels
 from icekeep.telemetry.metrics import OF_RUN, RUN_METRICS
 
@@ -158,6 +160,24 @@ def test_metadata_files_among_orphans_count_once():
 
 def test_faults_that_check_finds():
     assert figures_of(CheckResult(status="faulty", is_deep=False, faults_count=3))["faults"] == 3
+
+
+def test_a_run_over_many_tables():
+    result = MaintainResult(
+        status="partial",
+        run_id="maintain-1",
+        tables_count=40,
+        due_jobs_count=9,
+        done_jobs_count=7,
+        refused_jobs_count=2,
+        failing=(Failing(table="a.b.c", job="compact", failures_in_a_row=3, why="x"),),
+        not_read=(NotRead(name="a.b.d", kind="x", reason="y"),),
+    )
+    found = values(RunTally(STARTED), ended(result))
+    jobs = {name[1]: value for name, value in found.items() if name[0] == "jobs"}
+    assert {status: count for status, count in jobs.items() if count} == {"due": 9, "done": 7, "refused": 2}
+    assert jobs.keys() >= {"not_begun", "failed", "interrupted"}
+    assert (found["tables",], found["failing_jobs",], found["not_read_tables",]) == (40, 1, 1)
 
 
 @pytest.mark.parametrize("result", [None, "text", {"a": 1}, STARTED])
