@@ -116,13 +116,15 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     texts = (name for verb in VERBS.values() for name in verb.texts)
-    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))))
-    _add_conf(parser)
+    # What is wrong with the rest is told when the whole is read, in the form that is wanted.
+    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)
+    parser.add_argument("--config", "--conf", dest="conf")
     try:
         given, _ = parser.parse_known_args(list(argv))
     except UsageError:
         return OutputOptions("table", None, "--verbose" in argv)
-    return OutputOptions(given.output, given.result_file, given.verbose, given.log_format, given.conf)
+    log_format = given.log_format if given.log_format in FORMATS else None
+    return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf)
 
 
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
@@ -332,7 +334,11 @@ def _configuration(text: str) -> str:
     return text
 
 
-def _add_output(parser: argparse.ArgumentParser, outputs: Sequence[str] = OUTPUTS) -> None:
+def _add_output(
+    parser: argparse.ArgumentParser,
+    outputs: Sequence[str] = OUTPUTS,
+    log_formats: Sequence[str] | None = FORMATS,
+) -> None:
     parser.add_argument("--output", choices=outputs, default="table", help="how stdout shows the result")
     parser.add_argument("--result-file", metavar="PATH", help="also write the result, as JSON, to a file")
     parser.add_argument(
@@ -342,7 +348,7 @@ def _add_output(parser: argparse.ArgumentParser, outputs: Sequence[str] = OUTPUT
     )
     parser.add_argument(
         "--log-format",
-        choices=FORMATS,
+        choices=log_formats,
         help="how stderr tells it: text for people, json an object a line (default: text)",
     )
 

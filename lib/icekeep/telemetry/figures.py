@@ -1,5 +1,6 @@
 """What a run comes to in figures: its events and its result as values of metrics. Pure."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,9 @@ _LENGTHS: Mapping[Metric, str] = {metrics.NOT_READ_TABLES: "not_read", metrics.F
 _JOBS = "_jobs_count"
 """How the names of counts of jobs end, after what became of these."""
 
+_STEP = re.compile(r"[A-Za-z][A-Za-z -]{0,59}")
+"""Steps that are timed. Those of Spark's jobs say how many files of which partition they are about, which is no label."""
+
 _METADATA_FILES = "deleted_metadata_files_count"
 """Of an expiration beside its other files; orphan removal has them among `deleted_files_count`."""
 
@@ -89,7 +93,7 @@ class RunTally:
         match event:
             case InRun(event=inner):
                 self.add(inner, now_ms)
-            case StepStarted(step=step):
+            case StepStarted(step=step) if _STEP.fullmatch(step):
                 self._began_ms[step] = now_ms
             case StepFinished(step=step) if step in self._began_ms:
                 # A step may come twice in a run, such as deleting files.

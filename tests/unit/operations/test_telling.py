@@ -106,8 +106,11 @@ def test_a_wrong_command_line_is_told_as_json_as_well(tmp_path, capsys):
     assert run("compact", "--table", "db.t", "--colour", "--log-format", "json") == 2
     [line] = lines_of(capsys.readouterr().err)
     assert (line["level"], line["facts"]["kind"]) == ("error", "usage")
-    assert run("compact", "--table", "db.t", "--log-format", "xml") == 2
-    assert "invalid choice: 'xml'" in capsys.readouterr().err
+    for wrong in (("--log-format", "xml"), ("--conf", "spark.x=y")):
+        assert run(*COMPACT, *wrong) == 2
+        out, err = capsys.readouterr()
+        assert json.loads(out)["error"]["kind"] == "usage"
+        assert wrong[1] in err
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,23 @@ def test_events_are_counted_and_steps_are_timed_also_one_that_comes_twice():
     assert {name[1]: value for name, value in found.items() if name[0] == "step_duration_seconds"} == {"planning": 2.5}
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        "rewriting data files: rewriting group 12 of 90, 31 files of day=2026-01-01",
+        "deleting 31 files",
+        "rewriting data files: planning",
+        "x" * 100,
+        "",
+    ],
+)
+def test_a_step_whose_name_is_without_bound_is_no_label(step):
+    tally = RunTally(STARTED)
+    for event in (StepStarted(step), StepFinished(step), StepStarted("starting Spark"), StepFinished("starting Spark")):
+        tally.add(event, 1)
+    assert [name[1] for name in values(tally, ended()) if name[0] == "step_duration_seconds"] == ["starting Spark"]
+
+
 def test_a_compaction():
     found = figures_of(
         RewriteDataFilesResult(
