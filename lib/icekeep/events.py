@@ -153,11 +153,17 @@ SILENT: Listener = _Silent()
 
 
 class Listeners:
-    """Several as one: each hears everything, in this order, whatever another one does."""
+    """Several as one: each hears everything, in this order, whatever another one does. The first error of each is logged."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = listeners
+        self._failed: set[int] = set()
 
     def on(self, event: Event) -> None:
-        for listener in self._listeners:
-            tell(listener, event)
+        for number, listener in enumerate(self._listeners):
+            try:
+                listener.on(event)
+            except Exception:  # noqa: BLE001 - it is not ours
+                if number not in self._failed:
+                    self._failed.add(number)
+                    _LOG.exception("a listener failed at %r; the work goes on", event)
