@@ -106,8 +106,11 @@ from icekeep.planning.scan.task_groups import plan_tasks as plan_tasks
 from icekeep.planning.spark.session import build_session as build_session
 from icekeep.planning.spark.session import stop_session as stop_session
 from icekeep.reports.job import report as report
+from icekeep.reports.page.page import report_page as report_page
+from icekeep.reports.values import MaintenanceRun as MaintenanceRun
 from icekeep.reports.values import NotRead as NotRead
 from icekeep.reports.values import ReportResult as ReportResult
+from icekeep.reports.values import TableHistory as TableHistory
 from icekeep.spec.evolution.partition_evolution import AddPartitionField as AddPartitionField
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField as RemovePartitionField
 from icekeep.spec.evolution.partition_evolution import RenamePartitionField as RenamePartitionField

@@ -130,7 +130,7 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
     for_people = None if shows is None else resolve(shows)(outcome.result)
-    text = resolve(texts[command.output])(outcome.result) if command.output in texts else None
+    text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
     may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")
     document = plain_values(outcome)
     return Answer(

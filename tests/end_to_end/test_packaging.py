@@ -56,8 +56,13 @@ def test_the_wheel_holds_the_whole_package_and_its_command(dist: Path, tmp_path:
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path), str(wheel)],
         check=True,
     )
-    installed = {p.relative_to(tmp_path / "icekeep") for p in (tmp_path / "icekeep").rglob("*.py")}
-    assert installed == {p.relative_to(ROOT / "lib" / "icekeep") for p in (ROOT / "lib" / "icekeep").rglob("*.py")}
+    for files in ("*.py", "templates/*"):
+        installed = {p.relative_to(tmp_path / "icekeep") for p in (tmp_path / "icekeep").rglob(files)}
+        assert (
+            installed
+            == {p.relative_to(ROOT / "lib" / "icekeep") for p in (ROOT / "lib" / "icekeep").rglob(files)}
+            != set()
+        )
     done = subprocess.run(
         [str(tmp_path / "bin" / "icekeep"), "--help"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -83,6 +88,19 @@ def test_the_zip_has_the_whole_door(dist: Path) -> None:
     file, missing = done.stdout.splitlines()
     assert "icekeep.zip" in file
     assert missing == "[]"
+
+
+def test_the_zip_has_what_makes_a_page(dist: Path) -> None:
+    code = "from icekeep import ReportResult, report_page; print(report_page(ReportResult(status='done', catalogs=())))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(dist / "icekeep.zip")},
+        cwd=dist,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("<!doctype html>")
 
 
 @pytest.mark.nightly

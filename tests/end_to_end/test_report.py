@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from urllib.parse import urlparse
 
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.html_pages import Page
 from kit.lake import SCHEMA, events
 from kit.shell import BIN, Finished, Operator
 
@@ -55,7 +57,11 @@ def test_five_tables_of_which_one_is_broken(operator: Operator) -> None:
         'icekeep_table_data_files{catalog="local",namespace="db",table="local.db.sick"} 30.0'
         in metrics.out.splitlines()
     )
-    assert "starting Spark" not in done.err + shown.err + metrics.err
+    page = run(operator, "--output", "html")
+    assert page.status == 3
+    assert {f"local.db.{name}" for name in FILES} <= {*re.findall(r"local\.db\.\w+", Page(page.out).text)}
+    assert {path: os.stat(path).st_mtime_ns for path in operator.lake.files_on_disk()} == before
+    assert "starting Spark" not in done.err + shown.err + metrics.err + page.err
 
 
 def test_the_jobs_that_it_names_make_a_table_healthy(operator: Operator) -> None:

@@ -100,13 +100,15 @@ class ConvertByValue(OnDeletes):
         by_position = reaching_deletes(data.values(), positions, specs)
         added, named, replaced = list[DataFile](), list[ConvertedFile](), list[ManifestEntry]()
         for path in sorted(path for path, reaching in by_value.items() if reaching):
-            known = by_position[path]
-            found = self.model.rows[path] & self.rows_in(by_value[path]) - self.rows_in(known)
+            found = self.model.rows[path] & self.rows_in(by_value[path])
             if not found:
                 continue
-            merged = known if self.makes_vectors else ()
-            added.append(self.write_positions(client, data[path].data_file, found | self.rows_in(merged)))
+            # As the job does: positions that are deleted already may be so no more where this lands, after a rollback.
+            merged = by_position[path] if self.makes_vectors else ()
             named.append(ConvertedFile(data[path], tuple(merged)))
+            if found <= self.rows_in(merged):
+                continue
+            added.append(self.write_positions(client, data[path].data_file, found | self.rows_in(merged)))
             replaced += merged
         self.removed = frozenset(d.data_file.file_path for d in (*converted, *replaced))
         return ConvertDeletes(

@@ -107,7 +107,7 @@ class Lake:
             snapshots=SnapshotsHealth(snapshots_count=count("expire_snapshots")),
             refs=(),
             metadata=MetadataHealth(manifests_count=count("rewrite_manifests")),
-            data=DataHealth(target_file_bytes=1, small_files_count=count("compact")),
+            data=DataHealth(target_file_bytes=1, small_files_together_count=count("compact")),
             deletes=DeletesHealth(),
             partitions=PartitionsHealth(),
             jobs=tuple(

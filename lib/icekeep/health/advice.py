@@ -12,11 +12,10 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.health.expiring import Expiring, expire_advice, orphan_advice
-from icekeep.health.files import DataFold, DeleteFold
+from icekeep.health.files import MIN_INPUT_FILES, DataFold, DeleteFold, compacted_together
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice, MetadataHealth
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.run import CompactRequest, Run
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.manifests.candidates import candidates
@@ -29,8 +28,6 @@ ENTRY_CPU_MS = 0.02
 """Of a job on metadata, for each entry that it reads: docs/performance.md has 150 to 220 s for ten million."""
 
 _AMOUNTS = ("freed_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
-
-_MIN_INPUT_FILES = RewriteDataFilesOptions().min_input_files
 
 
 class NeedsSpark(Exception):
@@ -129,33 +126,38 @@ def _compact_by_sums(known: Known) -> JobAdvice:
     """By sizes alone, partition by partition: deletes are not looked at, and groups of more than 100 GB not divided."""
     files_count = new_count = asking_count = 0
     works = []
-    for sums in known.data.partitions.values():
+    staying = known.deletes.equality_spec_ids
+    for group in compacted_together(known.data.partitions, known.table.metadata, staying):
+        sums = group.sums
         asking_count += sums.asking_count
-        expected = expected_output_files(sums.asking_bytes, known.sizes)
-        is_enough = sums.asking_count >= _MIN_INPUT_FILES or sums.asking_bytes > known.sizes.target_bytes
-        is_right = (sums.asking_count > 1 and is_enough) or sums.asking_bytes > known.sizes.max_bytes
-        if is_right and (sums.large_count or expected < sums.asking_count):
+        if group.is_rewritten(known.sizes):
+            expected = expected_output_files(sums.asking_bytes, known.sizes)
             files_count += sums.asking_count
             new_count += expected
             works.append(Work(RewriteMethod.REENCODE, sums.asking_bytes, expected))
     cost = estimate(
         works, slots=1, groups_count=len(works), files_count=files_count, new_files_count=new_count, delete_bytes=0
     )
-    return _compaction(files_count, new_count, 0, asking_count, cost, is_exact=False)
+    found = _compaction(files_count, new_count, 0, asking_count, cost, is_exact=False)
+    if known.deletes.files_count:
+        found = msgspec.structs.replace(
+            found, reason=f"{found.reason}; whether deletes ask for more can only be told with Spark"
+        )
+    return found
 
 
 def _compaction(
     files_count: int, new_count: int, deletes_count: int, asking_count: int, cost: Estimate, *, is_exact: bool
 ) -> JobAdvice:
     if files_count:
-        reason = f"{files_count:,} data files are too small, too large or have many deletes"
+        reason = f"{files_count:,} data files are too small{', too large or have many deletes' if is_exact else ' or too large'}"
     elif asking_count:
         reason = (
             f"{asking_count:,} data files ask for it, but no partition would come out with fewer "
-            f"(it takes {_MIN_INPUT_FILES} of them)"
+            f"(it takes {MIN_INPUT_FILES} of them)"
         )
     else:
-        reason = "sizes of data files are right, and few of their rows are deleted"
+        reason = "sizes of data files are right" + (", and few of their rows are deleted" if is_exact else "")
     applied = f", {deletes_count:,} delete files are applied" if deletes_count else ""
     return JobAdvice(
         job="compact",
@@ -183,7 +185,7 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
         planned = plan_rewrite_position_deletes(known.table, known.engine)
     except NeedsSpark:
         is_exact = False
-        is_worth_it = known.table.metadata.format_version > 2 or positions.files_count >= _MIN_INPUT_FILES
+        is_worth_it = known.table.metadata.format_version > 2 or positions.files_count >= MIN_INPUT_FILES
         count, size = (positions.files_count, positions.bytes) if is_worth_it else (0, 0)
     else:
         count, size = planned.rewritten_delete_files_count, planned.rewritten_bytes_count
@@ -192,14 +194,17 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
             planned.removed_dangling_bytes_count,
         )
     becomes = "vectors" if known.table.metadata.format_version > 2 else "fewer files"
+    dangling = f"{dangling_count:,} reach nothing" if is_exact else "which reach nothing can only be told with Spark"
     reason, gain = "position delete files are large enough, and none is dangling", ""
     if count or dangling_count:
-        reason = f"{count:,} position delete files can become {becomes}, {dangling_count:,} reach nothing"
+        reason = f"{count:,} position delete files {'can' if is_exact else 'may'} become {becomes}, {dangling}"
         gain = (
             f"readers read {count:,} small files less for each data file that these may name"
             if count
             else (f"{dangling_count:,} delete files are not planned and read any more")
         )
+    elif not is_exact:
+        reason = f"there are too few position delete files to become {becomes}; {dangling}"
     return JobAdvice(
         job=job,
         is_due=bool(count or dangling_count),

@@ -27,7 +27,7 @@ def last_maintenance(snapshots: Iterable[Snapshot]) -> tuple[MaintenanceSeen, ..
     """The newest snapshot of each kind of maintenance, the newest first."""
     newest: dict[str, Snapshot] = {}
     for snapshot in snapshots:
-        job = _job_of(snapshot)
+        job = job_of(snapshot)
         if job is not None and (job not in newest or made(newest[job]) < made(snapshot)):
             newest[job] = snapshot
     seen = [
@@ -80,7 +80,7 @@ def number_of(summary: Mapping[str, str] | None, key: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
-def _job_of(snapshot: Snapshot) -> str | None:
+def job_of(snapshot: Snapshot) -> str | None:
     """The kind of maintenance that made a snapshot: as it says itself, else by what a `replace` changed.
 
     Commands that publish or restore a snapshot leave their names too, and are no maintenance.

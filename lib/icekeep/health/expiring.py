@@ -7,11 +7,13 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.health.commits import number_of
 from icekeep.health.metered import MeteredStorage
+from icekeep.health.references import ancestors_of
 from icekeep.health.values import JobAdvice, MetadataHealth
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.expiration.plan import retention_policy
+from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, select_expired
 
@@ -29,8 +31,8 @@ class Expiring(msgspec.Struct, frozen=True, kw_only=True):
         error: why it cannot be told; then there is nothing else.
         manifests_count, manifests_bytes: of manifests that only expired snapshots have.
         lists_count, lists_bytes: of their manifest lists.
-        files_count, files_bytes: data and delete files that commits removed whose parents expire, by their summaries; at most,
-            as another branch or tag may still have them. `None` where a summary does not say.
+        files_count, files_bytes: data and delete files that no snapshot has then, by the summaries of commits; at most, as
+            another branch or tag may still have them. `None` where a summary does not say.
         read_manifests_count, read_bytes: what is read to prove it.
     """
 
@@ -103,9 +105,9 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
 def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) -> JobAdvice:
     """What orphan removal would find: only metadata files that left the log are known of without a listing."""
     refuse_if_gc_is_disabled(table.metadata)
-    lost = metadata.lost_metadata_files_count
+    lost = _lost_and_old(table, metadata.lost_metadata_files_count)
     known_count = entries_count + metadata.all_manifests_count + metadata.manifest_lists_count
-    listed_count = known_count + metadata.metadata_log_files_count + 1 + lost
+    listed_count = known_count + metadata.metadata_log_files_count + 1 + metadata.lost_metadata_files_count
     reason, gain = "no orphan is known of; only a listing tells of those that failed writes leave", ""
     if lost:
         reason = f"up to {lost:,} metadata files left the log and were not deleted, unless somebody removed them since"
@@ -122,19 +124,44 @@ def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) ->
     )
 
 
+def _lost_and_old(table: Table, lost_count: int) -> int:
+    """How many of the metadata files that left the log can be old enough to go: commits of the last days made others."""
+    limit_ms = eligible_before_ms(None, table.runtime.now_ms())
+    made_count = sum(snapshot.timestamp_ms >= limit_ms for snapshot in table.metadata.snapshots)
+    # One is the current file.
+    there_count = 1 + sum(entry.timestamp_ms >= limit_ms for entry in table.metadata.metadata_log)
+    return max(0, lost_count - max(0, made_count - there_count))
+
+
 def _removed(metadata: TableMetadata, expired: Expired) -> Mapping[str, int | None]:
-    """What commits removed whose parents expire: it was live there, and is not any more."""
+    """What no snapshot has any more: what commits removed whose parents expire, and what those added that led to nothing.
+
+    Of a snapshot that nothing kept comes from, such as one that was rolled back, all that it added goes. What it removed
+    does not go by that: where it came from, it may still be live.
+    """
     totals: dict[str, int | None] = {"files": 0, "bytes": 0}
+    kept = (s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in expired.snapshot_ids)
+    led_on = ancestors_of(metadata, kept)
+    published = {number_of(snapshot.summary, _SOURCE) for snapshot in metadata.snapshots}
     for snapshot in metadata.snapshots:
-        if snapshot.parent_snapshot_id not in expired.snapshot_ids:
+        if snapshot.snapshot_id in led_on:
+            if snapshot.parent_snapshot_id not in expired.snapshot_ids:
+                continue
+            counters = _REMOVED
+        elif snapshot.snapshot_id in published:
             continue
+        else:
+            counters = _ADDED
         summary = snapshot.summary
         if summary is None or "operation" not in summary:
             return {"files": None, "bytes": None}
-        found = {
-            "files": [number_of(summary, key) for key in ("deleted-data-files", "removed-delete-files")],
-            "bytes": [number_of(summary, "removed-files-size")],
-        }
-        for name, numbers in found.items():
-            totals[name] = (totals[name] or 0) + sum(number or 0 for number in numbers)
+        for name, keys in counters.items():
+            totals[name] = (totals[name] or 0) + sum(number_of(summary, key) or 0 for key in keys)
     return totals
+
+
+_SOURCE = "source-snapshot-id"
+"""In the summary of a commit that published a staged snapshot, whose files it has taken over."""
+
+_REMOVED = {"files": ("deleted-data-files", "removed-delete-files"), "bytes": ("removed-files-size",)}
+_ADDED = {"files": ("added-data-files", "added-delete-files"), "bytes": ("added-files-size",)}

@@ -3,7 +3,7 @@
 Memory grows with the number of partitions. Rows are kept only where somebody says that they are few.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.health.values import SizeBucket
-from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.scan.tally import SizeDistribution
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.metadata import TableMetadata
 
 DATA_COLUMNS = frozenset({"spec_id", "partition", "sequence_number", "file_path", "record_count", "file_size_in_bytes"})
 
@@ -29,6 +31,7 @@ DELETE_COLUMNS = frozenset(
 )
 
 PartitionId: TypeAlias = tuple[int, bytes]
+MIN_INPUT_FILES = RewriteDataFilesOptions().min_input_files
 _BUCKETS = 64
 _MOST = 1 << 48
 """No file has so many bytes or rows; sums of thousands of them are still whole numbers of 64 bits."""
@@ -47,6 +50,46 @@ class PartitionSums(msgspec.Struct):
         """Take in what was found elsewhere."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class GroupSums(msgspec.Struct, frozen=True):
+    """Files that `compact` may put together: of one partition, or all of a spec that it moves to the table's own."""
+
+    sums: PartitionSums
+    is_moved: bool = False
+
+    @property
+    def small_count(self) -> int:
+        """Small files that have others beside them."""
+        return self.sums.asking_count - self.sums.large_count if self.sums.files_count > 1 else 0
+
+    def is_rewritten(self, sizes: FileSizes) -> bool:
+        """Whether `compact` takes those whose size asks for it, as far as sums tell: none of more than 100 GB is divided."""
+        sums = self.sums
+        is_enough = sums.asking_count >= MIN_INPUT_FILES or sums.asking_bytes > sizes.target_bytes
+        is_right = (sums.asking_count > 1 and is_enough) or sums.asking_bytes > sizes.max_bytes
+        comes_out_otherwise = (
+            self.is_moved or sums.large_count > 0 or expected_output_files(sums.asking_bytes, sizes) < sums.asking_count
+        )
+        return is_right and comes_out_otherwise
+
+
+def compacted_together(
+    partitions: Mapping[PartitionId, PartitionSums], metadata: TableMetadata, staying: Collection[int]
+) -> list[GroupSums]:
+    """Partitions, those of one spec added up where files of it are moved to the default spec.
+
+    Args:
+        staying: specs that have live equality deletes, whose files are never moved.
+    """
+    found: list[GroupSums] = []
+    moved: dict[int, PartitionSums] = {}
+    for (spec_id, _), sums in partitions.items():
+        if spec_id == metadata.default_spec_id or spec_id in staying or metadata.spec.has_unknown_transform:
+            found.append(GroupSums(sums))
+        else:
+            moved.setdefault(spec_id, PartitionSums()).add(sums)
+    return found + [GroupSums(sums, is_moved=True) for sums in moved.values()]
 
 
 class DataFold:
@@ -134,6 +177,7 @@ class DeleteFold:
         self._keeps_rows = keeps_rows
         self.positions, self.equality, self.vectors = DeleteSums(), DeleteSums(), DeleteSums()
         self.odd_count = 0
+        self.equality_spec_ids: set[int] = set()
         self._rows: list[pa.RecordBatch] = []
 
     def add(self, decoded: DecodedEntries) -> None:
@@ -144,6 +188,7 @@ class DeleteFold:
         is_vector = vector_mask(rows) & ~is_equality
         sizes, records = own_sizes(rows), record_counts(rows)
         self.odd_count += odd_count(rows)
+        self.equality_spec_ids.update(np.asarray(rows["spec_id"])[is_equality].tolist())
         kinds = ((self.equality, is_equality), (self.vectors, is_vector), (self.positions, ~is_equality & ~is_vector))
         for sums, mask in kinds:
             sums.files_count += int(mask.sum())
@@ -158,6 +203,7 @@ class DeleteFold:
             for field in DeleteSums.__struct_fields__:
                 setattr(mine, field, getattr(mine, field) + getattr(theirs, field))
         self.odd_count += other.odd_count
+        self.equality_spec_ids |= other.equality_spec_ids
         self._rows += other._rows
 
     @property

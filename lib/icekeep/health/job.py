@@ -13,11 +13,19 @@ from icekeep.health.advice import Known, advice
 from icekeep.health.commits import growth, last_maintenance, streams
 from icekeep.health.deletes import deletes_health, reached_by
 from icekeep.health.expiring import Expiring, expiring
-from icekeep.health.files import DATA_COLUMNS, DELETE_COLUMNS, DataFold, DeleteFold, PartitionId, PartitionSums
+from icekeep.health.files import (
+    DATA_COLUMNS,
+    DELETE_COLUMNS,
+    DataFold,
+    DeleteFold,
+    PartitionId,
+    PartitionSums,
+    compacted_together,
+)
 from icekeep.health.manifests import masks_of, metadata_health, with_overlap
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.prices import Prices
-from icekeep.health.references import KEY_COLUMNS, MAX_HEADS, HeldFold, refs_health
+from icekeep.health.references import KEY_COLUMNS, MAX_HEADS, HeldFold, ancestors_of, refs_health
 from icekeep.health.score import Sickness, score_of
 from icekeep.health.values import (
     DataHealth,
@@ -60,6 +68,8 @@ _REPORT = "the report of health"
 _MOVES_MAX = 3
 _OF_EXPIRED = {201, 202}
 """What is found where lists and manifests go while a table is looked at."""
+_OF_REPLACED = {101}
+"""What is found where the metadata file itself goes, of a table whose commits delete earlier ones."""
 
 
 class HealthRequest(JobRequest, frozen=True, kw_only=True):
@@ -98,10 +108,12 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
             if now.metadata_location == table.metadata_location:
                 raise
         else:
-            if not examination.tally.counts.keys() & _OF_EXPIRED:
+            told = examination.tally.counts.keys()
+            if not told & (_OF_EXPIRED | _OF_REPLACED):
                 return found
             now = table.refresh()
-            if table.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys():
+            is_replaced = bool(told & _OF_REPLACED) and now.metadata_location != table.metadata_location
+            if not is_replaced and table.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys():
                 return found
         # Its files went after a commit that somebody made meanwhile: the table of now is looked at.
         table = now
@@ -166,7 +178,18 @@ class _Examination:
         jobs = advice(known)
         refs = refs_health(metadata, [*heads], self._held(heads, data, deletes))
         faults = self.faults()
-        score, parts = score_of(_sickness(data, of_deletes, of_metadata, of_snapshots, partitions, faults))
+        groups = compacted_together(data.partitions, metadata, deletes.equality_spec_ids)
+        together = sum(one.small_count for one in groups if one.is_rewritten(self.sizes))
+        sick = _sickness(data, of_deletes, of_metadata, of_snapshots, partitions, faults)
+        small = sum(one.small_count for one in groups)
+        score, parts = score_of(
+            msgspec.structs.replace(
+                sick,
+                small_files_count=small,
+                other_files_count=data.files_count - small,
+                left_files_count=small - together,
+            )
+        )
         return TableHealth(
             table=f"{table.catalog.name}.{table.name}",
             table_uuid=metadata.table_uuid,
@@ -178,7 +201,7 @@ class _Examination:
             snapshots=of_snapshots,
             refs=refs,
             metadata=of_metadata,
-            data=_data(data, self.sizes),
+            data=_data(data, self.sizes, together),
             deletes=of_deletes,
             partitions=partitions,
             jobs=jobs,
@@ -269,10 +292,7 @@ class _Examination:
     def _snapshots(self, found: Expiring) -> SnapshotsHealth:
         snapshots = self.metadata.snapshots
         times = [snapshot.timestamp_ms for snapshot in snapshots]
-        reached = {
-            s.snapshot_id for ref in self.metadata.refs.values() for s in self.metadata.ancestors(ref.snapshot_id)
-        }
-        reached |= {s.snapshot_id for s in self.metadata.ancestors(self.metadata.current_snapshot_id)}
+        reached = ancestors_of(self.metadata, self._head_ids())
         return SnapshotsHealth(
             snapshots_count=len(snapshots),
             expirable_count=len(found.expired.snapshot_ids),
@@ -306,7 +326,7 @@ class _Examination:
 _DEFAULT_SIZES = file_sizes(RewriteDataFilesOptions(), 512 * MIB)
 
 
-def _data(data: DataFold, sizes: FileSizes) -> DataHealth:
+def _data(data: DataFold, sizes: FileSizes, together_count: int) -> DataHealth:
     return DataHealth(
         target_file_bytes=sizes.target_bytes,
         data_files_count=data.files_count,
@@ -314,6 +334,7 @@ def _data(data: DataFold, sizes: FileSizes) -> DataHealth:
         record_count=data.record_count,
         small_files_count=data.small_count,
         small_files_bytes=data.small_bytes,
+        small_files_together_count=together_count,
         large_files_count=data.large_count,
         smallest_file_bytes=data.sizes.least,
         median_file_bytes=data.sizes.quantile(0.5),
@@ -347,7 +368,6 @@ def _sickness(
     partitions: PartitionsHealth,
     faults: Sequence[FaultsCount],
 ) -> Sickness:
-    small = sum(sums.asking_count - sums.large_count for sums in data.partitions.values() if sums.files_count > 1)
     read_bytes, mean_deletes = deletes.scan_read_bytes, deletes.mean_deletes
     if read_bytes is None or mean_deletes is None:
         # What reaches what is not known: at least each delete file is read once.
@@ -357,8 +377,6 @@ def _sickness(
         )
     return Sickness(
         faults_count=sum(one.faults_count for one in faults),
-        small_files_count=small,
-        other_files_count=data.files_count - small,
         deleted_ratio=deletes.deleted_ratio,
         delete_read_ratio=read_bytes / data.bytes if data.bytes else 0.0,
         mean_deletes=mean_deletes,

@@ -1,6 +1,6 @@
 """What each branch and tag keeps alive: snapshots by metadata alone, files by the entries of heads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -87,6 +87,17 @@ def refs_health(
         )
         found.append(one if held is None else _with_files(one, metadata, heads, held))
     return tuple(sorted(found, key=lambda one: (-(one.only_bytes or 0), one.ref)))
+
+
+def ancestors_of(metadata: TableMetadata, snapshot_ids: Iterable[int | None]) -> set[int]:
+    """Some snapshots and all that they come from; each is come to once."""
+    found: set[int] = set()
+    for snapshot_id in snapshot_ids:
+        for snapshot in metadata.ancestors(snapshot_id):
+            if snapshot.snapshot_id in found:
+                break
+            found.add(snapshot.snapshot_id)
+    return found
 
 
 def _kept(metadata: TableMetadata, name: str) -> list[int]:

@@ -1,4 +1,8 @@
-"""One number for a table: how far it is from what maintenance would make of it."""
+"""One number for a table: how far it is from one that readers, planners and stores pay little for.
+
+Most of that maintenance mends, and the jobs that are due say what. The score of a table for which none is due may be low all the
+same, where few small files lie in each of many partitions, or deletes are fewer than `compact` takes for many.
+"""
 
 from collections.abc import Iterable
 
@@ -12,6 +16,7 @@ class Sickness(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         small_files_count: in partitions that have more than one file.
+        left_files_count: of these, those that are too few together for `compact`; only told.
         other_files_count: the other data files.
         deleted_ratio: deleted positions of all rows.
         delete_read_ratio: bytes of deletes that a scan reads, of those of data.
@@ -24,6 +29,7 @@ class Sickness(msgspec.Struct, frozen=True, kw_only=True):
 
     faults_count: int = 0
     small_files_count: int = 0
+    left_files_count: int = 0
     other_files_count: int = 0
     deleted_ratio: float = 0.0
     delete_read_ratio: float = 0.0
@@ -73,8 +79,9 @@ def score_of(sick: Sickness) -> tuple[float, tuple[ScorePart, ...]]:
 def _parts(sick: Sickness) -> Iterable[ScorePart]:
     small, other = sick.small_files_count, sick.other_files_count
     yield _part("faults", 0.9, sick.faults_count, f"{sick.faults_count:,} faults in metadata and manifest lists")
+    left = f", {sick.left_files_count:,} of them too few together for compact" if sick.left_files_count else ""
     yield _part(
-        "files", 0.7, small / (20 + other), f"{small:,} of {small + other:,} data files are small beside others"
+        "files", 0.7, small / (20 + other), f"{small:,} of {small + other:,} data files are small beside others{left}"
     )
     yield _part(
         "deletes",
@@ -90,14 +97,17 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         "manifests",
         0.5,
         sick.spare_manifests_count / 50 + sick.mean_overlap / 5,
-        f"{sick.spare_manifests_count:,} manifests more than need be, a filter on one partition opens "
-        f"{1 + sick.mean_overlap:.1f}",
+        f"{sick.spare_manifests_count:,} manifests more than need be"
+        # 0 too where there are no partitions.
+        + (f", a filter on one partition opens {1 + sick.mean_overlap:.1f}" if sick.mean_overlap else ""),
     )
     yield _part(
         "snapshots",
         0.3,
         sick.expirable_count / 100 + sick.metadata_bytes / 20_000_000,
-        f"{sick.expirable_count:,} snapshots to expire, a metadata file of {sick.metadata_bytes:,} bytes",
+        f"{sick.expirable_count:,} snapshots to expire"
+        # Only its catalog may read some.
+        + (f", a metadata file of {sick.metadata_bytes:,} bytes" if sick.metadata_bytes else ""),
     )
     yield _part("dangling", 0.2, sick.dangling_count / 20, f"{sick.dangling_count:,} delete files reach nothing")
     yield _part(

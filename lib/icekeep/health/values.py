@@ -90,6 +90,8 @@ class DataHealth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         target_file_bytes: `write.target-file-size-bytes`.
         small_files_count, small_files_bytes: files below three quarters of it, which `compact` takes for too small.
+        small_files_together_count: of these, those that `compact` takes, since enough of them are together: in their partition,
+            or in their spec where it moves its files to the table's own. It leaves the others as they are.
         large_files_count: files above 1.8 of it, which `compact` splits.
         median_file_bytes: to one percent.
         histogram: by powers of two; buckets without a file are left out.
@@ -101,6 +103,7 @@ class DataHealth(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int = 0
     small_files_count: int = 0
     small_files_bytes: int = 0
+    small_files_together_count: int = 0
     large_files_count: int = 0
     smallest_file_bytes: int | None = None
     median_file_bytes: int | None = None

@@ -12,6 +12,7 @@ import msgspec
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.config import CatalogSettings, Config
+from icekeep.operations.history_settings import HistorySettings
 from icekeep.operations.pyiceberg_conf import pyiceberg_catalogs
 
 DEFAULT_CATALOG = "default"
@@ -52,9 +53,19 @@ class Catalogs:
         self._asked: list[Mapping[str, CatalogSettings]] = []
 
     @property
+    def config(self) -> Config:
+        """What the file says."""
+        return self._config
+
+    @property
     def prices(self) -> Prices | None:
         """The prices of the file; `None` if it has none."""
         return self._config.prices
+
+    @property
+    def history(self) -> HistorySettings:
+        """What the file says of the record of runs."""
+        return self._config.history
 
     def find(self, name: str) -> CatalogSettings | None:
         """The first source's settings for a name, `None` if none knows it."""

@@ -104,7 +104,7 @@ def _config(document: Entry | None, path: str) -> Config:
     history = read_history(given[HISTORY]) if HISTORY in given else HistorySettings()
     if METRICS in given and "pushgateway" in given[METRICS].mapping():
         _property(given[METRICS].required("pushgateway"))
-    return Config(path, catalogs, read_rules(given), prices, history, read_telling(given))
+    return Config(path, catalogs, read_rules(given, catalogs), prices, history, read_telling(given))
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:

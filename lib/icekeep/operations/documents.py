@@ -76,8 +76,10 @@ class Entry(msgspec.Struct, frozen=True):
 
     def whole_number(self, *, minimum: int) -> int:
         """A decimal whole number of at least `minimum`."""
-        if not isinstance(self.value, str) or self.kind != "int" or not _WHOLE_NUMBER.fullmatch(self.value):
+        if not isinstance(self.value, str) or self.kind != "int":
             raise self._wrong_type("a whole number")
+        if not _WHOLE_NUMBER.fullmatch(self.value):
+            raise self.wrong("should be a whole number in decimal digits alone, with no 0 before them")
         number = int(self.value)
         if number < minimum:
             raise self.wrong(f"is {number}; give a whole number of {minimum} or more")

@@ -39,8 +39,15 @@ def read_history(entry: Entry) -> HistorySettings:
         uri=given["uri"].text() if "uri" in given else None,
         is_enabled=given["enabled"].boolean() if "enabled" in given else True,
         table=_table(given["table"]) if "table" in given else None,
-        keep_ms=span_of(given["keep"]) if "keep" in given else KEEP_MS,
+        keep_ms=_keep_ms(given["keep"]) if "keep" in given else KEEP_MS,
     )
+
+
+def _keep_ms(entry: Entry) -> int:
+    keep_ms = span_of(entry)
+    if keep_ms < DAY_MS:
+        raise entry.wrong("is less than a day, and each run would forget the others")
+    return keep_ms
 
 
 def _table(entry: Entry) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from icekeep.maintenance.commit_history.result import CommitEntry, CommitHistoryResult
-from icekeep.operations.output import format_bytes
 from icekeep.spec.times import format_time
-from icekeep.spec.units import DAY_MS, SECOND_MS
+from icekeep.spec.units import DAY_MS, SECOND_MS, format_bytes
 
 _UNKNOWN = "?"
 _FIGURES = (

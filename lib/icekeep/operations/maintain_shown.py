@@ -5,7 +5,7 @@ from typing import Any
 
 from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult
 from icekeep.fleet.wording import about
-from icekeep.operations.output import format_bytes
+from icekeep.spec.units import format_bytes
 
 _MAX_FIGURES = 4
 

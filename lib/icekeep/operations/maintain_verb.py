@@ -45,7 +45,7 @@ from icekeep.operations.surroundings import Shared, Surroundings
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.told import Problem
-from icekeep.policies.values import Policy, Rules
+from icekeep.policies.values import Rules
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
@@ -237,14 +237,8 @@ def _settings(catalogs: Catalogs, name: str | None, rules: Rules, scope: Scope) 
     return [
         one
         for one in catalogs.all().values()
-        if any(_may_reach(policy, one.name) for policy in policies) and (not wanted or one.name in wanted)
+        if any(policy.may_reach_in(one.name) for policy in policies) and (not wanted or one.name in wanted)
     ]
-
-
-def _may_reach(policy: Policy, catalog: str) -> bool:
-    return any(table.startswith(f"{catalog}.") for table in policy.tables) or any(
-        glob.catalog in (None, catalog) for glob in policy.match
-    )
 
 
 def _opened(chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> tuple[list[Catalog], list[NotRead]]:
@@ -280,13 +274,13 @@ def _places(
         records = _records_of(config, settings, surroundings)
         if records is not None:
             reference = TableReference(settings, "")
-            places.setdefault(records.address, place_of(config, reference, command, surroundings))
+            places.setdefault(records.address, place_of(config.history, reference, command, surroundings))
     return [*places.values()]
 
 
 def _records_of(config: Config, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
     try:
-        return records_of(config, settings, os.environ)
+        return records_of(config.history, settings, os.environ)
     except IcekeepError as error:
         surroundings.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
         return None

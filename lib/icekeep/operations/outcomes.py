@@ -5,6 +5,7 @@ meaning, or where a value that was always there may be null. Fields that are add
 leave it as it is, so a reader passes over what it does not know. `icekeep schema` prints the schema.
 """
 
+import logging
 from collections.abc import Mapping
 from signal import Signals
 from typing import Any
@@ -18,6 +19,8 @@ from icekeep.run_records.values import FAILED, INTERRUPTED
 from icekeep.runs import Run, icekeep_version, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
+
+_LOG = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 
@@ -124,6 +127,7 @@ class Begun(msgspec.Struct):
         """The run begins; it is made here unless somebody has made it already."""
         self.run = run or new_run(job, runtime)
         self.arguments, self.started_ms = arguments, runtime.now_ms()
+        _LOG.info("run %s begins, by icekeep %s", self.run.run_id, icekeep_version())
         return self.run
 
     def outcome(

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from icekeep.errors import UsageError
 from icekeep.spec.times import EARLIEST_MS, format_span, format_time
+from icekeep.spec.units import format_bytes
 
 _MAX_ROWS = 100
 _MAX_ITEMS = 5
@@ -104,20 +105,6 @@ def format_value(name: str, value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _format_items(value)
     return _one_line(str(value))
-
-
-def format_bytes(size: int) -> str:
-    """A size in binary units.
-
-    >>> format_bytes(536870912)
-    '512.0 MiB'
-    """
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(amount) < 1024:
-            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} PiB"
 
 
 def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ command line, so that there is one way to tell a job something.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -30,10 +30,13 @@ _SPARK_CONF = "spark_conf"
 _FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms"}
 
 
-def read_rules(given: Mapping[str, Entry]) -> Rules:
+def read_rules(given: Mapping[str, Entry], catalogs: Collection[str] = ()) -> Rules:
     """What the keys `RULES_KEYS` of a file say; raises `ConfigError` where one is not what it must be.
 
     Whether a table's catalog exists is not asked: it may be configured elsewhere, in Spark's configuration for example.
+
+    Args:
+        catalogs: those of the file.
     """
     defaults = Layer(kind=Kind.DEFAULTS)
     if "defaults" in given:
@@ -41,24 +44,24 @@ def read_rules(given: Mapping[str, Entry]) -> Rules:
         defaults = layer_of(entry, Kind.DEFAULTS, extra_keys=_SCHEDULE_KEYS, more=_scheduling(entry))
     return Rules(
         defaults=defaults,
-        policies=_policies(given["policies"], defaults) if "policies" in given else (),
+        policies=_policies(given["policies"], defaults, frozenset(catalogs)) if "policies" in given else (),
         job_names=POLICY_JOBS,
         namespaces=_layers(given["namespaces"], Kind.NAMESPACE, 1) if "namespaces" in given else {},
         tables=_layers(given["tables"], Kind.TABLE, 3) if "tables" in given else {},
     )
 
 
-def _policies(entry: Entry, defaults: Layer) -> tuple[Policy, ...]:
+def _policies(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> tuple[Policy, ...]:
     policies: dict[str, Policy] = {}
     for item in entry.sequence():
-        policy = _policy(item, defaults)
+        policy = _policy(item, defaults, catalogs)
         if policy.name in policies:
             raise item.required("name").wrong(f"{policy.name!r} is the name of an earlier policy")
         policies[policy.name] = policy
     return tuple(policies.values())
 
 
-def _policy(entry: Entry, defaults: Layer) -> Policy:
+def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
     given = entry.mapping(_POLICY_KEYS)
     name = _name(entry.required("name"))
     if "schedule" not in defaults.keys:
@@ -85,6 +88,7 @@ def _policy(entry: Entry, defaults: Layer) -> Policy:
             "layer": layer,
             "match": _globs(given["match"]) if "match" in given else (),
             "excepted": excepted,
+            "catalogs": catalogs,
             "spark_conf": tuple((key.removeprefix(f"{_SPARK_CONF}."), value) for key, value in conf.items()),
             **of_schedule,
         },

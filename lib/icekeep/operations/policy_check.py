@@ -101,7 +101,7 @@ def check_policies(
     """
     require_file(config)
     rules = config.rules
-    names = [catalogs.get(catalog).name] if catalog is not None else _catalogs_to_list(config, catalogs)
+    names = [catalogs.get(catalog).name] if catalog is not None else _catalogs_to_list(config)
     listing = _listed(names, catalogs, opens)
     tables = listing.all()
     not_reached, several = _reached(rules, tables)
@@ -122,14 +122,13 @@ def check_policies(
     )
 
 
-def _catalogs_to_list(config: Config, catalogs: Catalogs) -> list[str]:
-    """Those of the file and those that are named; every one that is known anywhere if a pattern leaves the catalog open."""
+def _catalogs_to_list(config: Config) -> list[str]:
+    """Those of the file and those that are named."""
     globs = [glob for policy in config.policies for glob in policy.match]
     rules = config.rules
     named = [*rules.tables, *rules.namespaces, *(table for policy in config.policies for table in policy.tables)]
     names = {*config.catalogs, *(name.partition(".")[0] for name in named)}
-    names |= {glob.catalog for glob in globs if glob.catalog is not None}
-    return sorted(names | {*catalogs.all()} if any(glob.catalog is None for glob in globs) else names)
+    return sorted(names | {glob.catalog for glob in globs if glob.catalog is not None})
 
 
 def _listed(names: Iterable[str], catalogs: Catalogs, opens: Callable[[CatalogSettings], Catalog]) -> _Listing:

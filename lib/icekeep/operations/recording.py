@@ -11,8 +11,8 @@ import msgspec
 from icekeep.catalog.base import parse_identifier
 from icekeep.errors import IcekeepError, one_line
 from icekeep.events import RunEnded, RunStarted, Warned, tell
-from icekeep.operations.config import CatalogSettings, Config, resolve_references
-from icekeep.operations.history_settings import HISTORY
+from icekeep.operations.config import CatalogSettings, resolve_references
+from icekeep.operations.history_settings import HISTORY, HistorySettings
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
 from icekeep.operations.output import plain_values
@@ -39,7 +39,7 @@ _NAMED_WAREHOUSES = frozenset({"rest"})
 
 
 def records_of(
-    config: Config,
+    history: HistorySettings,
     catalog: CatalogSettings,
     environ: Mapping[str, str],
     *,
@@ -55,9 +55,9 @@ def records_of(
         ConfigError: the configuration names a place that makes no sense.
         UnsupportedError: it names another kind of database.
     """
-    if not config.history.is_enabled:
+    if not history.is_enabled:
         return None
-    uri = config.history.uri
+    uri = history.uri
     if uri is not None:
         return _records(resolve_references(_URI, uri, environ), runtime)
     path = beside_warehouse(catalog, environ)
@@ -179,7 +179,7 @@ class Recording:
 class Place(msgspec.Struct, frozen=True):
     """Where a run is written down: as the configuration says for a catalog, and how the catalog of a table is opened."""
 
-    config: Config
+    history: HistorySettings
     catalog: CatalogSettings
     open_catalog: Callable[[str], Any]
 
@@ -202,10 +202,10 @@ def recorded(begun: Begun, place: Place | None, surroundings: Surroundings) -> I
 
 def _keeper(begun: Begun, place: Place, surroundings: Surroundings) -> "RunKeeper | None":
     assert begun.run is not None
-    history, listener = place.config.history, surroundings.listener
+    history, listener = place.history, surroundings.listener
     records = None
     try:
-        records = records_of(place.config, place.catalog, os.environ, runtime=surroundings.runtime)
+        records = records_of(history, place.catalog, os.environ, runtime=surroundings.runtime)
         also = None if history.table is None or not history.is_enabled else _appending(history.table, place, records)
         if records is None and also is None:
             return None

@@ -1,17 +1,26 @@
 """What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration."""
 
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from icekeep.catalog.base import parse_identifier
+from icekeep.catalog.base import Catalog, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
-from icekeep.events import SILENT, Listener
+from icekeep.events import SILENT, Listener, Warned, tell
 from icekeep.operations.catalogs import Catalogs, find_table
 from icekeep.operations.config import CatalogSettings
 from icekeep.operations.loading import open_settings
+from icekeep.operations.recording import records_of
 from icekeep.planning.spark.source import SparkSource
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
+from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
 from icekeep.reports.values import NotRead, ReportResult
+from icekeep.run_records.values import RunFilter, RunRecord
+from icekeep.runtime import Runtime
+
+_NAMED_TABLES = 500
+"""Of more tables than these the last runs of all tables are asked for: a question to a database has a length."""
 
 
 def report_over(
@@ -21,6 +30,7 @@ def report_over(
     *,
     table: str | None = None,
     match: str | None = None,
+    histories: bool = False,
     listener: Listener = SILENT,
 ) -> ReportResult:
     """Report one table, or all that match of a catalog, or of each that is configured.
@@ -39,13 +49,14 @@ def report_over(
         if match is not None:
             raise UsageError("--table and --match both say which tables; give one of them")
         reference = find_table(known, table, catalog)
-        opened = open_settings(reference.catalog)
         name = parse_identifier(reference.name)
-        return report(opened, spark, tables=[name], prices=known.prices, listener=listener)
+        look = partial(report, spark=spark, tables=[name], prices=known.prices, listener=listener)
+        return _looked(reference.catalog, look, known, histories, listener)
     chosen = [known.get(catalog)] if catalog is not None else [*known.all().values()]
     if not chosen:
         known.get(None)
-    reports, not_read = _reports(chosen, known, spark, match, listener)
+    look = partial(report, spark=spark, match=match, prices=known.prices, listener=listener)
+    reports, not_read = _reports(chosen, lambda settings: _looked(settings, look, known, histories, listener))
     found = merged(reports, not_read)
     if match is not None and not found.tables_count and not found.not_read:
         first = match.partition(".")[0]
@@ -56,16 +67,43 @@ def report_over(
 
 
 def _reports(
-    chosen: Sequence[CatalogSettings], known: Catalogs, spark: SparkSource, match: str | None, listener: Listener
+    chosen: Sequence[CatalogSettings], look: Callable[[CatalogSettings], ReportResult]
 ) -> tuple[list[ReportResult], list[NotRead]]:
     reports: list[ReportResult] = []
     not_read: list[NotRead] = []
     for settings in chosen:
         try:
-            opened = open_settings(settings)
-            reports.append(report(opened, spark, match=match, prices=known.prices, listener=listener))
+            reports.append(look(settings))
         except IcekeepError as error:
             if len(chosen) == 1:
                 raise
             not_read.append(NotRead(name=f"{settings.name}.*", kind=error.kind, reason=first_line(error)))
     return reports, not_read
+
+
+def _looked(
+    settings: CatalogSettings,
+    look: Callable[[Catalog], ReportResult],
+    known: Catalogs,
+    histories: bool,
+    listener: Listener,
+) -> ReportResult:
+    opened = open_settings(settings)
+    found = look(opened)
+    if not histories:
+        return found
+    return with_histories(opened, found, _records(settings, found, known, opened.runtime, listener), listener)
+
+
+def _records(
+    settings: CatalogSettings, found: ReportResult, known: Catalogs, runtime: Runtime, listener: Listener
+) -> Sequence[RunRecord]:
+    """The last runs on the tables, where they are written down; a report is worth having without them."""
+    tables = [one.table for one in found.tables]
+    wanted = RunFilter(tables=tables if len(tables) <= _NAMED_TABLES else None, limit=RUNS_A_TABLE * len(tables))
+    try:
+        records = records_of(known.config.history, settings, os.environ, is_read=True, runtime=runtime)
+        return [] if records is None or not tables else records.select(wanted, runtime.now_ms())
+    except IcekeepError as error:
+        tell(listener, Warned(f"the record of runs is not read: {first_line(error)}"))
+        return []

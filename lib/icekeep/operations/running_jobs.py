@@ -5,6 +5,7 @@ schema, the options, the ref and the ids. The job's own code, Spark and the cata
 imported when their turn comes.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +16,13 @@ from typing import Any
 
 from icekeep.catalog.base import parse_identifier
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import IcekeepError, InvalidTableError
+from icekeep.errors import InvalidTableError, one_line
 from icekeep.events import StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
-from icekeep.operations.config import Config, read_config
+from icekeep.operations.config import read_config
+from icekeep.operations.history_settings import HistorySettings
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.recording import Place, recorded
@@ -36,6 +38,8 @@ from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
 
 _START = "starting Spark"
 
@@ -61,7 +65,7 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
     reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
     arguments = _parse_arguments(command, job, begun.started_ms)
-    place = None if command.dry_run else place_of(config, reference, command, surroundings)
+    place = None if command.dry_run else place_of(config.history, reference, command, surroundings)
     with recorded(begun, place, surroundings) as recording:
         table, work = _loaded(command, job, arguments, reference, surroundings)
         if table is None:
@@ -87,14 +91,16 @@ def looked_after(surroundings: Surroundings) -> Iterator[None]:
         yield
 
 
-def place_of(config: Config, reference: TableReference, command: Command, surroundings: Surroundings) -> Place:
+def place_of(
+    history: HistorySettings, reference: TableReference, command: Command, surroundings: Surroundings
+) -> Place:
     """Where a run on a table is written down."""
 
     def open_catalog(name: str) -> Any:
         settings = known_catalogs(command.conf, surroundings.seams).get(name)
         return resolve(surroundings.seams.open_catalog)(settings, runtime=surroundings.runtime)
 
-    return Place(config, reference.catalog, open_catalog)
+    return Place(history, reference.catalog, open_catalog)
 
 
 def _loaded(
@@ -125,7 +131,8 @@ def position_after(table: Any, branch: str | None) -> Position:
     """Where a table is after a job; nowhere where it is gone, or cannot be asked."""
     try:
         return position_of(table.refresh(), branch)
-    except IcekeepError:
+    except Exception as error:  # noqa: BLE001 - the work is done, whatever is told of it
+        _LOG.info("it is not known where %s is after the run: %s", table.name, one_line(error))
         return Position()
 
 

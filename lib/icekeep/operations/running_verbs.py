@@ -75,7 +75,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
     begun.table = reference.full_name
     changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
-    place = place_of(config, reference, command, surroundings) if changes else None
+    place = place_of(config.history, reference, command, surroundings) if changes else None
     begun.only_tells = not changes
     with recorded(begun, place, surroundings) as recording:
         if verb.about is About.NEW_TABLE:
@@ -126,7 +126,11 @@ def _ref_of(command: Command) -> str | None:
 def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
     catalogs = partial(known_catalogs, command.conf, surroundings.seams)
     spark = Session(f"icekeep {command.name}", surroundings)
-    extras = {"listener": surroundings.listener} if verb.takes_listener else {}
+    extras: dict[str, Any] = {"listener": surroundings.listener} if verb.takes_listener else {}
+    if (text := verb.texts.get(command.output)) is not None:
+        extras |= text.arguments
+        if text.check is not None:
+            resolve(text.check)()
     try:
         result = resolve(verb.run)(catalogs, command.catalog, spark.started, **command.arguments, **extras)
     finally:

@@ -89,7 +89,7 @@ def runs_shown(result: RunsFound) -> Mapping[str, Any]:
 
 def _places(config: Config, catalogs: list[CatalogSettings]) -> Iterator[RunRecords]:
     for catalog in catalogs:
-        records = records_of(config, catalog, os.environ, is_read=True)
+        records = records_of(config.history, catalog, os.environ, is_read=True)
         if records is not None:
             yield records
 

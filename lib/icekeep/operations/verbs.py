@@ -7,6 +7,7 @@ commit, or a value to show where it changes nothing.
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,20 @@ class About(Enum):
     FLEET = "fleet"
 
 
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that stdout can have in the place of a table.
+
+    Attributes:
+        make: where the function is, as "module:function", that makes it of the result.
+        arguments: what the command's own function is told beside, so that the result has what the text needs.
+        check: where the function is, as "module:function", that raises `UsageError` before the work if it could not be made.
+    """
+
+    make: str
+    arguments: Mapping[str, Any] = {}
+    check: str | None = None
+
+
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
     """A command beside the jobs.
 
@@ -48,7 +63,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
             result itself. Machines get the result in any case.
         returns: where the function is, as "module:function", that returns the result, where `run` returns the whole outcome.
-        texts: what `--output` can be beside `table` and `json`, with where the function is that makes that text of the result.
+        texts: what `--output` can be beside `table` and `json`.
     """
 
     summary: str
@@ -62,7 +77,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     takes_spark: bool = False
     for_people: str | None = None
     returns: str | None = None
-    texts: Mapping[str, str] = {}
+    texts: Mapping[str, Text] = {}
 
 
 def tells_of_runs(verb: Verb) -> bool:
@@ -252,7 +267,14 @@ VERBS: Mapping[str, Verb] = {
         takes_listener=True,
         about=About.CATALOGS,
         for_people="icekeep.reports.shown:report_shown",
-        texts={"prometheus": "icekeep.reports.prometheus:prometheus_text"},
+        texts={
+            "prometheus": Text(make="icekeep.reports.prometheus:prometheus_text"),
+            "html": Text(
+                make="icekeep.reports.page.page:report_page",
+                arguments={"histories": True},
+                check="icekeep.reports.page.page:require_packages",
+            ),
+        },
     ),
     "runs": Verb(
         summary="show what became of runs of jobs and commands, the newest first",
@@ -279,7 +301,7 @@ VERBS: Mapping[str, Verb] = {
         settings=(Setting("job", Kind.TEXT, "of one job or command (default: of each)", shown="JOB"),),
         changes=False,
         about=About.NOTHING,
-        texts={"table": "icekeep.operations.document_schema:schema_text"},
+        texts={"table": Text(make="icekeep.operations.document_schema:schema_text")},
     ),
     "maintain": Verb(
         summary="do what the policies want on all their tables, those first that bring the most for what they cost",

@@ -93,5 +93,8 @@ def _before(parts: Iterable[str]) -> str:
 
 
 def _one(part: str) -> str:
-    """What matches a part of a name."""
-    return "[^.]*".join(map(re.escape, part.split("*")))
+    """What matches a part of a name. Of a text between stars the first place is as good as any: none other is tried."""
+    first, *others = map(re.escape, part.split("*"))
+    if not others:
+        return first
+    return first + "".join(f"(?>[^.]*?{text})" for text in others[:-1]) + "[^.]*" + others[-1]

@@ -8,14 +8,15 @@ import re
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.spec.times import format_span, parse_span
+from icekeep.spec.times import format_span, format_time, parse_span
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a table and of one job on it. `None` is a number that nobody has measured.
 
     Attributes:
-        small_files: how many data files of the current snapshot are smaller than the job would leave them.
+        small_files: how many data files of the current snapshot are smaller than compaction would leave them, and are enough
+            together to be taken by it.
         delete_ratio: deleted rows of the current snapshot, as a part of all rows that its data files hold, 0 to 1.
         manifests: how many manifests the current snapshot has.
         overlap: how many data manifests a filter on one partition opens, in the mean; 1 is best.
@@ -121,8 +122,7 @@ def _waits(trigger: Trigger, facts: Facts, now_ms: int) -> str | None:
     interval_ms = trigger.min_interval_ms
     if interval_ms is None or facts.last_run_ms is None or now_ms - facts.last_run_ms >= interval_ms:
         return None
-    ago = format_span(max(now_ms - facts.last_run_ms, 0))
-    return f"it ran {ago} ago, and min_interval is {format_span(interval_ms)}"
+    return f"{_ran(facts.last_run_ms, now_ms)}, and min_interval is {format_span(interval_ms)}"
 
 
 def _asked(trigger: Trigger, facts: Facts) -> list[tuple[bool, str]]:
@@ -147,4 +147,11 @@ def _asked_of_age(trigger: Trigger, facts: Facts, now_ms: int) -> list[tuple[boo
         return [(True, "it never ran, as far as is known")]
     age_ms = now_ms - facts.last_run_ms
     holds = age_ms > limit_ms
-    return [(holds, f"it ran {format_span(max(age_ms, 0))} ago, {'' if holds else 'not '}over {format_span(limit_ms)}")]
+    return [(holds, f"{_ran(facts.last_run_ms, now_ms)}, {'' if holds else 'not '}over {format_span(limit_ms)}")]
+
+
+def _ran(last_run_ms: int, now_ms: int) -> str:
+    if last_run_ms > now_ms:
+        # Some writer's clock was wrong.
+        return f"it ran at {format_time(last_run_ms)}, which is still to come"
+    return f"it ran {format_span(now_ms - last_run_ms)} ago"

@@ -94,6 +94,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         tables: full names, `catalog.namespace.table`, sorted.
         match: patterns of tables that it reaches as well.
         excepted: patterns of tables that it does not reach.
+        catalogs: those whose tables are reached by patterns that name no catalog: those of the file, as others that this machine
+            knows may be somebody else's. `None`: all.
         layer: what it says of its jobs; which these are.
         calls: in the order in which they run on a table; what defaults and the policy say, and no other layer.
         retries: how often the scheduler tries a task again that ended with status 1, 3 or 75.
@@ -109,6 +111,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     layer: Layer
     match: tuple[Glob, ...] = ()
     excepted: tuple[Glob, ...] = ()
+    catalogs: frozenset[str] | None = None
     retries: int = 2
     retry_delay_ms: int = 300_000
     timeout_ms: int | None = None
@@ -118,8 +121,21 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def reaches(self, table: str) -> bool:
         """Whether it is about a table, by its full name."""
-        is_meant = table in self.tables or any(glob.matches(table) for glob in self.match)
+        catalog = table.partition(".")[0]
+        is_meant = table in self.tables or any(
+            self._is_for(glob, catalog) and glob.matches(table) for glob in self.match
+        )
         return is_meant and not any(glob.matches(table) for glob in self.excepted)
+
+    def may_reach_in(self, catalog: str) -> bool:
+        """Whether it can be about a table of this catalog."""
+        is_listed = any(table.startswith(f"{catalog}.") for table in self.tables)
+        return is_listed or any(self._is_for(glob, catalog) for glob in self.match)
+
+    def _is_for(self, glob: Glob, catalog: str) -> bool:
+        if glob.catalog is None:
+            return self.catalogs is None or catalog in self.catalogs
+        return glob.catalog == catalog
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Lock
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier, format_identifier
@@ -26,6 +27,7 @@ from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
 from icekeep.policies.globs import NAME_IN_CATALOG, Glob, parse_glob
+from icekeep.reports.histories import with_histories
 from icekeep.reports.values import NotRead, ReportResult
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
@@ -50,6 +52,7 @@ def report(
     match: str | None = None,
     tables: Sequence[Identifier | str] = (),
     prices: Prices | None = None,
+    histories: bool = False,
     listener: Listener = SILENT,
 ) -> ReportResult:
     """Say how healthy the tables of a catalog are, the worst first, by their metadata alone. Writes nothing.
@@ -62,6 +65,7 @@ def report(
         match: a pattern over `namespace.table`: `*` within a part, `**` over parts; by default all tables in all namespaces.
         tables: these instead.
         prices: what work and storage cost.
+        histories: also read how the largest tables grew, and what each run of maintenance did; `report_page` plots it.
 
     Raises:
         UsageError: the pattern can match no table, or is given beside tables.
@@ -78,13 +82,17 @@ def report(
     for identifier in chosen if tables else ():
         catalog.find(identifier)
     found = look_over(catalog, chosen, spark, prices=prices, listener=listener)
-    return _result(
-        [catalog.name],
-        [*not_read, *(one for one in found if isinstance(one, NotRead))],
-        [one for one in found if isinstance(one, TableHealth)],
-        None if prices is None else prices.currency,
-        catalog.runtime.monotonic_ms() - began_ms,
+    told = replace(
+        _result(
+            [catalog.name],
+            [*not_read, *(one for one in found if isinstance(one, NotRead))],
+            [one for one in found if isinstance(one, TableHealth)],
+            None if prices is None else prices.currency,
+            catalog.runtime.monotonic_ms() - began_ms,
+        ),
+        timestamp_ms=catalog.runtime.now_ms(),
     )
+    return with_histories(catalog, told, listener=listener) if histories else told
 
 
 def look_over(
@@ -123,12 +131,16 @@ def _in_threads(
 
 def merged(reports: Sequence[ReportResult], not_read: Sequence[NotRead] = ()) -> ReportResult:
     """Reports of several catalogs as one, and what else could not be read."""
-    return _result(
-        [name for one in reports for name in one.catalogs],
-        [*not_read, *(each for one in reports for each in one.not_read)],
-        [each for one in reports for each in one.tables],
-        next((one.currency for one in reports), None),
-        sum(one.elapsed_ms for one in reports),
+    return replace(
+        _result(
+            [name for one in reports for name in one.catalogs],
+            [*not_read, *(each for one in reports for each in one.not_read)],
+            [each for one in reports for each in one.tables],
+            next((one.currency for one in reports), None),
+            sum(one.elapsed_ms for one in reports),
+        ),
+        histories=tuple(each for one in reports for each in one.histories),
+        timestamp_ms=max((one.timestamp_ms for one in reports), default=0),
     )
 
 
@@ -242,7 +254,7 @@ def _is_large(table: Table) -> bool:
 def _of_metadata(catalog: Catalog, identifier: Identifier, error: InvalidTableError) -> tuple[FaultsCount, ...]:
     try:
         found = check_unreadable(catalog, identifier, error).faults
-    except IcekeepError:
+    except Exception:  # noqa: BLE001 - the table is told as not read, and why
         return ()
     return tuple(FaultsCount(fault_id=f.fault_id, name=f.name, faults_count=f.faults_count) for f in found)
 
@@ -250,7 +262,7 @@ def _of_metadata(catalog: Catalog, identifier: Identifier, error: InvalidTableEr
 def _of_lists(table: Table, spark: SparkSource) -> tuple[FaultsCount, ...]:
     try:
         return cheap_faults(table, HealthRequest(spark))
-    except IcekeepError:
+    except Exception:  # noqa: BLE001 - the table is told as not read, and why
         return ()
 
 

@@ -1,8 +1,12 @@
 """What is said of many tables."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from icekeep.health.values import FaultsCount, TableHealth
+from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
 
 
 class NotRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +24,57 @@ class NotRead(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[FaultsCount, ...] = ()
 
 
+class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a maintenance job, of whatever engine, and how large the table was before and after it.
+
+    Known from the snapshots that it made, from the record of runs, or from both; `None` is "not known".
+
+    Attributes:
+        run_id: of a run of ours that says so.
+        made_by: the engine, as snapshots say.
+        status: how it ended, as the record of runs says.
+        timestamp_ms: when it ended, or was last seen, epoch milliseconds; without a record when it made its last commit.
+        elapsed_ms: how long it took, as its record says.
+        snapshots_count: commits of it that the table still has.
+        snapshot_id: the last of them.
+        error: why it failed.
+        figures: what its result counts, without zeros; of a record alone.
+    """
+
+    job: str
+    run_id: str | None = None
+    made_by: str | None = None
+    policy: str | None = None
+    status: str | None = None
+    timestamp_ms: int
+    elapsed_ms: int | None = None
+    snapshots_count: int = 0
+    snapshot_id: int | None = None
+    before: TableTotals | None = None
+    after: TableTotals | None = None
+    error: str | None = None
+    figures: Mapping[str, Any] = {}
+
+
+class TableHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """How a table came to be what it is.
+
+    Attributes:
+        growth: of `main`, the oldest commit first; of a long history commits at even distances. Empty where it was not read.
+        commits_count: how many commits `growth` stands for.
+        runs: of maintenance, the newest first.
+        left_out_runs_count: older ones that are not told.
+        not_read: why nothing is known, in one line.
+    """
+
+    table: str
+    growth: tuple[GrowthPoint, ...] = ()
+    commits_count: int = 0
+    runs: tuple[MaintenanceRun, ...] = ()
+    left_out_runs_count: int = 0
+    not_read: str | None = None
+
+
 class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
     """The health of tables, the worst first.
 
@@ -28,7 +83,9 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
         catalogs: the names of those that were looked at.
         currency: of all costs; `None` without prices.
         tables_count: that were looked at, those that could not be read among them.
-        requests_count, read_bytes: what it took of storage, beside the loading of tables.
+        histories: of the tables, where they were asked for.
+        requests_count, read_bytes: what it took of storage, beside the loading of tables and their histories.
+        timestamp_ms: when it was done, epoch milliseconds.
     """
 
     status: str
@@ -37,6 +94,8 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
     tables_count: int = 0
     not_read: tuple[NotRead, ...] = ()
     tables: tuple[TableHealth, ...] = ()
+    histories: tuple[TableHistory, ...] = ()
     requests_count: int = 0
     read_bytes: int = 0
     elapsed_ms: int = 0
+    timestamp_ms: int = 0

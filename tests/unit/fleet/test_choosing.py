@@ -42,7 +42,7 @@ def health_of(small_files: int = 0, *, advice: tuple[JobAdvice, ...] = ()) -> Ta
         snapshots=SnapshotsHealth(),
         refs=(),
         metadata=MetadataHealth(),
-        data=DataHealth(target_file_bytes=1, small_files_count=small_files),
+        data=DataHealth(target_file_bytes=1, small_files_together_count=small_files),
         deletes=DeletesHealth(),
         partitions=PartitionsHealth(),
         jobs=advice,
@@ -104,7 +104,7 @@ def naive(rule, health, last) -> Verdict:
         return Verdict.NOT_DUE
     if trigger.small_files_over is None:
         return Verdict.DUE
-    is_over = health is not None and health.data.small_files_count > trigger.small_files_over
+    is_over = health is not None and health.data.small_files_together_count > trigger.small_files_over
     return Verdict.DUE if is_over else Verdict.NOT_DUE
 
 

@@ -53,3 +53,13 @@ def test_more_of_a_burden_never_raises_it(sick, name, data):
 def test_files_of_a_right_size_never_lower_it(sick, more):
     better = replace(sick, other_files_count=sick.other_files_count + more)
     assert score_of(better)[0] >= score_of(sick)[0]
+
+
+def test_a_reason_says_nothing_of_what_was_not_measured():
+    _, (manifests, snapshots) = score_of(Sickness(spare_manifests_count=50, expirable_count=50))
+    assert (manifests.reason, snapshots.reason) == ("50 manifests more than need be", "50 snapshots to expire")
+    _, (manifests, snapshots) = score_of(
+        Sickness(spare_manifests_count=50, expirable_count=50, mean_overlap=1.5, metadata_bytes=3000)
+    )
+    assert manifests.reason.endswith(", a filter on one partition opens 2.5")
+    assert snapshots.reason.endswith(", a metadata file of 3,000 bytes")

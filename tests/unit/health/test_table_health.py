@@ -12,14 +12,19 @@ from icekeep.health.prices import Prices
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
+from icekeep.spec.evolution.partition_evolution import RemovePartitionField
 from icekeep.spec.units import DAY_MS
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_tag
+from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.update_spec import update_spec
 from kit.choices import Choices
 from kit.damager import Damager
+from kit.deletes import with_position_deletes
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
@@ -123,6 +128,25 @@ def test_expiration_is_foretold():
     assert after.score > found.score
 
 
+def test_expiration_of_what_was_rolled_back_is_foretold():
+    """What it added goes; what it removed is live where it came from."""
+    world = World(2)
+    for number in range(3):
+        world.append(number)
+    first = world.table.metadata.current_snapshot_id
+    world.append(3)
+    compact(world.table, no_spark, options={"rewrite-all": "true"})
+    rollback_to_snapshot(world.table, first)
+    world.append(4)
+    world.runtime.pass_ms(30 * DAY_MS)
+    planned = plan_expire_snapshots(world.table, no_spark)
+    told = job(health(world), "expire_snapshots")
+    assert planned.expired_snapshots_count == 5
+    assert told.files_count == planned.deleted_files_count
+    expire_snapshots(world.table, no_spark, trash=0)
+    assert not job(health(world), "expire_snapshots").is_due
+
+
 def test_a_table_that_may_not_be_cleaned_says_so():
     found = health(filled(gc__enabled="false"))
     for name in ("expire_snapshots", "remove_orphan_files"):
@@ -135,7 +159,12 @@ def test_metadata_files_that_left_the_log_are_told():
     found = health(world)
     there = [location for location in world.memory.files if location.endswith(".metadata.json")]
     assert found.metadata.lost_metadata_files_count == len(there) - 3 > 0
+    # By default three days must have passed; when the table was made nobody knows any more.
+    assert job(found, "remove_orphan_files").files_count == 1
+    world.runtime.pass_ms(4 * DAY_MS)
+    found = health(world)
     assert job(found, "remove_orphan_files").files_count == len(there) - 3
+    assert plan_remove_orphan_files(world.table, no_spark).orphan_files_count == len(there) - 3
     deleting = filled(
         6, write__metadata__previous_versions_max="2", write__metadata__delete_after_commit__enabled="true"
     )
@@ -200,6 +229,18 @@ def test_what_others_expire_meanwhile_is_no_fault(part):
     assert found == replace(health(world), requests_count=found.requests_count, read_bytes=found.read_bytes)
 
 
+def test_metadata_that_later_commits_delete_is_no_fault():
+    """A large table is looked at some time after it was loaded."""
+    world = filled(3)
+    table = world.table
+    for number in range(3):
+        world.append(number)
+    del world.memory.files[table.metadata_location]
+    found = table_health(table, no_spark)
+    assert (found.faults, found.data.data_files_count) == ((), 6)
+    assert found.score == health(world).score
+
+
 def test_a_table_that_changes_all_the_time_is_to_be_tried_again():
     world = filled(2)
 
@@ -262,3 +303,33 @@ def test_the_command_that_is_shown_can_be_given_to_a_shell():
     table = append(table, [events(number, 5) for number in range(6)])
     found = job(table_health(table, no_spark), "compact")
     assert shlex.split(found.command) == ["icekeep", "compact", "--table", "local.db.it's; $(here) *"]
+
+
+def test_sums_put_files_of_an_old_spec_together_as_the_plan_does():
+    """One small file in each partition of an old spec: alone none would be rewritten, and compact moves them all."""
+    world = World(2, [("at", "month")])
+    for number in range(8):
+        world.append(number, month=1 + number)
+    before = health(world)
+    assert (before.partitions.partitions_count, job(before, "compact").files_count) == (8, 0)
+    assert "files" not in [part.name for part in before.score_parts]
+    table = update_spec(world.table, [RemovePartitionField("at_month")])
+    assert plan_compact(table, no_spark).rewritten_data_files_count == 8
+    for source in (no_spark, Engine(spark=no_spark, limits=FEW)):
+        found = table_health(table, source)
+        assert (job(found, "compact").files_count, job(found, "compact").is_due) == (8, True)
+        assert "files" in [part.name for part in found.score_parts]
+
+
+def test_what_is_told_by_sums_claims_nothing_of_deletes():
+    world = World(2)
+    for number in range(3):
+        world.append(number)
+    table = with_position_deletes(world.table)
+    table = replace(table, metadata=replace(table.metadata, properties={TARGET: "1500"}))
+    found = table_health(table, Engine(spark=no_spark, limits=FEW))
+    for name in ("compact", "rewrite_position_deletes"):
+        assert not job(found, name).is_exact
+        assert "can only be told with Spark" in job(found, name).reason
+    exact = table_health(table, no_spark)
+    assert all("Spark" not in job(exact, name).reason for name in ("compact", "rewrite_position_deletes"))

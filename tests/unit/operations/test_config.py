@@ -8,6 +8,8 @@ import pytest
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.health.prices import Prices
 from icekeep.operations.config import Config, parse_config, read_config
+from icekeep.operations.history_settings import HistorySettings
+from icekeep.spec.units import DAY_MS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -59,6 +61,14 @@ def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
         ("catalogs: {c: sql}", "catalogs.c", "should be keys with values, but is a text"),
         ("catalogs: {a.b: {type: sql}}", "catalogs.a.b", "a catalog's name holds letters"),
         ("policies: {}", "policies", "should be a list, but is keys with values"),
+        ("history: {where: x}", "history.where", "there is no such key; there is enabled, keep, table, uri"),
+        ("history: {uri: 'sqlite:///${x'}", "history.uri", "holds '${' that is no reference"),
+        ("history: {uri: }", "history.uri", "should be a single value, but is no value"),
+        ("history: {enabled: 1}", "history.enabled", "should be true or false, but is a number"),
+        ("history: {table: ops.runs}", "history.table", "is 'ops.runs'; give CATALOG.NAMESPACE.NAME"),
+        ("history: {keep: long}", "history.keep", "cannot read the duration 'long'"),
+        ("history: {keep: 1h}", "history.keep", "is less than a day, and each run would forget the others"),
+        ("history: sqlite", "history", "should be keys with values, but is a text"),
     ],
 )
 def test_what_is_wrong_is_an_error_with_the_key_s_path(text, key_path, problem):
@@ -66,6 +76,16 @@ def test_what_is_wrong_is_an_error_with_the_key_s_path(text, key_path, problem):
         parse_config(text)
     assert str(caught.value).startswith(f"configuration key {key_path!r}: {problem}")
     assert caught.value.facts["key_path"] == key_path
+
+
+def test_the_record_of_runs_is_beside_each_warehouse_unless_something_else_is_said():
+    assert parse_config("catalogs: {}").history == HistorySettings(uri=None, is_enabled=True, table=None)
+    said = parse_config(
+        "history: {uri: 'postgresql://u:s3cret@h/d', enabled: true, table: lake.ops.runs, keep: 90d}"
+    ).history
+    assert (said.uri, said.is_enabled, said.table) == ("postgresql://u:s3cret@h/d", True, "lake.ops.runs")
+    assert said.keep_ms == 90 * DAY_MS
+    assert "s3cret" not in repr(said)
 
 
 def test_secrets_show_neither_in_errors_nor_in_a_repr():

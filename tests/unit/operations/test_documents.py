@@ -56,6 +56,13 @@ def test_a_missing_key_is_an_error_with_the_path_that_it_would_have():
         ("a: '3'", lambda e: e.whole_number(minimum=0), "should be a whole number, but is a text"),
         ("a: 1.5", lambda e: e.whole_number(minimum=0), "should be a whole number, but is a number"),
         ("a: 010", lambda e: e.whole_number(minimum=0), "should be a whole number"),
+        (
+            "a: 010",
+            lambda e: e.whole_number(minimum=0),
+            "should be a whole number in decimal digits alone, with no 0 before",
+        ),
+        ("a: 1_000", lambda e: e.whole_number(minimum=0), "should be a whole number in decimal digits alone"),
+        ("a: 22:00", lambda e: e.whole_number(minimum=0), "should be a whole number in decimal digits alone"),
         ("a: -1", lambda e: e.whole_number(minimum=0), "is -1; give a whole number of 0 or more"),
         ("a: -0.5", lambda e: e.number(minimum=0), "is -0.5; give a number of 0 or more"),
         ("a: .inf", lambda e: e.number(minimum=0), "should be a number"),

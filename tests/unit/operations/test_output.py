@@ -7,7 +7,6 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.operations.output import (
-    format_bytes,
     format_json,
     format_value,
     plain_values,
@@ -15,6 +14,7 @@ from icekeep.operations.output import (
     require_directory,
     write_result_file,
 )
+from icekeep.spec.units import format_bytes
 
 
 class File(msgspec.Struct, frozen=True):

@@ -1,13 +1,17 @@
 """The command `report`: its words, its output, its exit statuses, over one catalog and several."""
 
 import json
+import sys
 
 import pytest
 
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunRecord
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.html_pages import Page
 from kit.lake import SCHEMA, Lake, events
 
 pytestmark = pytest.mark.slow
@@ -130,3 +134,56 @@ def test_prices_of_the_configuration_make_costs(run, conf):
     assert result["currency"] == "EUR"
     jobs = [job for one in result["tables"] for job in one["jobs"]]
     assert all(job["cost"] == job["requests_count"] for job in jobs)
+
+
+def test_a_page_goes_to_stdout_alone_and_json_with_histories_to_the_result_file(run, tmp_path):
+    status, out, _ = run("--output", "html", "--result-file", str(tmp_path / "r.json"))
+    assert status == 0
+    assert out.startswith("<!doctype html>")
+    assert out.rstrip().endswith("</html>")
+    assert "one.<wbr>db.<wbr>one" in out
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert [one["table"] for one in document["result"]["histories"]] == ["one.db.one", "two.db.two"]
+
+
+def test_of_one_table_a_page_has_the_history_too(run):
+    status, out, _ = run("--output", "html", "--table", "one.db.one")
+    assert status == 0
+    assert "Bytes of metadata" not in out
+    assert "two.<wbr>db" not in out
+
+
+def test_a_page_without_its_packages_is_refused_before_the_work(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygal", None)
+    monkeypatch.setattr("icekeep.operations.report_verb.report", pytest.fail)
+    status, out, err = run("--output", "html")
+    assert (status, out) == (2, "")
+    assert err.splitlines() == ["icekeep: package 'pygal' is not installed; install icekeep[report]"]
+
+
+def written_down(tmp_path, **fields):
+    """A run of a job on the first table, beside the warehouse of its catalog."""
+    records = RunRecords.at(f"sqlite:///{tmp_path}/one/warehouse.icekeep-runs.db")
+    told = {"run_id": "expire_snapshots-1", "job": "expire_snapshots", "table": "one.db.one", "status": "done"}
+    times = {"started_ms": 1_790_000_000_000, "ended_ms": 1_790_000_600_000, "seen_ms": 1_790_000_600_000}
+    records.end(RunRecord(**{**told, **times, "result": {"deleted_data_files_count": 7}, **fields}))
+
+
+def test_runs_that_are_written_down_are_on_the_page(run, tmp_path):
+    written_down(tmp_path)
+    written_down(tmp_path, run_id="other", table="one.db.elsewhere")
+    status, out, _ = run("--output", "html", "--catalog", "one", "--result-file", str(tmp_path / "r.json"))
+    assert status == 0
+    page = Page(out)
+    for words in ("expire snapshots", "in 10.0 min", "deleted data files 7"):
+        assert words in page.text
+    [history] = json.loads((tmp_path / "r.json").read_text())["result"]["histories"]
+    assert [one["run_id"] for one in history["runs"]] == ["expire_snapshots-1"]
+
+
+def test_a_record_that_cannot_be_read_is_a_warning(run, tmp_path):
+    (tmp_path / "one" / "warehouse.icekeep-runs.db").write_text("no database" * 100)
+    status, out, err = run("--output", "html", "--table", "one.db.one")
+    assert status == 0
+    assert "one.<wbr>db.<wbr>one" in out
+    assert len([line for line in err.splitlines() if "the record of runs is not read" in line]) == 1

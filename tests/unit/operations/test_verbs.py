@@ -28,6 +28,7 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
     assert len(taken) == len(settings)
     about = TAKEN_FIRST[verb.about] | ({"listener"} if verb.takes_listener else set())
     about |= {"spark"} if verb.takes_spark else set()
+    about |= {name for text in verb.texts.values() for name in text.arguments}
     assert taken | about == parameters.keys()
     must = {name for name, p in parameters.items() if p.default is p.empty} - about
     assert must == {s.argument for s in settings if s.is_positional or s.is_required}

@@ -65,6 +65,14 @@ def test_a_policy_reaches_what_it_lists_or_matches_but_not_what_it_excepts():
     assert rules_for(rules(one), "c.stock.items") == TableRules(table="c.stock.items", policies=(), jobs=())
 
 
+def test_a_pattern_that_names_no_catalog_reaches_those_of_the_file_alone():
+    """Others may come from Spark's or PyIceberg's configuration of whoever starts the run."""
+    one = msgspec.structs.replace(policy("p", "*.sales.**", "mine.**", of=layer()), catalogs=frozenset({"lake"}))
+    names = ("lake.sales.orders", "other.sales.orders", "mine.sales.orders")
+    assert [name for name in names if one.reaches(name)] == ["lake.sales.orders", "mine.sales.orders"]
+    assert [name for name in ("lake", "other", "mine") if one.may_reach_in(name)] == ["lake", "mine"]
+
+
 def test_layers_lie_one_within_the_other():
     """From the defaults in to the properties; each overrides the ones outside it, key by key."""
     values = {}

@@ -174,6 +174,21 @@ def test_what_nobody_has_thought_of_does_not_stop_the_rest(world):
     assert "by zero" in unread.reason
 
 
+@pytest.mark.parametrize("function", ["check_unreadable", "cheap_faults"])
+def test_nor_does_it_where_faults_of_a_broken_table_are_looked_for(world, monkeypatch, function):
+    def broken(*_):
+        raise RuntimeError("nobody has thought of this")
+
+    if function == "check_unreadable":
+        spoil(world, ("db", "sick"))
+    else:
+        del world.memory.files[world.catalog.load(("db", "sick")).current_snapshot.manifest_list]
+    monkeypatch.setattr(f"icekeep.reports.job.{function}", broken)
+    found = report(world.catalog, no_spark)
+    assert [(one.name, one.faults) for one in found.not_read] == [("local.db.sick", ())]
+    assert len(found.tables) == 3
+
+
 def test_a_catalog_out_of_reach_is_an_error(world, monkeypatch):
     def away():
         raise UnavailableError("the catalog is away")

@@ -15,6 +15,10 @@ from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, Notes, NotTried
 from icekeep.operations.doctor.requirements import Needs, needed_extras
 from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.operations.jobs import resolve
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunFilter
+from icekeep.runtime import SYSTEM
+from icekeep.spec.times import format_time
 from icekeep.storage.base import DirectoryStorage
 
 _LOOK_AT_COMMITS = "icekeep.operations.doctor.trial_table:look_at_commits"
@@ -22,11 +26,15 @@ _LOOK_AT_COMMITS = "icekeep.operations.doctor.trial_table:look_at_commits"
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A catalog to look at: its name, its properties as far as they are known, and how it is opened."""
+    """A catalog to look at: its name, its properties as far as they are known, and how it is opened.
+
+    `records` tells where runs on its tables are written down, `None` for nowhere; without it nobody knows.
+    """
 
     name: str
     properties: Mapping[str, str]
     open: Callable[[], Catalog]
+    records: Callable[[], RunRecords | None] | None = None
 
 
 class TrialSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +83,12 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
     return tuple(places.reached)
 
 
+def look_at_records(notes: Notes, subject: Subject) -> None:
+    """Look whether runs on a catalog's tables are written down, as the configuration says, and whether that can be read."""
+    if subject.records is not None:
+        notes.look(f"catalog {subject.name}", "history", partial(_history, subject.records))
+
+
 class _Places:
     """The places of a catalog that were looked at."""
 
@@ -101,6 +115,17 @@ def _opened(subject: Subject, opened: list[Catalog]) -> str:
     catalog = subject.open()
     opened.append(catalog)
     return catalog.identity
+
+
+def _history(records_of: Callable[[], RunRecords | None]) -> str:
+    records = records_of()
+    if records is None:
+        raise NotTried(
+            "runs are not written down; give `history: {uri: ...}` in the configuration, and `icekeep runs` shows them"
+        )
+    found = records.select(RunFilter(limit=1), SYSTEM.now_ms())
+    last = f"the last began at {format_time(found[0].started_ms)}" if found else "there is none yet"
+    return f"runs are written down in {records.address}; {last}"
 
 
 def _namespaces(catalog: Catalog) -> str:

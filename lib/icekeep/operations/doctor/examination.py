@@ -12,13 +12,14 @@ from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.operations.catalogs import Catalogs
-from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog
+from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_records
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, DoctorResult, Notes, NotTried
 from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, needed_extras, own_needs
 from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.operations.jobs import resolve
 from icekeep.operations.loading import configured_catalogs, open_settings, spark_properties
+from icekeep.operations.recording import records_of
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
@@ -104,6 +105,7 @@ def _examined(
         about = f"catalog {subject.name}"
         with _step(listener, f"looking at {about}"), _unbroken(notes, about):
             places += look_at_catalog(notes, subject, site, needs)
+            look_at_records(notes, subject)
     if site.location is not None and not subjects:
         with _unbroken(notes, f"store {site.location}"):
             look_at_store(notes, StorePlace(open_storage({}), site.location), SYSTEM)
@@ -127,7 +129,12 @@ def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subjec
     """The catalogs to look at: the one that is named, or all; raises where the configuration is wrong or does not know it."""
     known = catalogs()
     chosen = known.all().values() if name is None else [known.get(name)]
-    return [Subject(one.name, one.properties, partial(open_settings, one)) for one in chosen]
+    return [
+        Subject(
+            one.name, one.properties, partial(open_settings, one), partial(records_of, known.history, one, os.environ)
+        )
+        for one in chosen
+    ]
 
 
 def _configured(subjects_of: Callable[[], list[Subject]], subjects: list[Subject]) -> str:

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.delete_files import DeleteFiles
@@ -11,12 +12,14 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.reports.job import report
 from icekeep.runtime import SYSTEM
 from icekeep.storage import vended
 from icekeep.storage.base import DeleteStatus
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.lake import EVENTS, SCHEMA, events
+from kit.no_spark import no_spark
 from kit.object_store import ObjectStore
 from kit.rest_protocol import CREDENTIALS, ENDPOINTS
 from kit.vending import Vending
@@ -164,3 +167,22 @@ def test_secrets_are_not_shown_by_what_travels(table, vending):
     shown = f"{table.storage!r} {table.storage._vended!r} {table.storage._vended._renewal!r} {table.catalog!r}"
     assert "secret of" not in shown
     assert "hunter2" not in shown
+
+
+def test_a_report_goes_on_over_tables_whose_credentials_end_while_they_are_looked_at(table, vending):
+    for number in range(6):
+        table = append(table, [events(number, 5)])
+    other = create_table(table.catalog, ("db", "other"), SCHEMA, location=f"s3://{vending.bucket}/wh/other")
+    append(other, [events(1, 5)])
+    whole = report(table.catalog, no_spark)
+    assert [one.table for one in whole.tables] == ["vending.db.events", "vending.db.other"]
+    assert [(one.faults, one.not_measured) for one in whole.tables] == [((), ())] * 2
+    assert whole.tables[0].metadata.metadata_bytes
+    count = len(vending.keys)
+    # Each key is good for ten requests, and a look at the first table takes more: one key a table is not enough.
+    vending.end_keys()
+    vending.uses = 10
+    found = report(open_catalog("vending", vending.properties), no_spark)
+    assert len(vending.keys) > count + len(whole.tables)
+    assert (found.status, found.not_read) == ("done", ())
+    assert [replace(one, elapsed_ms=0) for one in found.tables] == [replace(one, elapsed_ms=0) for one in whole.tables]

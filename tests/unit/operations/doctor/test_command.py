@@ -180,7 +180,11 @@ def test_the_function_takes_a_name_or_a_catalog(lake: Lake) -> None:
     by_name = icekeep.doctor("local", namespace="db")
     by_catalog = icekeep.doctor(lake.catalog, namespace=("db",))
     assert {by_name.status, by_catalog.status} == {"ok"}
-    assert len(by_name.findings) == len(by_catalog.findings)
+    # Only a configuration says where runs are written down.
+    assert [one.check for one in by_name.findings if one.check != "history"] == [
+        one.check for one in by_catalog.findings
+    ]
+    assert len(by_name.findings) == len(by_catalog.findings) + 1
     by_file = icekeep.doctor(conf=str(lake.directory / "conf" / "icekeep.yaml"), namespace="db")
     assert [one.check for one in by_file.findings] == [one.check for one in by_name.findings]
 
@@ -191,3 +195,22 @@ def test_the_function_raises_for_nothing_that_it_finds() -> None:
     result = icekeep.doctor(catalog)
     assert result.status == "wrong"
     assert icekeep.doctor("nope").status == "wrong"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("history", "status", "said"),
+    [
+        ("{}", "ok", "warehouse.icekeep-runs.db; there is none yet"),
+        ("{enabled: false}", "not-tried", "runs are not written down; give `history: {uri: ...}`"),
+        ("{uri: nonsense}", "wrong", "configuration key 'history.uri': cannot be understood"),
+    ],
+)
+def test_it_says_where_runs_are_written_down(
+    lake: Lake, capsys: pytest.CaptureFixture[str], history: str, status: str, said: str
+) -> None:
+    catalogs = json.dumps({"local": lake.properties})
+    Path("conf/icekeep.yaml").write_text(f"catalogs: {catalogs}\nhistory: {history}\n")
+    [found] = [one for one in run(capsys)[1]["result"]["findings"] if one["check"] == "history"]
+    assert (found["about"], found["status"]) == ("catalog local", status)
+    assert said in found["message"]

@@ -98,6 +98,8 @@ class _Found:
         self._metadata, self._tally = metadata, tally
         self._snapshots = metadata.snapshots_by_id
         self._indices: dict[str, int] = {}
+        # Many lists name a manifest, and all of them spell it alike: to bring a path to its key takes longer than all else.
+        self._spelled: dict[str, int] = {}
         self._rows: list[RowsOfManifest] = []
         self._told: set[tuple[int, str]] = set()
         self._unread: set[int] = set()
@@ -107,7 +109,8 @@ class _Found:
         members = BitMap()
         numbers: list[int] = []
         for row in rows:
-            if not is_location(row.manifest_path):
+            index = self._spelled.get(row.manifest_path)
+            if index is None and not is_location(row.manifest_path):
                 self._tell(202, row, snapshot, f"the list names a manifest {row.manifest_path!r}, which is no location")
                 self._unread.add(snapshot.snapshot_id)
                 continue
@@ -115,18 +118,22 @@ class _Found:
             if row.partition_spec_id not in self._metadata.specs_by_id:
                 self._unread.add(snapshot.snapshot_id)
                 continue
-            key = canonical(row.manifest_path)
-            index = self._indices.get(key)
             if index is None:
-                index = self._indices[key] = len(self._rows)
-                self._rows.append(RowsOfManifest(((row, snapshot.snapshot_id),)))
-            else:
-                self._rows[index] = self._rows[index].with_row(row, snapshot.snapshot_id)
+                index = self._spelled[row.manifest_path] = self._index(row, snapshot)
+            self._rows[index] = self._rows[index].with_row(row, snapshot.snapshot_id)
             numbers.append(index)
         members.update(numbers)
         if len(members) < len(numbers):
             self._tell_doubled(numbers, snapshot)
         return members
+
+    def _index(self, row: ManifestFile, snapshot: Snapshot) -> int:
+        """The place of a manifest whose path no row has spelled so far in this way."""
+        key = canonical(row.manifest_path)
+        if key not in self._indices:
+            self._indices[key] = len(self._rows)
+            self._rows.append(RowsOfManifest(((row, snapshot.snapshot_id),)))
+        return self._indices[key]
 
     def result(self) -> ReadLists:
         """All of it."""

@@ -1,0 +1,266 @@
+"""The charts of the page. No text of others gets into one: labels are numbers, sizes and dates."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from markupsafe import Markup
+
+from icekeep.health.values import DataHealth, TableHealth
+from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
+from icekeep.reports.page.svg import PLAIN, XY, Bar, StackedBar, drawn
+from icekeep.reports.values import MaintenanceRun
+from icekeep.spec.times import format_time
+from icekeep.spec.units import DAY_MS, format_bytes
+
+_WIDTH, _NARROW, _HEIGHT = 340, 270, 170
+_LABELS = 5
+_SIZES_LEAST = 6
+_AGES = (("1 day", 1), ("7 days", 7), ("30 days", 30), ("90 days", 90))
+_RUNS = 10
+_DAY_DIGITS = len("2026-01-31")
+_MINUTE_DIGITS = len("2026-01-31T12:00")
+
+Shown = Callable[[int], str]
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """A chart and the words that go with it.
+
+    Attributes:
+        kind: its class on the page.
+        legend: a class and a meaning for each kind of mark.
+    """
+
+    kind: str
+    title: str
+    svg: Markup
+    told: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+def scores_chart(tables: Sequence[TableHealth]) -> Chart:
+    """How many tables have which score, in steps of ten."""
+    counts = [0] * 10
+    for one in tables:
+        counts[min(9, int(one.score // 10))] += 1
+    ranges = [f"{10 * step} to {10 * step + 9}" for step in range(9)] + ["90 to 100"]
+    parts = {"color-0": counts[:5], "color-1": counts[5:8], "color-2": counts[8:]}
+    starts, chart = (0, 5, 8), _stacked()
+    chart.x_labels = [str(10 * step) for step in range(10)]
+    for start, some in zip(starts, parts.values(), strict=True):
+        chart.add("", [*[None] * start, *(count or None for count in some)])
+    _scale(chart, max(counts), _count)
+    told = [f"{_tables(count)} of {scores}" for scores, count in zip(ranges, counts, strict=True) if count]
+    titles = [f"score {scores}: {_tables(count)}" for scores, count in zip(ranges, counts, strict=True) if count]
+    return Chart(
+        kind="scores",
+        title="Tables by score",
+        svg=drawn(chart, f"Tables by score: {'; '.join(told)}", titles),
+        legend=(("color-0", "sick, below 50"), ("color-1", "fair"), ("color-2", "healthy, 80 and more")),
+    )
+
+
+def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
+    """How many data files have which size; `None` where there is no file."""
+    files: dict[int, list[int]] = {}
+    for data in tables:
+        for bucket in data.histogram:
+            middle = bucket.least_bytes * 1.5
+            kind = 0 if middle < 0.75 * data.target_file_bytes else 1 if middle <= 1.8 * data.target_file_bytes else 2
+            files.setdefault(bucket.least_bytes, [0, 0, 0])[kind] += bucket.files_count
+    if not files:
+        return None
+    first, last = (size.bit_length() - 1 for size in (min(files), max(files)))
+    sizes = [1 << power for power in range(first, max(last + 1, first + _SIZES_LEAST))]
+    rows = [files.get(size, [0, 0, 0]) for size in sizes]
+    chart = _stacked()
+    every = -(-len(sizes) // _LABELS)
+    chart.x_labels = [_whole_bytes(size) if number % every == 0 else "" for number, size in enumerate(sizes)]
+    for kind in range(3):
+        chart.add("", [row[kind] or None for row in rows])
+    _scale(chart, max(map(sum, rows)), _count)
+    ranges = [f"{_whole_bytes(size)} to {_whole_bytes(2 * size)}" for size in sizes]
+    told = "; ".join(f"{text}: {_files(sum(row))}" for text, row in zip(ranges, rows, strict=True) if sum(row))
+    titles = [
+        f"{text}: {_files(row[kind])}" for kind in range(3) for text, row in zip(ranges, rows, strict=True) if row[kind]
+    ]
+    return Chart(
+        kind="sizes",
+        title="Data files by size",
+        svg=drawn(chart, f"Data files by size: {told}", titles),
+        legend=(("color-0", "smaller than the target"), ("color-1", "about right"), ("color-2", "larger")),
+    )
+
+
+def ages_chart(tables: Sequence[TableHealth], now_ms: int) -> Chart:
+    """How many tables had their last maintenance, that snapshots tell of, how long ago."""
+    counts = dict.fromkeys((*(name for name, _ in _AGES), "older", "never"), 0)
+    for one in tables:
+        age_ms = now_ms - max((seen.timestamp_ms for seen in one.last_maintenance), default=now_ms)
+        name = next((name for name, days in _AGES if age_ms < days * DAY_MS), "older")
+        counts[name if one.last_maintenance else "never"] += 1
+    chart = _stacked()
+    chart.x_labels = [*counts]
+    chart.add("", [None if name == "never" else count or None for name, count in counts.items()])
+    chart.add("", [*[None] * (len(counts) - 1), counts["never"] or None])
+    _scale(chart, max(counts.values()), _count)
+    told = [f"{name}: {_tables(count)}" for name, count in counts.items() if count]
+    return Chart(
+        kind="ages",
+        title="Tables by age of the last maintenance",
+        svg=drawn(chart, f"Tables by the age of their last maintenance: {'; '.join(told)}", told),
+        legend=(("color-0", "less than so long ago"), ("color-1", "none that snapshots tell of")),
+    )
+
+
+def growth_charts(points: Sequence[GrowthPoint], runs: Sequence[MaintenanceRun]) -> tuple[Chart, ...]:
+    """How files, bytes, deletes and metadata grew, with the last commit of each run marked; nothing of what was never there."""
+    wanted: tuple[tuple[str, str, Shown], ...] = (
+        ("Data files", "data_files_count", _count),
+        ("Bytes of data and deletes", "bytes", format_bytes),
+        ("Delete files", "delete_files_count", _count),
+        ("Bytes of metadata", "metadata_bytes", format_bytes),
+    )
+    made = {run.snapshot_id for run in runs}
+    moments = {point.timestamp_ms for point in points if point.snapshot_id in made}
+    charts = (
+        _growth(title, [(p.timestamp_ms, getattr(p, name)) for p in points], moments, shown)
+        for title, name, shown in wanted
+    )
+    return tuple(chart for chart in charts if chart is not None)
+
+
+def _growth(title: str, points: Sequence[tuple[int, int | None]], marked: set[int], shown: Shown) -> Chart | None:
+    # A clock that was wrong makes a commit older than its parent.
+    known = sorted(((moment, value) for moment, value in points if value is not None), key=lambda point: point[0])
+    if len({moment for moment, _ in known}) < 2 or not any(value for _, value in known):
+        return None
+    (first_ms, first), (last_ms, last) = known[0], known[-1]
+    chart = XY(
+        **PLAIN,
+        width=_NARROW,
+        height=_HEIGHT,
+        show_dots=False,
+        show_x_guides=False,
+        y_labels=[],
+        xrange=(first_ms, last_ms),
+    )
+    date = partial(_date, span_ms=last_ms - first_ms)
+    chart.x_labels = [{"value": at, "label": date(at)} for at in (first_ms, last_ms)]
+    chart.add("", known)
+    dots = [(moment, value) for moment, value in known if moment in marked]
+    if dots:
+        chart.add("", dots, stroke=False, show_dots=True, dots_size=3.5)
+    _scale(chart, max(value for _, value in known), shown)
+    told = f"{shown(first)} on {date(first_ms)}, {shown(last)} on {date(last_ms)}"
+    most_ms, most = max(known, key=lambda point: point[1])
+    peak = f", at most {shown(most)} on {date(most_ms)}" if shown(most) not in (shown(first), shown(last)) else ""
+    titles = [f"maintenance on {_date(moment, 0)}: {shown(value)}" for moment, value in dots]
+    legend = (("color-1", "a commit of maintenance"),) if dots else ()
+    return Chart(
+        kind="growth",
+        title=title,
+        svg=drawn(chart, f"{title} over time: {told}{peak}", titles),
+        told=told + peak,
+        legend=legend,
+    )
+
+
+def runs_chart(runs: Sequence[MaintenanceRun]) -> Chart | None:
+    """Data and delete files before and after the last runs, the oldest first; `None` where none has both figures."""
+    pairs = [(run, _files_count(run.before), _files_count(run.after)) for run in runs]
+    known = [
+        (run, before, after)
+        for run, before, after in pairs
+        if before is not None and after is not None and before != after
+    ]
+    known = known[:_RUNS][::-1]
+    if not known:
+        return None
+    chart = Bar(**PLAIN, width=_WIDTH, height=_HEIGHT, y_labels=[])
+    every = -(-len(known) // 4)
+    chart.x_labels = [
+        _date(run.timestamp_ms)[5:] if number % every == 0 else "" for number, (run, _, _) in enumerate(known)
+    ]
+    chart.add("", [before for _, before, _ in known])
+    chart.add("", [after for _, _, after in known])
+    _scale(chart, max(max(before, after) for _, before, after in known), _count)
+    told = [
+        f"{_date(run.timestamp_ms)}: {_count(before)} before, {_count(after)} after" for run, before, after in known
+    ]
+    titles = [text for side in (1, 2) for text, one in zip(told, known, strict=True) if one[side]]
+    return Chart(
+        kind="runs",
+        title="Files before and after runs",
+        svg=drawn(chart, f"Data and delete files before and after runs of maintenance: {'; '.join(told)}", titles),
+        legend=(("color-0", "before"), ("color-1", "after")),
+    )
+
+
+def _stacked() -> Any:
+    return StackedBar(**PLAIN, width=_WIDTH, height=_HEIGHT, y_labels=[])
+
+
+def _scale(chart: Any, most: int, shown: Shown) -> None:
+    """The vertical axis: from zero to a round number, with a few lines."""
+    step = round_step(most, of=1024 if shown is format_bytes else 1000)
+    tops = range(0, most + step, step)
+    chart.y_labels = [
+        {"value": value, "label": _whole_bytes(value) if shown is format_bytes else _short(value)} for value in tops
+    ]
+    chart.config.range = chart.range = (0, tops[-1])
+
+
+def round_step(most: int, of: int = 1000, lines: int = 4) -> int:
+    """The least of 1, 2, 5, 10, 20 ... whose multiples up to `most` are no more than `lines`; of bytes 1, 2, 5 ... of a unit.
+
+    >>> round_step(7), round_step(95), round_step(3_000_000, of=1024) == 1024 * 1024
+    (2, 50, True)
+    """
+    unit = 1
+    while True:
+        for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
+            if factor * unit * lines >= most:
+                return factor * unit
+        unit *= of
+
+
+def _files_count(totals: TableTotals | None) -> int | None:
+    if totals is None or totals.data_files_count is None:
+        return None
+    return totals.data_files_count + (totals.delete_files_count or 0)
+
+
+def _date(moment_ms: int, span_ms: int | None = None) -> str:
+    """A day, or with the time where days would all be the same."""
+    text = format_time(moment_ms)
+    return (
+        text[:_DAY_DIGITS]
+        if span_ms is None or span_ms > 3 * DAY_MS
+        else text[_DAY_DIGITS - 5 : _MINUTE_DIGITS].replace("T", " ")
+    )
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+def _short(value: int) -> str:
+    for unit, name in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= unit and value % (unit // 10) == 0:
+            return f"{value / unit:g}{name}"
+    return str(value)
+
+
+def _whole_bytes(size: int) -> str:
+    return format_bytes(size).replace(".0 ", " ")
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
+
+
+def _tables(count: int) -> str:
+    return f"{count:,} table{'' if count == 1 else 's'}"

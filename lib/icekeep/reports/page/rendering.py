@@ -1,0 +1,127 @@
+"""The page's templates filled in. All that comes from catalogs and tables is foreign text: it is escaped, and made visible."""
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from pkgutil import get_data
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
+from icekeep.reports.page.views import catalog_totals, job_totals, table_views
+from icekeep.reports.values import ReportResult
+from icekeep.spec.times import format_time
+from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_bytes
+
+DETAILED_TABLES = 500
+"""So many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
+
+_NOT_KNOWN = "not known"
+_AFTER_A_PART = re.compile(r"([._/=-])(?=\w)")
+
+
+def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> str:
+    """The page, as ASCII.
+
+    Args:
+        detailed_count: so many tables have a part of their own.
+    """
+    style, script = (Markup(_part(name)) for name in ("page.css", "page.js"))
+    views = table_views(report, detailed_count)
+    page = (
+        _environment(report.currency)
+        .get_template("page.html")
+        .render(
+            report=report,
+            views=views,
+            detailed=[view for view in views if view.is_detailed],
+            totals=catalog_totals(report),
+            jobs=job_totals(report.tables, report.currency),
+            due_views=[view for view in views if view.health.due],
+            charts=_charts(report),
+            style=style,
+            script=script,
+            policy=f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:",
+            growing_count=sum(bool(view.growth) for view in views),
+        )
+    )
+    return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def _charts(report: ReportResult) -> Sequence[Any]:
+    if not report.tables:
+        return ()
+    charts = (
+        scores_chart(report.tables),
+        sizes_chart([one.data for one in report.tables]),
+        ages_chart(report.tables, report.timestamp_ms),
+    )
+    return [chart for chart in charts if chart is not None]
+
+
+@lru_cache(maxsize=4)
+def _environment(currency: str | None) -> Environment:
+    environment = Environment(
+        autoescape=True,
+        finalize=_visible,
+        loader=FunctionLoader(_part),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        "count": _or_not_known(lambda value: f"{value:,}"),
+        "bytes": _or_not_known(format_bytes),
+        "time": _or_not_known(lambda value: format_time(value)[: len("2026-01-31T12:00")].replace("T", " ")),
+        "span": _or_not_known(_span),
+        "percent": _or_not_known(lambda value: f"{value:.1%}"),
+        "decimal": _or_not_known(lambda value: f"{value:,.1f}" if value >= 0.05 or not value else f"{value:.2g}"),
+        "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
+        "breakable": _breakable,
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    environment.globals["shown"] = {name: environment.filters[name] for name in ("count", "bytes")}
+    return environment
+
+
+def _or_not_known(show: Any) -> Any:
+    return lambda value: _NOT_KNOWN if value is None else show(value)
+
+
+def _span(span_ms: int) -> str:
+    """How long, in the largest unit of which there are two.
+
+    >>> _span(500), _span(700_000), _span(36 * 3_600_000)
+    ('0.5 s', '11.7 min', '36.0 h')
+    """
+    units = (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS))
+    name, unit = next(((name, unit) for name, unit in units if span_ms >= 2 * unit), ("s", SECOND_MS))
+    return f"{span_ms / unit:,.1f} {name}"
+
+
+def _visible(value: Any) -> Any:
+    """Text of others without characters that a page cannot have, or that would turn a line around."""
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in value)
+
+
+def _breakable(text: str) -> Markup:
+    """A long name that may be broken after its parts, as telephones are narrow."""
+    return Markup(_AFTER_A_PART.sub(r"\1<wbr>", str(escape(_visible(text)))))
+
+
+def _digest(text: str) -> str:
+    """How the page's policy names the only style and the only script that it has."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _part(name: str) -> str:
+    """A file beside this one, also where the package lies in a zip."""
+    data = get_data(__package__ or "", f"templates/{name}")
+    assert data is not None
+    return data.decode()

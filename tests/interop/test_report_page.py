@@ -1,0 +1,177 @@
+"""The page of a report in a browser: it asks nobody for anything, fits a telephone, can be read in light and dark, and works."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from icekeep.maintenance.compaction.job import compact
+from icekeep.reports.job import report
+from icekeep.reports.page.page import report_page
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.chromium import Browser, chromium
+from kit.job_world import World
+from kit.lake import SCHEMA, events
+from kit.no_spark import no_spark
+from kit.report_values import bare_table, full_history, full_table, not_read, report_of
+
+HOSTILE = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>" + "wide_" * 40 + "x" * 200
+
+FAINT_TEXTS = """
+(() => {
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = (color) => {
+    const [r, g, b] = color.slice(0, 3).map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const color = numbers(getComputedStyle(one).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let count = 0;
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement, style = getComputedStyle(element);
+    if (!walker.currentNode.textContent.trim() || ["SCRIPT", "STYLE", "title"].includes(element.tagName)) continue;
+    if (!element.checkVisibility()) continue;
+    count += 1;
+    const pair = [light(numbers(element instanceof SVGElement ? style.fill : style.color)), light(ground(element))];
+    const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    if (ratio < 4.5) faint.push(`${ratio.toFixed(2)} ${element.tagName} ${walker.currentNode.textContent.trim().slice(0, 30)}`);
+  }
+  return {count, faint};
+})()
+"""
+"""Texts whose colour differs from what is behind them by less than 4.5 to 1, as WCAG 2 counts (success criterion 1.4.3)."""
+
+WIDEST = """
+[...document.querySelectorAll("body *")]
+  .filter((one) => !one.closest(".scroll") && one.getBoundingClientRect().right > innerWidth + 1)
+  .map((one) => one.outerHTML.slice(0, 80))
+"""
+
+OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a catalog with a healthy table, a sick one, one that was maintained, and one that cannot be read."""
+    world = World(2)
+    for name, files in {"calm": 1, "sick": 20, "kept": 8, "gone": 1}.items():
+        table = create_table(world.catalog, ("db", name), SCHEMA, partition_by=[("at", "month")])
+        for number in range(files):
+            world.runtime.pass_ms(3_600_000)
+            table = append(table, [events(number, 5)])
+    compact(world.catalog.load(("db", "kept")), no_spark)
+    location = world.catalog.find(("db", "gone")).metadata_location
+    world.memory.files[location] = (b"{", 0)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report_page(report(world.catalog, no_spark, histories=True)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of tables whose names and texts are made to run, and to be too wide."""
+    tables = [full_table(f"lake.db.{HOSTILE}{number}", said=HOSTILE) for number in range(10)]
+    told = report_of(
+        *tables,
+        bare_table(),
+        catalogs=(HOSTILE,),
+        currency="EUR",
+        not_read=(not_read(HOSTILE, HOSTILE),),
+        histories=tuple(full_history(one.table, said=HOSTILE) for one in tables[:2]),
+    )
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    path.write_text(report_page(replace(told, status="partial")))
+    return path
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["page", "hostile"])
+def test_it_asks_nobody_fits_the_screen_and_can_be_read(
+    request: pytest.FixtureRequest, browser: Browser, name: str, is_dark: bool, width: int
+) -> None:
+    path: Path = request.getfixturevalue(name)
+    browser.open(path, width=width, is_dark=is_dark)
+    for _ in range(2):
+        assert browser.ask("innerWidth") == width
+        assert browser.ask("document.documentElement.scrollWidth") == width
+        assert browser.ask(WIDEST) == []
+        seen = browser.ask(FAINT_TEXTS)
+        assert seen["faint"] == []
+        assert seen["count"] > 100
+        browser.ask(OPEN_ALL)
+    background = browser.ask("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, background[4:-1].split(","))) < 150) is is_dark
+    assert browser.complaints == []
+    assert browser.requests == [path.as_uri()]
+    assert browser.ask("document.title") != "ran"
+
+
+def test_what_would_run_in_spite_of_all_is_not_run(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1280)
+    browser.ask(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=http://127.0.0.1:9/x onerror=document.title=1>')"
+    )
+    browser.ask("document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))")
+    assert browser.ask("document.title") == "Health of local"
+    assert len(browser.complaints) >= 2
+    assert browser.requests == [page.as_uri()]
+
+
+def test_the_list_is_sorted_and_searched(browser: Browser, hostile: Path) -> None:
+    browser.open(hostile, width=1280)
+    rows = "[...document.querySelector('table.sortable').tBodies[0].rows].filter((row) => !row.hidden)"
+    names = f"{rows}.map((row) => row.cells[2].dataset.v)"
+    unsorted = browser.ask(names)
+    press = "document.querySelectorAll('table.sortable thead button')[2].click()"
+    browser.ask(press)
+    assert browser.ask(names) == sorted(unsorted, key=int, reverse=True) != unsorted[::-1]
+    browser.ask(press)
+    assert browser.ask(names) == sorted(unsorted, key=int)
+    assert browser.ask("[...document.querySelectorAll('th[aria-sort]')].map((one) => one.ariaSort)") == ["ascending"]
+    browser.ask("document.querySelector('input').value = 'BARE'")
+    browser.ask("document.querySelector('input').dispatchEvent(new Event('input'))")
+    assert browser.ask(names) == ["0"]
+    assert browser.ask("document.querySelector('[role=status]').textContent") == "1 of 11"
+    assert browser.complaints == []
+
+
+def test_a_link_leads_into_the_part_of_its_table_by_keyboard_alone(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1280)
+    browser.press("Tab", 9)
+    assert browser.ask("document.activeElement.className") == "skip"
+    assert browser.ask("document.activeElement.getBoundingClientRect().top >= 0")
+    for _ in range(40):
+        browser.press("Tab", 9)
+        if browser.ask("(document.activeElement.getAttribute('href') || '').startsWith('#t-')"):
+            break
+    name = browser.ask("document.activeElement.textContent")
+    browser.press("Enter", 13, "\r")
+    assert browser.ask("[...document.querySelectorAll('details.table[open] h3')].map((one) => one.textContent)") == [
+        name
+    ]
+    assert browser.ask("document.activeElement.id.startsWith('t-')")
+
+
+def test_without_its_script_the_page_is_whole(browser: Browser, page: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.html"
+    bare.write_text(page.read_text().replace('"use strict";', '"use strict"; throw 1;'))
+    # The page's policy names the script by its digest, so that one is not run at all.
+    browser.open(bare, width=1280)
+    assert browser.ask("document.querySelectorAll('button, input').length") == 0
+    browser.ask("location.hash = 't-1'")
+    assert browser.ask("document.querySelectorAll('details.table[open]').length") == 1
