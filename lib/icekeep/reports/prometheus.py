@@ -11,6 +11,7 @@ from icekeep.telemetry.prometheus import exposition
 _OF_JOB = (*OF_TABLE, "job")
 
 TABLES = Metric("icekeep_tables", "Tables of the report", ())
+MADE = Metric("icekeep_report_timestamp_seconds", "When the report was made", ())
 NOT_READ = Metric("icekeep_table_not_read", "1 where it could not be read", (*OF_TABLE, "kind"))
 LAST_MAINTENANCE = Metric(
     "icekeep_table_last_maintenance_timestamp_seconds",
@@ -73,7 +74,7 @@ _OF_JOBS: Mapping[Metric, Callable[[JobAdvice], float | None]] = {
     _of_job("cost", "What it would cost, in the currency of the prices"): lambda job: job.cost,
 }
 
-REPORT_METRICS: tuple[Metric, ...] = (TABLES, NOT_READ, *_OF_TABLES, *_OF_OWN_FILES, LAST_MAINTENANCE, *_OF_JOBS)
+REPORT_METRICS: tuple[Metric, ...] = (MADE, TABLES, NOT_READ, *_OF_TABLES, *_OF_OWN_FILES, LAST_MAINTENANCE, *_OF_JOBS)
 """In the order in which documents list them."""
 
 
@@ -89,6 +90,8 @@ def prometheus_text(report: ReportResult) -> str:
 def report_figures(report: ReportResult) -> Iterator[Figure]:
     """The values of all metrics, those of one metric after another."""
     tables = [(table_labels(table.table), table) for table in report.tables]
+    if report.timestamp_ms:
+        yield Figure(MADE, (), report.timestamp_ms / 1000)
     yield Figure(TABLES, (), report.tables_count)
     for one in report.not_read:
         yield Figure(NOT_READ, (*table_labels(one.name), one.kind), 1)
