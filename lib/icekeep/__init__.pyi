@@ -22,7 +22,11 @@ from icekeep.errors import UnsupportedError as UnsupportedError
 from icekeep.errors import UsageError as UsageError
 from icekeep.events import CommitRetried as CommitRetried
 from icekeep.events import Event as Event
+from icekeep.events import InRun as InRun
 from icekeep.events import Listener as Listener
+from icekeep.events import Listeners as Listeners
+from icekeep.events import RunEnded as RunEnded
+from icekeep.events import RunStarted as RunStarted
 from icekeep.events import SnapshotCommitted as SnapshotCommitted
 from icekeep.events import StepAdvanced as StepAdvanced
 from icekeep.events import StepFinished as StepFinished

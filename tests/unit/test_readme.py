@@ -40,6 +40,8 @@ COMMON = {
     "--output",
     "--result-file",
     "--verbose",
+    "--log-format",
+    "--metrics-file",
     "--help",
     "--version",
 }

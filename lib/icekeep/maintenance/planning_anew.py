@@ -12,6 +12,7 @@ from itertools import count
 from typing import TypeVar
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import RetryPolicy, reloaded
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError
@@ -72,5 +73,7 @@ def plan_till_done(
         listener.on(Warned(f"{what()} of {table.name!r} are planned anew: {refusal.message}"))
         runtime.sleep_ms(policy.wait_ms(number, runtime))
         table = reloaded(table)
-        _LOG.info("%s: plan %d is made on %s", table.name, number + 1, table.metadata_location)
+        _LOG.info(
+            "%s: plan %d is made on %s", table.name, number + 1, table.metadata_location, extra=log_context(table)
+        )
     raise AssertionError("count() does not end")

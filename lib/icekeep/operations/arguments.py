@@ -14,8 +14,9 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.log_formats import FORMATS
 from icekeep.operations.settings import parse_option, parse_setting
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb, tells_of_runs
 from icekeep.settings import Job, Kind, Setting
 from icekeep.spec.units import MAX_INT, MAX_LONG
 
@@ -42,7 +43,8 @@ _POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the re
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for; `arguments` holds the settings that were given, by the function's keywords.
 
-    A `plan_out`, the file of a plan, implies `dry_run`.
+    A `plan_out`, the file of a plan, implies `dry_run`. `log_format` and `metrics_file` are `None` where the file of the configuration
+    says it.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     result_file: str | None
     verbose: bool
+    log_format: str | None = None
+    metrics_file: str | None = None
     catalog: str | None = None
     table: str = ""
     dry_run: bool = False
@@ -64,6 +68,8 @@ class OutputOptions(msgspec.Struct, frozen=True):
     format: str
     result_file: str | None
     verbose: bool
+    log_format: str | None = None
+    conf: str | None = None
 
 
 def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: str) -> Command:
@@ -94,6 +100,8 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         output=given["output"],
         result_file=given["result_file"],
         verbose=given["verbose"],
+        log_format=given["log_format"],
+        metrics_file=given.get("metrics_file"),
         catalog=given.get("catalog"),
         table=given.get("table", ""),
         dry_run=bool(given.get("dry_run") or given.get("plan_out")),
@@ -114,12 +122,15 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     texts = (name for verb in VERBS.values() for name in verb.texts)
-    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))))
+    # What is wrong with the rest is told when the whole is read, in the form that is wanted.
+    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)
+    parser.add_argument("--config", "--conf", dest="conf")
     try:
         given, _ = parser.parse_known_args(list(argv))
     except UsageError:
         return OutputOptions("table", None, "--verbose" in argv)
-    return OutputOptions(given.output, given.result_file, given.verbose)
+    log_format = given.log_format if given.log_format in FORMATS else None
+    return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf)
 
 
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
@@ -241,6 +252,8 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
     _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))))
+    if tells_of_runs(verb):
+        _add_metrics(parser)
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
@@ -266,6 +279,7 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
         )
     _add_setting(parser, _POLICY, now_ms)
     _add_output(parser)
+    _add_metrics(parser)
     parser.foot = lambda: _foot(job)
 
 
@@ -335,13 +349,28 @@ def _configuration(text: str) -> str:
     return text
 
 
-def _add_output(parser: argparse.ArgumentParser, outputs: Sequence[str] = OUTPUTS) -> None:
+def _add_output(
+    parser: argparse.ArgumentParser,
+    outputs: Sequence[str] = OUTPUTS,
+    log_formats: Sequence[str] | None = FORMATS,
+) -> None:
     parser.add_argument("--output", choices=outputs, default="table", help="how stdout shows the result")
     parser.add_argument("--result-file", metavar="PATH", help="also write the result, as JSON, to a file")
     parser.add_argument(
         "--verbose",
         action="store_true",
         help="log lines of all that happens, with times, and tracebacks of errors",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=log_formats,
+        help="how stderr tells it: text for people, json an object a line (default: text)",
+    )
+
+
+def _add_metrics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
     )
 
 

@@ -14,9 +14,9 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import (
     CommitRetried,
     Event,
+    InRun,
     Listener,
     StepAdvanced,
-    StepFinished,
     StepStarted,
     Warned,
 )
@@ -170,7 +170,7 @@ class _Calls:
         run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
         surroundings = msgspec.structs.replace(
             self._surroundings,
-            listener=_OfTable(assignment.table, self._surroundings.listener, self._stop),
+            listener=_Stopped(self._surroundings.listener, self._stop),
             begun=Begun(),
             shared=self._shared if job in _FRESH else msgspec.structs.replace(self._shared, load=self._remembering),
         )
@@ -197,20 +197,17 @@ class _Calls:
         return self._memory.over(self._shared.load(reference))
 
 
-class _OfTable:
-    """Tells of the steps of a job with the name of its table; where the run is to stop, the job ends as by a signal."""
+class _Stopped:
+    """Passes events of a job on; where the run is to stop, the job ends as by a signal."""
 
-    def __init__(self, table: str, listener: Listener, stop: threading.Event) -> None:
-        self._table, self._listener, self._stop = table, listener, stop
+    def __init__(self, listener: Listener, stop: threading.Event) -> None:
+        self._listener, self._stop = listener, stop
 
     def on(self, event: Event) -> None:
         """Pass it on. Between steps a job can end; what has been committed is told in any case."""
-        if isinstance(event, StepStarted | StepAdvanced | StepFinished):
-            event = msgspec.structs.replace(event, step=f"{self._table}: {event.step}")
-        elif isinstance(event, Warned):
-            event = Warned(f"{self._table}: {event.message}")
         self._listener.on(event)
-        if self._stop.is_set() and isinstance(event, StepStarted | StepAdvanced | CommitRetried):
+        told = event.event if isinstance(event, InRun) else event
+        if self._stop.is_set() and isinstance(told, StepStarted | StepAdvanced | CommitRetried):
             raise Interrupted(_INTERRUPTED)
 
 

@@ -38,7 +38,15 @@ def format_json(document: Mapping[str, Any]) -> str:
 
 
 def write_result_file(path: str, document: Mapping[str, Any]) -> None:
-    """Write the document to a file at once: a reader sees the whole of it or what was there before.
+    """Write the document to a file at once; raises `UsageError` where it cannot be written."""
+    write_at_once(path, format_json(document) + "\n", "result file")
+
+
+def write_at_once(path: str, text: str, what: str) -> None:
+    """Write a file so that a reader sees the whole of it or what was there before.
+
+    Args:
+        what: it is, as an error says.
 
     Raises:
         UsageError: the file cannot be written.
@@ -47,13 +55,13 @@ def write_result_file(path: str, document: Mapping[str, Any]) -> None:
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with partial.open("w", encoding="utf-8") as stream:
-            stream.write(format_json(document) + "\n")
+            stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UsageError(f"cannot write result file {path!r}: {(error.strerror or '').lower()}", path=path) from error
+        raise UsageError(f"cannot write {what} {path!r}: {(error.strerror or '').lower()}", path=path) from error
 
 
 def require_directory(path: str, what: str = "result file") -> None:

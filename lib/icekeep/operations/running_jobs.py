@@ -74,6 +74,7 @@ def run_job(
     if given is not None:
         run = run_of_plan(given, job.name, runtime)
     begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
+    begun.only_tells, surroundings = command.dry_run, surroundings.in_run()
     shared = surroundings.shared
     config = read_config(command.conf) if shared is None else shared.config
     catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs

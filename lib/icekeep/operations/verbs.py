@@ -86,6 +86,11 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         return self.takes_spark or self.about in (About.CATALOGS, About.FLEET)
 
 
+def tells_of_runs(verb: Verb) -> bool:
+    """Whether a command is told of as a run, to Prometheus and to others: where it changes tables."""
+    return verb.changes or verb.also_changes
+
+
 def _name(what: str, keyword: str = "") -> Setting:
     return Setting("name", Kind.NAME, what, keyword=keyword, is_positional=True)
 

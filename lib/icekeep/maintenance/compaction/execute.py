@@ -12,6 +12,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.rewrite.moved_positions import moves_locations
@@ -125,6 +126,7 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
                 finished.group.number + 1,
                 len(plan.groups),
                 _outcome_line(finished),
+                extra=log_context(table, STEP),
             )
             execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
             yield finished

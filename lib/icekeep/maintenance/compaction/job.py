@@ -11,6 +11,7 @@ from contextlib import closing
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.compaction.commits import CommittedGroups, commit_groups
 from icekeep.maintenance.compaction.execute import STEP, execute
@@ -192,6 +193,7 @@ def _tell(run: Run, planned: RewritePlan, listener: Listener) -> None:
         planned.rewritten_bytes_count,
         len(planned.groups),
         planned.expected_files_count,
+        extra=log_context(run.table),
     )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
@@ -104,6 +105,7 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
                 group.partition,
                 "are rewritten" if is_done else "failed",
                 outcome,
+                extra=log_context(table, STEP),
             )
             execution.listener.on(StepAdvanced(STEP, group.files_count))
             yield finished

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import reloaded
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
@@ -282,6 +283,7 @@ def _planned_till_done(
         sum(group.files_count for group in planned.groups),
         len(planned.groups),
         len(planned.dangling),
+        extra=log_context(run.table),
     )
     committer = run.committer(heartbeat, written)
 
