@@ -43,8 +43,8 @@ _POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the re
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for; `arguments` holds the settings that were given, by the function's keywords.
 
-    A `plan_out`, the file of a plan, implies `dry_run`. `log_format` and `metrics_file` are `None` where the file of the configuration
-    says it.
+    A `plan_out`, the file of a plan, implies `dry_run`. `log_format` and `metrics_file` are `None` where the configuration says
+    it.
     """
 
     name: str
