@@ -7,11 +7,11 @@ import pytest
 
 from icekeep.cli import main
 from icekeep.errors import SafetyError
-from icekeep.events import CommitRetried, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
+from icekeep.events import CommitRetried, InRun, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.maintain_shown import maintain_shown
-from icekeep.operations.maintain_verb import _OfTable
+from icekeep.operations.maintain_verb import _Stopped
 from icekeep.reports.values import NotRead
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
@@ -120,24 +120,21 @@ class Told:
         self.events.append(event)
 
 
-def test_events_of_jobs_have_the_table_s_name_and_a_run_that_stops_ends_jobs_between_steps():
+def test_a_run_that_stops_ends_jobs_between_steps_and_all_that_they_say_is_passed_on():
     told, stop = Told(), threading.Event()
-    listener = _OfTable("c.db.t", told, stop)
-    committed = SnapshotCommitted("db.t", 1, "m")
-    for event in (StepStarted("reading", 3), StepFinished("reading"), Warned("careful"), committed):
+    listener = _Stopped(told, stop)
+    events = [StepStarted("reading", 3), StepFinished("reading"), Warned("careful"), SnapshotCommitted("db.t", 1, "m")]
+    committed = events[-1]
+    for event in events:
         listener.on(event)
-    assert told.events == [
-        StepStarted("c.db.t: reading", 3),
-        StepFinished("c.db.t: reading"),
-        Warned("c.db.t: careful"),
-        committed,
-    ]
+    assert told.events == events
     stop.set()
     for event in (committed, StepFinished("x"), Warned("y")):
         listener.on(event)
     for event in (StepStarted("x"), StepAdvanced("x"), CommitRetried("db.t", 1, 5, "z")):
-        with pytest.raises(Interrupted):
-            listener.on(event)
+        for said in (event, InRun("compact-1", event)):
+            with pytest.raises(Interrupted):
+                listener.on(said)
 
 
 def test_what_people_are_shown():
