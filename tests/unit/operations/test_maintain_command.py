@@ -1,6 +1,7 @@
 """`icekeep maintain` in this process: what it is told, what it tells, and what jobs are handed."""
 
 import json
+import pickle
 import threading
 
 import pytest
@@ -11,11 +12,13 @@ from icekeep.events import CommitRetried, SnapshotCommitted, StepAdvanced, StepF
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.maintain_shown import maintain_shown
-from icekeep.operations.maintain_verb import _OfTable
+from icekeep.operations.maintain_verb import _OfTable, _Stoppable
 from icekeep.reports.values import NotRead
+from icekeep.runtime import SYSTEM, SystemRuntime
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.lake import SCHEMA, Lake, events
+from kit.runtime import FakeRuntime
 
 POLICIES = """
 policies:
@@ -138,6 +141,17 @@ def test_events_of_jobs_have_the_table_s_name_and_a_run_that_stops_ends_jobs_bet
     for event in (StepStarted("x"), StepAdvanced("x"), CommitRetried("db.t", 1, 5, "z")):
         with pytest.raises(Interrupted):
             listener.on(event)
+
+
+def test_who_waits_for_the_next_attempt_wakes_where_the_run_stops():
+    runtime, stop = FakeRuntime(), threading.Event()
+    stoppable = _Stoppable(runtime, stop)
+    assert (stoppable.now_ms(), stoppable.is_abandoned()) == (runtime.now_ms(), False)
+    assert isinstance(pickle.loads(pickle.dumps(_Stoppable(SYSTEM, stop))), SystemRuntime)
+    stoppable.sleep_ms(1)
+    threading.Timer(0.05, stop.set).start()
+    with pytest.raises(Interrupted):
+        stoppable.sleep_ms(60_000)
 
 
 def test_what_people_are_shown():
