@@ -1,6 +1,7 @@
 """`icekeep maintain` in this process: what it is told, what it tells, and what jobs are handed."""
 
 import json
+import pickle
 import threading
 
 import pytest
@@ -11,11 +12,13 @@ from icekeep.events import CommitRetried, InRun, SnapshotCommitted, StepAdvanced
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.maintain_shown import maintain_shown
-from icekeep.operations.maintain_verb import _Stopped
+from icekeep.operations.maintain_verb import _Stoppable, _Stopped
 from icekeep.reports.values import NotRead
+from icekeep.runtime import SYSTEM, SystemRuntime
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.lake import SCHEMA, Lake, events
+from kit.runtime import FakeRuntime
 
 POLICIES = """
 policies:
@@ -135,6 +138,17 @@ def test_a_run_that_stops_ends_jobs_between_steps_and_all_that_they_say_is_passe
         for said in (event, InRun("compact-1", event)):
             with pytest.raises(Interrupted):
                 listener.on(said)
+
+
+def test_who_waits_for_the_next_attempt_wakes_where_the_run_stops():
+    runtime, stop = FakeRuntime(), threading.Event()
+    stoppable = _Stoppable(runtime, stop)
+    assert (stoppable.now_ms(), stoppable.is_abandoned()) == (runtime.now_ms(), False)
+    assert isinstance(pickle.loads(pickle.dumps(_Stoppable(SYSTEM, stop))), SystemRuntime)
+    stoppable.sleep_ms(1)
+    threading.Timer(0.05, stop.set).start()
+    with pytest.raises(Interrupted):
+        stoppable.sleep_ms(60_000)
 
 
 def test_what_people_are_shown():
