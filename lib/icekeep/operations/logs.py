@@ -123,12 +123,12 @@ def only_log_lines() -> Iterator[None]:
     """
     for logger in (_JVM, _OTHERS):
         logger.setLevel(logging.DEBUG)
-    with lines_of_stderr(_log_foreign) as stream:
-        _HANDLER.stream = stream
-        try:
+    try:
+        with lines_of_stderr(_log_foreign) as stream:
+            _HANDLER.stream = stream
             yield
-        finally:
-            _HANDLER.stream = None
+    finally:
+        _HANDLER.stream = None
 
 
 def _log_foreign(line: str) -> None:

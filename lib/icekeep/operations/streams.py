@@ -89,15 +89,14 @@ def lines_of_stderr(take: Callable[[str], None]) -> Iterator[TextIO | None]:
     os.close(writing)
     reader = threading.Thread(target=_read_lines, args=(reading, take), name="icekeep stderr", daemon=True)
     reader.start()
-    try:
-        with open(before, "w", encoding="utf-8", errors="backslashreplace", closefd=False) as stream:
+    with open(before, "w", encoding="utf-8", errors="backslashreplace") as stream:
+        try:
             yield stream
-    finally:
-        sys.stderr.flush()
-        os.dup2(before, _OWN_STDERR)
-        # A process that was started and lives on still has the other end.
-        reader.join(_FLUSH_SECONDS)
-        os.close(before)
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, _OWN_STDERR)
+            # A process that was started and lives on still has the other end.
+            reader.join(_FLUSH_SECONDS)
 
 
 def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:

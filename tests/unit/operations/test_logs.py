@@ -117,12 +117,10 @@ def test_who_uses_the_library_gets_records_that_say_run_table_and_job(caplog):
     table = kinds(3)
     with caplog.at_level(logging.DEBUG, logger="icekeep"):
         rewrite(table)
-    known = {(r.table, r.job) for r in caplog.records if r.name.startswith("icekeep.") and hasattr(r, "run")}
-    runs = {r.run for r in caplog.records if hasattr(r, "run")}
-    assert known == {("local.db.events", "rewrite_manifests")}
-    assert len(runs) == 1
-    assert runs.pop().startswith("rewrite_manifests-")
-    assert [r for r in caplog.records if not hasattr(r, "run")] == []
+    ours = [record for record in caplog.records if record.name.startswith("icekeep.")]
+    assert {(record.table, record.job) for record in ours} == {("local.db.events", "rewrite_manifests")}
+    assert len({record.run for record in ours}) == 1
+    assert ours[0].run.startswith("rewrite_manifests-")
 
 
 def test_without_verbose_the_same_job_has_no_log_line(capsys):

@@ -50,7 +50,9 @@ with only_log_lines():
     print("of python", file=sys.stderr, flush=True)
     print(json.dumps({"a": 1}), file=sys.stderr, flush=True)
     os.write(2, "26/11/27 07:32:23 WARN Utils: of log4j\\n2026-11-27T07:32:23Z ERROR a.B: of ours\\n".encode())
-    subprocess.run([sys.executable, "-c", "import sys; sys.stderr.write('WARNING: of a child')"], check=True)
+    subprocess.run([sys.executable, "-c", "import sys; print('WARNING: of a child', file=sys.stderr)"], check=True)
+    for number in range(300):
+        print(json.dumps({"b": number}), file=sys.stderr)
 print("afterwards", file=sys.stderr)
 """
 
@@ -60,7 +62,7 @@ def test_each_line_on_stderr_becomes_one_of_the_log() -> None:
     *lines, last = done.stderr.splitlines()
     found = [json.loads(line) for line in lines]
     assert last == "afterwards"
-    assert sorted((one["level"], one["logger"], one["message"]) for one in found if "a" not in one) == [
+    assert sorted((one["level"], one["logger"], one["message"]) for one in found if not {"a", "b"} & one.keys()) == [
         ("error", "jvm", "a.B: of ours"),
         ("info", "stderr", "of python"),
         ("warning", "icekeep.x", "ours"),
@@ -68,6 +70,8 @@ def test_each_line_on_stderr_becomes_one_of_the_log() -> None:
         ("warning", "jvm", "of a child"),
     ]
     assert {"a": 1} in found
+    # What is written last is not lost, and not told twice.
+    assert [one["b"] for one in found if "b" in one] == [*range(300)]
 
 
 LIVING_ON = """

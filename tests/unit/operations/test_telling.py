@@ -238,7 +238,7 @@ def test_systems_that_hang_delay_a_job_by_seconds_together_and_warn_once_each(tm
     assert done.status == 0
     document, seconds = done.out.splitlines()
     assert json.loads(document)["status"] == "done"
-    assert 0.7 < float(seconds) < 20
+    assert 0.7 < float(seconds) < 60
     assert sorted(warnings_of(done.err)) == [
         f"warning: {name} cannot be delivered: it does not answer, and is left; the work goes on"
         for name in ("OpenLineage", "OpenTelemetry", "metrics for the Pushgateway")
