@@ -22,7 +22,11 @@ from icekeep.errors import UnsupportedError as UnsupportedError
 from icekeep.errors import UsageError as UsageError
 from icekeep.events import CommitRetried as CommitRetried
 from icekeep.events import Event as Event
+from icekeep.events import InRun as InRun
 from icekeep.events import Listener as Listener
+from icekeep.events import Listeners as Listeners
+from icekeep.events import RunEnded as RunEnded
+from icekeep.events import RunStarted as RunStarted
 from icekeep.events import SnapshotCommitted as SnapshotCommitted
 from icekeep.events import StepAdvanced as StepAdvanced
 from icekeep.events import StepFinished as StepFinished
@@ -89,10 +93,15 @@ from icekeep.maintenance.restoring.job import list_restorable as list_restorable
 from icekeep.maintenance.restoring.job import restore as restore
 from icekeep.maintenance.restoring.result import Restorable as Restorable
 from icekeep.maintenance.restoring.result import RestoreResult as RestoreResult
+from icekeep.operations.applying import apply_plan as apply_plan
+from icekeep.operations.applying import write_plan as write_plan
 from icekeep.operations.doctor.examination import doctor as doctor
 from icekeep.operations.doctor.findings import DoctorResult as DoctorResult
 from icekeep.operations.doctor.findings import Finding as Finding
 from icekeep.operations.loading import load_catalog as load_catalog
+from icekeep.operations.plan_files.format import PlanTotals as PlanTotals
+from icekeep.operations.plan_files.results import ApplyResult as ApplyResult
+from icekeep.operations.plan_files.writing import PlanWritten as PlanWritten
 from icekeep.planning.scan.explain import Explanation as Explanation
 from icekeep.planning.scan.explain import explain_file as explain_file
 from icekeep.planning.scan.report import PlanScanResult as PlanScanResult

@@ -6,15 +6,13 @@ and the one line of an error go to stderr. This is the only place that prints a 
 
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import one_line
-from icekeep.events import Listener
 from icekeep.operations.arguments import (
     CONFIG_SHOW,
     Command,
@@ -28,15 +26,17 @@ from icekeep.operations.config import read_config
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.logs import LoggedEvents, configure_logs
+from icekeep.operations.lean_start import leave_pandas_out
+from icekeep.operations.log_formats import JSON
+from icekeep.operations.logs import configure_logs, only_log_lines, say_error, say_traceback
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
-from icekeep.operations.progress import telling_progress
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
 from icekeep.operations.streams import open_closed_streams, separate_stderr
 from icekeep.operations.surroundings import Seams, Surroundings
+from icekeep.operations.telling import chosen_format, telling, telling_settings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
 from icekeep.runs import icekeep_version
@@ -71,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def entry_point() -> None:
     """The `icekeep` console script."""
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
 
 
 def main(
@@ -85,36 +85,40 @@ def main(
     """Run a command line to its end and return the exit status.
 
     Args:
-        argv: the words after the command's own name; by default those of this process.
+        argv: the words after the command's own name; by default those of this process, which is then the command's alone.
         job: the job or command whose script this is; `None` for the `icekeep` command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     open_closed_streams()
     separate_stderr()
     output, begun = output_options(words), Begun()
-    with interrupts() as taken:
+    settings = telling_settings(output)
+    log_format = chosen_format(output, settings)
+    configure_logs(verbose=output.verbose, log_format=log_format)
+    answer: Answer | None = None
+    with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
         try:
             command = parse_command(words, job, runtime.now_ms(), icekeep_version())
-            configure_logs(verbose=command.verbose)
             if command.result_file is not None:
                 require_directory(command.result_file)
-            with _listening(command, runtime) as listener:
+            if command.plan_out is not None:
+                require_directory(command.plan_out, "plan")
+            if argv is None and _works_on_data(command.name, jobs):
+                leave_pandas_out()
+            with telling(command, settings, log_format, runtime) as listener:
                 surroundings = Surroundings(
                     seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun
                 )
                 answer = _answer(command, jobs, surroundings)
         except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
-            answer = _failure(failure, job or named_command(words), taken, begun, runtime)
+            # When the work is done, a signal ends no more than the wait for those who are told of it.
+            answer = answer or _failure(failure, job or named_command(words), taken, begun, runtime)
             if output.verbose:
-                traceback.print_exception(failure)
+                say_traceback(failure)
         except SystemExit as done:
             # Help or the version was printed.
             return int(done.code or 0)
         return _deliver(answer, output)
-
-
-def _listening(command: Command, runtime: Runtime) -> AbstractContextManager[Listener]:
-    return nullcontext(LoggedEvents()) if command.verbose else telling_progress(sys.stderr, runtime)
 
 
 def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surroundings) -> Answer:
@@ -130,6 +134,8 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         changes, shows, texts = job.plan is not None, job.for_people, {}
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    if outcome.plan:
+        words += f"; the plan is in {outcome.plan.path}, hash {outcome.plan.hash}"
     for_people = None if shows is None else resolve(shows)(outcome.result)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
     may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")
@@ -148,6 +154,11 @@ def _exit_status(outcome: Outcome, taken: Interrupts) -> int:
     """What the process returns; after an interrupt of which the outcome tells what was done, what the signal asks for."""
     number = taken.signal if outcome.status == INTERRUPTED else None
     return outcome.exit_status if number is None else 128 + number
+
+
+def _works_on_data(name: str, jobs: Mapping[str, Job]) -> bool:
+    """Whether a command needs what jobs need: PyArrow, and Spark where there is much to do."""
+    return name in jobs or (name in VERBS and VERBS[name].may_start_spark)
 
 
 def _config(command: Command, surroundings: Surroundings) -> Answer:
@@ -177,7 +188,8 @@ def _deliver(answer: Answer, output: OutputOptions) -> int:
     """
     status = answer.status
     if answer.error:
-        print(f"icekeep: {answer.error}", file=sys.stderr)
+        kind = answer.document["error"]["kind"]
+        say_error(answer.error, {"kind": kind, "exit_status": answer.status})
     try:
         if output.result_file is not None:
             write_result_file(output.result_file, answer.document)
@@ -198,8 +210,9 @@ def _deliver(answer: Answer, output: OutputOptions) -> int:
 def _undelivered(answer: Answer, failure: Exception) -> int:
     """Say that the answer did not get where it was wanted, and what the status is therefore."""
     done = "; the command itself is done, and what it committed stays" if answer.may_have_changed else ""
-    print(f"icekeep: {one_line(failure)}{done}", file=sys.stderr)
-    return answer.status or (PARTIAL if answer.may_have_changed else FAILURE)
+    status = answer.status or (PARTIAL if answer.may_have_changed else FAILURE)
+    say_error(f"{one_line(failure)}{done}", {"kind": "undelivered", "exit_status": status})
+    return status
 
 
 def _print(answer: Answer, output: OutputOptions) -> None:

@@ -4,7 +4,8 @@ The lower rooms tell; `operations/progress.py` and tests listen. An event never 
 """
 
 import logging
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -43,12 +44,16 @@ class Warned(Event, frozen=True):
 
 
 class CommitRetried(Event, frozen=True):
-    """An attempt to commit met a conflict, or a catalog or store out of reach, and will be made again after `wait_ms`."""
+    """An attempt to commit met a conflict, or a catalog or store out of reach, and will be made again after `wait_ms`.
+
+    `is_conflict`: others had changed the table.
+    """
 
     table: str
     attempt: int
     wait_ms: int
     reason: str
+    is_conflict: bool = False
 
 
 class SnapshotCommitted(Event, frozen=True):
@@ -57,6 +62,63 @@ class SnapshotCommitted(Event, frozen=True):
     table: str
     snapshot_id: int | None
     metadata_location: str
+
+
+class RunStarted(Event, frozen=True, kw_only=True):
+    """A run of a job or a command begins; its table is loaded, if it can be.
+
+    Attributes:
+        run_id: `<job>-<uuid4>`.
+        table: `CATALOG.NS.NAME`; empty where it is about none, or about many.
+        policy: whose job it is.
+        parent_id: the run of `maintain` that it is a part of.
+        only_tells: whether it changes nothing, and only tells what is, or what it would do: a dry run, or `history`.
+        started_ms: epoch milliseconds.
+        arguments: as they were given, by the function's keywords.
+        table_location, metadata_location, snapshot_id: of the table before the run; `None` where it could not be loaded.
+    """
+
+    run_id: str
+    job: str
+    started_ms: int
+    table: str = ""
+    policy: str | None = None
+    parent_id: str | None = None
+    only_tells: bool = False
+    arguments: Mapping[str, Any] = {}
+    table_location: str | None = None
+    metadata_location: str | None = None
+    snapshot_id: int | None = None
+
+
+class RunEnded(Event, frozen=True, kw_only=True):
+    """A run is over.
+
+    Attributes:
+        status: of the outcome, or `failed`, or `interrupted`.
+        exit_status: what the command line would end with.
+        ended_ms: epoch milliseconds.
+        error_kind, error_message: why it failed.
+        result: what the job or command returned.
+        metadata_location, snapshot_id: of the table after the run, as far as that is known.
+    """
+
+    run_id: str
+    status: str
+    exit_status: int
+    ended_ms: int
+    error_kind: str | None = None
+    error_message: str | None = None
+    result: Any = None
+    metadata_location: str | None = None
+    snapshot_id: int | None = None
+
+
+class InRun(Event, frozen=True):
+    """An event of a run, for those who listen to several at once."""
+
+    run_id: str
+    event: Event
 
 
 class Listener(Protocol):
@@ -88,3 +150,20 @@ class _Silent:
 
 SILENT: Listener = _Silent()
 """Nobody."""
+
+
+class Listeners:
+    """Several as one: each hears everything, in this order, whatever another one does. The first error of each is logged."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+        self._failed: set[int] = set()
+
+    def on(self, event: Event) -> None:
+        for number, listener in enumerate(self._listeners):
+            try:
+                listener.on(event)
+            except Exception:  # noqa: BLE001 - it is not ours
+                if number not in self._failed:
+                    self._failed.add(number)
+                    _LOG.exception("a listener failed at %r; the work goes on", event)

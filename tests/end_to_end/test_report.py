@@ -53,7 +53,10 @@ def test_five_tables_of_which_one_is_broken(operator: Operator) -> None:
     assert "compact, rewrite_manifests" in shown.out
     metrics = run(operator, "--catalog", "local", "--output", "prometheus")
     assert metrics.status == 3
-    assert 'icekeep_table_data_files{table="local.db.sick"} 30.0' in metrics.out.splitlines()
+    assert (
+        'icekeep_table_data_files{catalog="local",namespace="db",table="local.db.sick"} 30.0'
+        in metrics.out.splitlines()
+    )
     page = run(operator, "--output", "html")
     assert page.status == 3
     assert {f"local.db.{name}" for name in FILES} <= {*re.findall(r"local\.db\.\w+", Page(page.out).text)}

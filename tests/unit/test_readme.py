@@ -36,9 +36,12 @@ COMMON = {
     "--catalog",
     "--conf",
     "--dry-run",
+    "--plan-out",
     "--output",
     "--result-file",
     "--verbose",
+    "--log-format",
+    "--metrics-file",
     "--help",
     "--version",
 }

@@ -13,6 +13,7 @@ from itertools import count
 import msgspec
 
 from icekeep.catalog.base import Committed, Conflict, Table, Unknown
+from icekeep.catalog.log_context import log_context
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
@@ -119,7 +120,8 @@ class _Patience:
                 f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
                 attempts=number,
             )
-        return self._told(number, self._policy.wait_ms(self._conflicts_count, self._runtime), reason)
+        wait_ms = self._policy.wait_ms(self._conflicts_count, self._runtime)
+        return self._told(number, wait_ms, reason, is_conflict=True)
 
     def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> int:
         now_ms = self._runtime.monotonic_ms()
@@ -134,8 +136,8 @@ class _Patience:
         outage.waits_until_ms = now_ms + wait_ms
         return self._told(number, wait_ms, error.message)
 
-    def _told(self, number: int, wait_ms: int, reason: str) -> int:
-        tell(self._listener, CommitRetried(self._table.name, number, wait_ms, reason))
+    def _told(self, number: int, wait_ms: int, reason: str, *, is_conflict: bool = False) -> int:
+        tell(self._listener, CommitRetried(self._table.name, number, wait_ms, reason, is_conflict))
         return wait_ms
 
 
@@ -223,7 +225,7 @@ def commit(
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
         made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
-        _LOG.info("%s: attempt %d to commit to %s", table.name, number, base.metadata_location)
+        _log_attempt(table, number, base)
         try:
             if found is not None:
                 # It has landed, whatever the catalog said of it: what it names is the live table's.
@@ -314,6 +316,11 @@ def _is_same(table: Table, now: Table) -> bool:
         history = [now.metadata_location, *(entry.metadata_file for entry in now.metadata.metadata_log)]
         return table.metadata_location in history
     return now.metadata.table_uuid == table.metadata.table_uuid
+
+
+def _log_attempt(table: Table, number: int, base: Table) -> None:
+    location = base.metadata_location
+    _LOG.info("%s: attempt %d to commit to %s", table.name, number, location, extra=log_context(table))
 
 
 def _landed(

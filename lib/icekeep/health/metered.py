@@ -1,6 +1,6 @@
 """A storage that counts what is asked of it, and remembers small files: what figures and plans both need is read once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from threading import Lock
 from typing import Any, BinaryIO
@@ -64,6 +64,10 @@ class MeteredStorage:
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         self._count()
         return self._storage.list(prefix_location)
+
+    def child_names(self, location: str) -> Sequence[str]:
+        self._count()
+        return self._storage.child_names(location)
 
     def _count(self) -> None:
         with self._lock:

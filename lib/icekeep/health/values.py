@@ -234,6 +234,25 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
 
 
+class OwnFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What icekeep itself keeps of a table below `.icekeep`; times are epoch milliseconds, sizes what plans sum up to.
+
+    Attributes:
+        waiting_plans_count: plans of deletion that are not carried out yet: their run is at it, or died, or they wait for the
+            grace.
+        waiting_created_ms: when the oldest of them was made.
+        trash_files_count, trash_bytes: of all plans whose files are in the trash, or on their way there.
+        trash_until_ms: when the first of them may be deleted for good.
+    """
+
+    waiting_plans_count: int = 0
+    waiting_bytes: int = 0
+    waiting_created_ms: int | None = None
+    trash_files_count: int = 0
+    trash_bytes: int = 0
+    trash_until_ms: int | None = None
+
+
 class ScorePart(msgspec.Struct, frozen=True, kw_only=True):
     """What one thing takes from the score of a table that has nothing else; `reason` says what it is, in one line."""
 
@@ -251,6 +270,7 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
         score: 0 to 100, where 100 is healthy; `score.py` has the formula.
         score_parts: what takes points, the most first.
         faults: what `check` finds at its cheap levels: metadata and manifest lists, not manifests and files.
+        own_files: plans and trash; `None` where that was not looked at, as it takes a listing.
         not_measured: what is not in here, and why.
         requests_count, read_bytes: what all of this took of storage, beside the loading of the table.
     """
@@ -273,6 +293,7 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[StreamSeen, ...] = ()
     growth: Growth | None = None
     faults: tuple[FaultsCount, ...] = ()
+    own_files: OwnFiles | None = None
     not_measured: tuple[str, ...] = ()
     requests_count: int = 0
     read_bytes: int = 0

@@ -14,8 +14,9 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.log_formats import FORMATS
 from icekeep.operations.settings import parse_option, parse_setting
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb, tells_of_runs
 from icekeep.settings import Job, Kind, Setting
 from icekeep.spec.units import MAX_INT, MAX_LONG
 
@@ -40,16 +41,23 @@ _POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the re
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for; `arguments` holds the settings that were given, by the function's keywords."""
+    """What the user asked for; `arguments` holds the settings that were given, by the function's keywords.
+
+    A `plan_out`, the file of a plan, implies `dry_run`. `log_format` and `metrics_file` are `None` where the configuration says
+    it.
+    """
 
     name: str
     conf: str | None
     output: str
     result_file: str | None
     verbose: bool
+    log_format: str | None = None
+    metrics_file: str | None = None
     catalog: str | None = None
     table: str = ""
     dry_run: bool = False
+    plan_out: str | None = None
     policy: str | None = None
     arguments: dict[str, Any] = {}
 
@@ -60,6 +68,8 @@ class OutputOptions(msgspec.Struct, frozen=True):
     format: str
     result_file: str | None
     verbose: bool
+    log_format: str | None = None
+    conf: str | None = None
 
 
 def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: str) -> Command:
@@ -90,9 +100,12 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         output=given["output"],
         result_file=given["result_file"],
         verbose=given["verbose"],
+        log_format=given["log_format"],
+        metrics_file=given.get("metrics_file"),
         catalog=given.get("catalog"),
         table=given.get("table", ""),
-        dry_run=given.get("dry_run", False),
+        dry_run=bool(given.get("dry_run") or given.get("plan_out")),
+        plan_out=given.get("plan_out"),
         policy=given[_POLICY.name] if name in JOBS else None,
         arguments=values,
     )
@@ -109,12 +122,15 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     texts = (name for verb in VERBS.values() for name in verb.texts)
-    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))))
+    # What is wrong with the rest is told when the whole is read, in the form that is wanted.
+    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)
+    parser.add_argument("--config", "--conf", dest="conf")
     try:
         given, _ = parser.parse_known_args(list(argv))
     except UsageError:
         return OutputOptions("table", None, "--verbose" in argv)
-    return OutputOptions(given.output, given.result_file, given.verbose)
+    log_format = given.log_format if given.log_format in FORMATS else None
+    return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf)
 
 
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
@@ -221,7 +237,9 @@ def _listing(title: str, summaries: Mapping[str, str]) -> str:
 
 def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
-    if verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
+    if verb.about is About.PLAN:
+        _add_catalog(parser, " (default: the one that the plan names)")
+    elif verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
         _add_catalog(parser, "" if names_table else " (default: each that is configured)")
     elif verb.about is not About.NOTHING:
         _add_table(parser)
@@ -234,6 +252,8 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
     _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))))
+    if tells_of_runs(verb):
+        _add_metrics(parser)
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
@@ -251,8 +271,15 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
     for setting in job.settings:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    if job.exact is not None:
+        parser.add_argument(
+            "--plan-out",
+            metavar="FILE",
+            help="change nothing, and write the plan with all its files to a file, which `icekeep apply` carries out",
+        )
     _add_setting(parser, _POLICY, now_ms)
     _add_output(parser)
+    _add_metrics(parser)
     parser.foot = lambda: _foot(job)
 
 
@@ -322,13 +349,28 @@ def _configuration(text: str) -> str:
     return text
 
 
-def _add_output(parser: argparse.ArgumentParser, outputs: Sequence[str] = OUTPUTS) -> None:
+def _add_output(
+    parser: argparse.ArgumentParser,
+    outputs: Sequence[str] = OUTPUTS,
+    log_formats: Sequence[str] | None = FORMATS,
+) -> None:
     parser.add_argument("--output", choices=outputs, default="table", help="how stdout shows the result")
     parser.add_argument("--result-file", metavar="PATH", help="also write the result, as JSON, to a file")
     parser.add_argument(
         "--verbose",
         action="store_true",
         help="log lines of all that happens, with times, and tracebacks of errors",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=log_formats,
+        help="how stderr tells it: text for people, json an object a line (default: text)",
+    )
+
+
+def _add_metrics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
     )
 
 

@@ -16,6 +16,7 @@ from icekeep.health.prices import Prices
 from icekeep.operations.documents import Entry, parse_document, read_document
 from icekeep.operations.history_settings import HISTORY, HistorySettings, read_history
 from icekeep.operations.policies import RULES_KEYS, read_rules
+from icekeep.operations.telling_settings import LOG, METRICS, TellingSettings, read_telling
 from icekeep.policies.values import Policy, Rules
 
 DEFAULT_PATH = "conf/icekeep.yaml"
@@ -60,6 +61,7 @@ class Config(msgspec.Struct, frozen=True):
     rules: Rules = Rules()
     prices: Prices | None = None
     history: HistorySettings = HistorySettings()
+    telling: TellingSettings = TellingSettings()
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -94,13 +96,15 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
 def _config(document: Entry | None, path: str) -> Config:
     if document is None:
         return Config(path, {})
-    given = document.mapping({"catalogs", "prices", HISTORY} | RULES_KEYS)
+    given = document.mapping({"catalogs", "prices", HISTORY, LOG, METRICS} | RULES_KEYS)
     catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
     prices = _prices(given["prices"]) if "prices" in given else None
     if HISTORY in given and "uri" in given[HISTORY].mapping():
         _property(given[HISTORY].required("uri"))
     history = read_history(given[HISTORY]) if HISTORY in given else HistorySettings()
-    return Config(path, catalogs, read_rules(given, catalogs), prices, history)
+    if METRICS in given and "pushgateway" in given[METRICS].mapping():
+        _property(given[METRICS].required("pushgateway"))
+    return Config(path, catalogs, read_rules(given, catalogs), prices, history, read_telling(given))
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:

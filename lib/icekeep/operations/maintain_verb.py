@@ -14,9 +14,9 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import (
     CommitRetried,
     Event,
+    InRun,
     Listener,
     StepAdvanced,
-    StepFinished,
     StepStarted,
     Warned,
 )
@@ -49,6 +49,7 @@ from icekeep.policies.values import Rules
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
+from icekeep.runtime import Runtime
 from icekeep.spec.units import MINUTE_MS
 
 DEFAULT_WORKERS = 4
@@ -124,11 +125,12 @@ def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResu
 
 def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     wishes, config = Wishes(**command.arguments), by.config
-    opened, not_opened = _opened(by.chosen, surroundings)
+    stop = threading.Event()
+    opened, not_opened = _opened(by.chosen, surroundings, _Stoppable(surroundings.runtime, stop))
     by_name = {catalog.name: catalog for catalog in opened}
     records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
     shared = Shared(config=config, catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
-    memory, stop, run = Memory(), threading.Event(), surroundings.begun.run
+    memory, run = Memory(), surroundings.begun.run
     assert run is not None
     return Fleet(
         run_id=run.run_id,
@@ -153,6 +155,24 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     )
 
 
+class _Stoppable:
+    """All of a runtime; who sleeps, as between two attempts to commit, wakes where the run stops, and ends as by a signal."""
+
+    def __init__(self, runtime: Runtime, stop: threading.Event) -> None:
+        self._runtime, self._stop = runtime, stop
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Storages take it along to Spark's tasks, which Spark itself ends.
+        return _itself, (self._runtime,)
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        if self._stop.wait(duration_ms / 1000):
+            raise Interrupted(_INTERRUPTED)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+
 class _Calls:
     """Runs jobs on tables as their own commands do, each in the thread that asks."""
 
@@ -170,7 +190,7 @@ class _Calls:
         run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
         surroundings = msgspec.structs.replace(
             self._surroundings,
-            listener=_OfTable(assignment.table, self._surroundings.listener, self._stop),
+            listener=_Stopped(self._surroundings.listener, self._stop),
             begun=Begun(),
             shared=self._shared if job in _FRESH else msgspec.structs.replace(self._shared, load=self._remembering),
         )
@@ -197,21 +217,22 @@ class _Calls:
         return self._memory.over(self._shared.load(reference))
 
 
-class _OfTable:
-    """Tells of the steps of a job with the name of its table; where the run is to stop, the job ends as by a signal."""
+class _Stopped:
+    """Passes events of a job on; where the run is to stop, the job ends as by a signal."""
 
-    def __init__(self, table: str, listener: Listener, stop: threading.Event) -> None:
-        self._table, self._listener, self._stop = table, listener, stop
+    def __init__(self, listener: Listener, stop: threading.Event) -> None:
+        self._listener, self._stop = listener, stop
 
     def on(self, event: Event) -> None:
         """Pass it on. Between steps a job can end; what has been committed is told in any case."""
-        if isinstance(event, StepStarted | StepAdvanced | StepFinished):
-            event = msgspec.structs.replace(event, step=f"{self._table}: {event.step}")
-        elif isinstance(event, Warned):
-            event = Warned(f"{self._table}: {event.message}")
         self._listener.on(event)
-        if self._stop.is_set() and isinstance(event, StepStarted | StepAdvanced | CommitRetried):
+        told = event.event if isinstance(event, InRun) else event
+        if self._stop.is_set() and isinstance(told, StepStarted | StepAdvanced | CommitRetried):
             raise Interrupted(_INTERRUPTED)
+
+
+def _itself(runtime: Runtime) -> Runtime:
+    return runtime
 
 
 def _scope(wishes: Wishes, config: Config) -> Scope:
@@ -244,12 +265,14 @@ def _settings(catalogs: Catalogs, name: str | None, rules: Rules, scope: Scope) 
     ]
 
 
-def _opened(chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> tuple[list[Catalog], list[NotRead]]:
+def _opened(
+    chosen: Sequence[CatalogSettings], surroundings: Surroundings, runtime: Any
+) -> tuple[list[Catalog], list[NotRead]]:
     opens: Any = resolve(surroundings.seams.open_catalog)
     opened, not_opened = [], []
     for settings in chosen:
         try:
-            opened.append(opens(settings, runtime=surroundings.runtime))
+            opened.append(opens(settings, runtime=runtime))
         except IcekeepError as error:
             if len(chosen) == 1:
                 raise

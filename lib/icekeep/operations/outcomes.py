@@ -15,6 +15,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.operations.failures import describe_error, our_error
+from icekeep.operations.plan_files.writing import PlanWritten
 from icekeep.run_records.values import FAILED, INTERRUPTED
 from icekeep.runs import Run, icekeep_version, new_run
 from icekeep.runtime import Runtime
@@ -50,6 +51,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         snapshot_id_before, snapshot_id_after: the head of the branch that was worked on, null where there is none. Left out, as
             the next two, where nothing can have changed.
         metadata_location_before, metadata_location_after: of the table, null where it is not there.
+        plan: the file that the plan was written to; left out where none was.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -68,6 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id_after: int | msgspec.UnsetType | None = msgspec.UNSET
     metadata_location_before: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata_location_after: str | msgspec.UnsetType | None = msgspec.UNSET
+    plan: PlanWritten | msgspec.UnsetType = msgspec.UNSET
     result: Any
 
     @property
@@ -101,10 +104,11 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a table is: the head of a branch, or what a tag names, and its metadata; `None` where there is none."""
+    """Where a table is: the head of a branch, or what a tag names, its metadata and all else; `None` where there is none."""
 
     snapshot_id: int | None = None
     metadata_location: str | None = None
+    table_location: str | None = None
 
 
 class Begun(msgspec.Struct):
@@ -112,6 +116,8 @@ class Begun(msgspec.Struct):
 
     Attributes:
         app_id: the Spark application that it started; it has ended when the run is written down.
+        only_tells: whether it changes nothing, and only tells what is, or what it would do.
+        told: which of its beginning and its end listeners have heard of.
     """
 
     run: Run | None = None
@@ -120,6 +126,8 @@ class Begun(msgspec.Struct):
     started_ms: int = 0
     before: Position | None = None
     app_id: str | None = None
+    only_tells: bool = False
+    told: set[str] = msgspec.field(default_factory=set)
 
     def begin(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
         """The run begins; it is made here unless somebody has made it already."""
@@ -194,6 +202,6 @@ def position_of(table: Table, ref: str | None = None) -> Position:
     """Where a table is by now; `ref` is the branch that is worked on, or the tag, by default `main`."""
     metadata = table.metadata
     if ref is None or ref == MAIN:
-        return Position(metadata.current_snapshot_id, table.metadata_location)
+        return Position(metadata.current_snapshot_id, table.metadata_location, metadata.location)
     named = metadata.refs.get(ref)
-    return Position(None if named is None else named.snapshot_id, table.metadata_location)
+    return Position(None if named is None else named.snapshot_id, table.metadata_location, metadata.location)

@@ -38,7 +38,15 @@ def format_json(document: Mapping[str, Any]) -> str:
 
 
 def write_result_file(path: str, document: Mapping[str, Any]) -> None:
-    """Write the document to a file at once: a reader sees the whole of it or what was there before.
+    """Write the document to a file at once; raises `UsageError` where it cannot be written."""
+    write_at_once(path, format_json(document) + "\n", "result file")
+
+
+def write_at_once(path: str, text: str, what: str) -> None:
+    """Write a file so that a reader sees the whole of it or what was there before.
+
+    Args:
+        what: it is, as an error says.
 
     Raises:
         UsageError: the file cannot be written.
@@ -47,22 +55,20 @@ def write_result_file(path: str, document: Mapping[str, Any]) -> None:
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with partial.open("w", encoding="utf-8") as stream:
-            stream.write(format_json(document) + "\n")
+            stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UsageError(f"cannot write result file {path!r}: {(error.strerror or '').lower()}", path=path) from error
+        raise UsageError(f"cannot write {what} {path!r}: {(error.strerror or '').lower()}", path=path) from error
 
 
-def require_directory(path: str) -> None:
-    """Refuse a result file that could not be written later; raises `UsageError`."""
+def require_directory(path: str, what: str = "result file") -> None:
+    """Refuse a file that could not be written later; raises `UsageError`."""
     directory = Path(path).absolute().parent
     if Path(path).is_dir() or not os.access(directory, os.W_OK):
-        raise UsageError(
-            f"cannot write result file {path!r}: give a file in a directory that can be written", path=path
-        )
+        raise UsageError(f"cannot write {what} {path!r}: give a file in a directory that can be written", path=path)
 
 
 def print_tables(title: str, values: Mapping[str, Any], stream: TextIO) -> None:

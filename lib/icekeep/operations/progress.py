@@ -4,7 +4,7 @@ Plain lines have no carriage returns and come every few seconds at most, so that
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
@@ -15,7 +15,10 @@ from rich.text import Text
 from icekeep.events import (
     CommitRetried,
     Event,
+    InRun,
     Listener,
+    RunEnded,
+    RunStarted,
     SnapshotCommitted,
     StepAdvanced,
     StepFinished,
@@ -32,7 +35,7 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
     """A listener that shows progress on `stream` while the block lasts."""
     console = Console(file=cast("TextIO", _UnbrokenStream(stream)), highlight=False)
     if not console.is_terminal:
-        yield PlainProgress(stream, runtime)
+        yield ByRun(lambda started: PlainProgress(stream, runtime, about=about_run(started)))
         return
     columns = (
         SpinnerColumn(),
@@ -44,7 +47,38 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
     )
     # stdout may be a pipe that takes the result, so only stderr is redirected through the display.
     with Progress(*columns, console=console, redirect_stdout=False, transient=True) as display:
-        yield TerminalProgress(display)
+        yield ByRun(lambda started: TerminalProgress(display, about_run(started)))
+
+
+class ByRun:
+    """Listens to several runs at once, by a listener for each: what has the same name in two of them is not the same.
+
+    Args:
+        make: makes the listener of a run that begins, and of `None`: of what is of no run that is known.
+    """
+
+    def __init__(self, make: Callable[[RunStarted | None], Listener]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._of_none = make(None)
+        self._listeners: dict[str, Listener] = {}
+
+    def on(self, event: Event) -> None:
+        if not isinstance(event, InRun | RunStarted | RunEnded):
+            self._of_none.on(event)
+            return
+        with self._lock:
+            if isinstance(event, RunStarted):
+                self._listeners[event.run_id] = self._make(event)
+            listener = self._listeners.get(event.run_id, self._of_none)
+            if isinstance(event, RunEnded):
+                self._listeners.pop(event.run_id, None)
+        listener.on(event.event if isinstance(event, InRun) else event)
+
+
+def about_run(started: RunStarted | None) -> str:
+    """What the lines of a run begin with: nothing, but for one that is a part of a run over many tables."""
+    return "" if started is None or started.parent_id is None else f"{started.job} {started.table}: "
 
 
 class _UnbrokenStream:
@@ -67,11 +101,25 @@ class _UnbrokenStream:
 
 
 class PlainProgress:
-    """One line when a step starts, when it advances (not more often than every `interval_ms`), and when it is over."""
+    """One line when a step starts, when it advances (not more often than every `interval_ms`), and when it is over.
 
-    def __init__(self, stream: TextIO, runtime: Runtime = SYSTEM, interval_ms: int = _INTERVAL_MS) -> None:
+    Args:
+        about: what each line begins with.
+        say: takes a line and the event that it is about, in place of the stream.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        runtime: Runtime = SYSTEM,
+        interval_ms: int = _INTERVAL_MS,
+        *,
+        about: str = "",
+        say: Callable[[str, Event], None] | None = None,
+    ) -> None:
         self._stream = _UnbrokenStream(stream)
         self._runtime = runtime
+        self._about, self._say = about, say or self._write
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
         self._totals: dict[str, tuple[int | None, str]] = {}
@@ -83,7 +131,7 @@ class PlainProgress:
         with self._lock:
             line = self._line(event)
             if line is not None:
-                self._write(line)
+                self._say(line, event)
 
     def _line(self, event: Event) -> str | None:
         match event:
@@ -118,16 +166,16 @@ class PlainProgress:
         of = "" if total is None else f" of {total:,}"
         return f"{step}: {self._done[step]:,}{of} {unit}".rstrip()
 
-    def _write(self, line: str) -> None:
-        self._stream.write(line + "\n")
+    def _write(self, line: str, _event: Event) -> None:
+        self._stream.write(f"{self._about}{line}\n")
         self._stream.flush()
 
 
 class TerminalProgress:
-    """A bar for each step that is under way; other events are lines above the bars."""
+    """A bar for each step that is under way; other events are lines above the bars. Each begins with `about`."""
 
-    def __init__(self, display: Progress) -> None:
-        self._display = display
+    def __init__(self, display: Progress, about: str = "") -> None:
+        self._display, self._about = display, about
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}
 
@@ -135,7 +183,7 @@ class TerminalProgress:
         with self._lock:
             match event:
                 case StepStarted(step=step, total=total, unit=unit):
-                    self._tasks[step] = self._display.add_task(step, total=total, unit=unit)
+                    self._tasks[step] = self._display.add_task(self._about + step, total=total, unit=unit)
                 case StepAdvanced(step=step, done=done, total=total) if step in self._tasks:
                     self._display.update(self._tasks[step], advance=done, total=total)
                 case StepFinished(step=step, note=note):
@@ -148,7 +196,7 @@ class TerminalProgress:
                         self._say(line)
 
     def _say(self, line: str) -> None:
-        self._display.console.print(Text(line), soft_wrap=True)
+        self._display.console.print(Text(self._about + line), soft_wrap=True)
 
 
 def describe(event: Event) -> str | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from icekeep.catalog.base import parse_identifier
 from icekeep.errors import IcekeepError, one_line
-from icekeep.events import Warned, tell
+from icekeep.events import RunEnded, RunStarted, Warned, tell
 from icekeep.operations.config import CatalogSettings, resolve_references
 from icekeep.operations.history_settings import HISTORY, HistorySettings
 from icekeep.operations.jobs import resolve
@@ -32,6 +32,7 @@ _NEW_RECORD = "icekeep.run_records.keeping:new_record"
 _APPEND = "icekeep.run_records.iceberg_table:append_runs"
 
 _URI = f"{HISTORY}.uri"
+_BEGINNING, _END = "beginning", "end"
 _SUFFIX = ".icekeep-runs.db"
 _NAMED_WAREHOUSES = frozenset({"rest"})
 """What the configuration of these calls a warehouse is a name that the server knows."""
@@ -82,14 +83,15 @@ def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> st
 
 
 class Recording:
-    """One run that is being written down.
+    """One run that is being written down, and told of.
 
     Attributes:
         keeper: what writes; `None` where nothing does.
     """
 
-    def __init__(self, begun: Begun, keeper: "RunKeeper | None") -> None:
+    def __init__(self, begun: Begun, keeper: "RunKeeper | None", surroundings: Surroundings) -> None:
         self._begun, self.keeper = begun, keeper
+        self._listener, self._runtime = surroundings.listener, surroundings.runtime
 
     def found(self, before: Position) -> None:
         """It is known where the table is, and the work begins."""
@@ -97,7 +99,8 @@ class Recording:
         self.began()
 
     def began(self) -> None:
-        """The work begins on a table that cannot be loaded."""
+        """The work begins on a table that cannot be loaded, or on many."""
+        self._tell_beginning()
         before = self._begun.before
         if self.keeper is not None:
             self.keeper.begin(
@@ -110,6 +113,13 @@ class Recording:
         """It came to an outcome."""
         told = msgspec.structs.asdict(outcome)
         moved = {name: told[name] for name in told if name.endswith("_after") and told[name] is not msgspec.UNSET}
+        self._tell_end(
+            outcome.status,
+            outcome.exit_status,
+            result=outcome.result,
+            snapshot_id=moved.get("snapshot_id_after"),
+            metadata_location=moved.get("metadata_location_after"),
+        )
         self._end(
             status=outcome.status,
             exit_status=outcome.exit_status,
@@ -121,6 +131,8 @@ class Recording:
     def failed(self, failure: BaseException, signal: Signals | None) -> None:
         """It came to an error."""
         ended = how_it_ended(failure, signal)
+        self._tell_beginning()
+        self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
         self._end(
             status=ended.status,
             exit_status=ended.exit_status,
@@ -128,6 +140,36 @@ class Recording:
             error_message=ended.error.message,
             arguments=plain_values(self._begun.arguments),
         )
+
+    def _tell_beginning(self) -> None:
+        begun, before = self._begun, self._begun.before or Position()
+        # A run over many tables may be written down in several places.
+        if _BEGINNING in begun.told:
+            return
+        begun.told.add(_BEGINNING)
+        assert begun.run is not None
+        told = RunStarted(
+            run_id=begun.run.run_id,
+            job=begun.run.job,
+            started_ms=begun.started_ms,
+            table=begun.table or "",
+            policy=begun.run.policy,
+            parent_id=begun.run.parent_id,
+            only_tells=begun.only_tells,
+            arguments=begun.arguments,
+            table_location=before.table_location,
+            metadata_location=before.metadata_location,
+            snapshot_id=before.snapshot_id,
+        )
+        tell(self._listener, told)
+
+    def _tell_end(self, status: str, exit_status: int, **known: Any) -> None:
+        if _END in self._begun.told:
+            return
+        self._begun.told.add(_END)
+        assert self._begun.run is not None
+        run_id, now_ms = self._begun.run.run_id, self._runtime.now_ms()
+        tell(self._listener, RunEnded(run_id=run_id, status=status, exit_status=exit_status, ended_ms=now_ms, **known))
 
     def _end(self, **known: Any) -> None:
         if self.keeper is not None:
@@ -150,7 +192,7 @@ def recorded(begun: Begun, place: Place | None, surroundings: Surroundings) -> I
         place: `None` for a run that is not written down, such as a rehearsal.
         surroundings: whose runtime, listener and interrupts the run has.
     """
-    recording = Recording(begun, None if place is None else _keeper(begun, place, surroundings))
+    recording = Recording(begun, None if place is None else _keeper(begun, place, surroundings), surroundings)
     try:
         yield recording
     except BaseException as failure:

@@ -4,7 +4,7 @@ What is told comes from the swap itself: the references in its updates, and wher
 replaced, whatever others did between the loading of the table and the commit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from icekeep.operations.recording import Recording, recorded
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
 from icekeep.operations.running_jobs import Session, known_catalogs, place_of, position_after
 from icekeep.operations.surroundings import Surroundings
-from icekeep.operations.verbs import About, Verb
+from icekeep.operations.verbs import About, Verb, tells_of_runs
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
@@ -62,21 +62,25 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         IcekeepError: any error of the configuration, the table or the command.
     """
     begun = surroundings.begun
+    if verb.about is About.PLAN:
+        # The run is that of the job whose plan it is.
+        outcome: Outcome = resolve(verb.run)(command, surroundings, **command.arguments)
+        return outcome
     begun.begin(command.name, command.arguments, surroundings.runtime)
-    if verb.about is About.NOTHING:
-        return begun.outcome("done", resolve(verb.run)(**command.arguments), surroundings.runtime)
-    if verb.about is About.CATALOGS:
-        return _run_over_catalogs(command, verb, surroundings)
-    if verb.about is About.POLICIES:
-        return _run_over_policies(command, verb, surroundings)
-    if verb.about is About.FLEET:
-        of_many: Outcome = resolve(verb.run)(command, surroundings)
-        return of_many
+    surroundings = surroundings.in_run()
+    if verb.about in _OF_NO_TABLE:
+        begun.only_tells = not tells_of_runs(verb) or command.dry_run or bool(command.arguments.get("lists"))
+        with recorded(begun, None, surroundings) as recording:
+            recording.began()
+            outcome = _OF_NO_TABLE[verb.about](command, verb, surroundings)
+            recording.ended(outcome)
+        return outcome
     config = read_config(command.conf)
     reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
     begun.table = reference.full_name
     changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
     place = place_of(config.history, reference, command, surroundings) if changes else None
+    begun.only_tells = not changes
     with recorded(begun, place, surroundings) as recording:
         if verb.about is About.NEW_TABLE:
             outcome = _run_on_new_table(command, verb, reference, surroundings, recording)
@@ -143,6 +147,23 @@ def _run_over_policies(command: Command, verb: Verb, surroundings: Surroundings)
     opens = partial(resolve(surroundings.seams.open_catalog), runtime=surroundings.runtime)
     result = resolve(verb.run)(read_config(command.conf), catalogs, opens, command.catalog, **command.arguments)
     return surroundings.begun.outcome(result.status, result, surroundings.runtime)
+
+
+def _run_on_nothing(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
+    return surroundings.begun.outcome("done", resolve(verb.run)(**command.arguments), surroundings.runtime)
+
+
+def _run_over_fleet(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
+    outcome: Outcome = resolve(verb.run)(command, surroundings)
+    return outcome
+
+
+_OF_NO_TABLE: Mapping[About, Callable[[Command, Verb, Surroundings], Outcome]] = {
+    About.NOTHING: _run_on_nothing,
+    About.CATALOGS: _run_over_catalogs,
+    About.POLICIES: _run_over_policies,
+    About.FLEET: _run_over_fleet,
+}
 
 
 def _with_spark(command: Command, verb: Verb, surroundings: Surroundings, function: Callable[..., Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Streams that are closed, and stderr under spark-submit.
+"""Streams that are closed, stderr under spark-submit, and stderr of which every line is taken.
 
 In client mode spark-submit starts the Python driver with stderr merged into stdout, so that progress would end up in the
 middle of the one JSON object that stdout promises. The JVM's own stderr is still there, one process up.
@@ -6,6 +6,10 @@ middle of the one JSON object that stdout promises. The JVM's own stderr is stil
 
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 
 def open_closed_streams() -> None:
@@ -55,4 +59,54 @@ def _same_file(left: int, right: int) -> bool:
     try:
         return os.path.sameopenfile(left, right)
     except OSError:
+        return False
+
+
+_OWN_STDERR = 2
+_FLUSH_SECONDS = 2
+
+
+@contextmanager
+def lines_of_stderr(take: Callable[[str], None]) -> Iterator[TextIO | None]:
+    """Take all that this process and those that it starts write to stderr, line by line, while the block lasts.
+
+    A JVM and libraries write there past Python. Where `sys.stderr` is not the process's own stderr, as under a test or in a
+    notebook, nothing is taken.
+
+    Args:
+        take: is given each line, without its end, in a thread of its own.
+
+    Yields:
+        Where stderr has been; `None` where nothing is taken.
+    """
+    if not _is_own_stderr():
+        yield None
+        return
+    sys.stderr.flush()
+    before = os.dup(_OWN_STDERR)
+    reading, writing = os.pipe()
+    os.dup2(writing, _OWN_STDERR)
+    os.close(writing)
+    reader = threading.Thread(target=_read_lines, args=(reading, take), name="icekeep stderr", daemon=True)
+    reader.start()
+    with open(before, "w", encoding="utf-8", errors="backslashreplace") as stream:
+        try:
+            yield stream
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, _OWN_STDERR)
+            # A process that was started and lives on still has the other end.
+            reader.join(_FLUSH_SECONDS)
+
+
+def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:
+    with open(descriptor, encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            take(line.rstrip("\r\n"))
+
+
+def _is_own_stderr() -> bool:
+    try:
+        return sys.stderr.fileno() == _OWN_STDERR
+    except (OSError, ValueError, AttributeError):
         return False

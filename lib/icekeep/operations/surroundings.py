@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.events import Listener
+from icekeep.events import SILENT, Event, InRun, Listener, RunEnded, RunStarted
 from icekeep.operations.catalogs import Catalogs, TableReference
 from icekeep.operations.config import Config
 from icekeep.operations.interrupts import Interrupts
@@ -32,6 +32,16 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
     open_catalog: str = "icekeep.operations.loading:open_settings"
 
 
+class OfRun:
+    """Tells a listener of what happens in one run, so that it knows which."""
+
+    def __init__(self, run_id: str, listener: Listener) -> None:
+        self._run_id, self._listener = run_id, listener
+
+    def on(self, event: Event) -> None:
+        self._listener.on(event if isinstance(event, InRun | RunStarted | RunEnded) else InRun(self._run_id, event))
+
+
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What the jobs of one `maintain` have in common, which run in several threads of its process.
 
@@ -55,3 +65,10 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Runtime
     begun: Begun = msgspec.field(default_factory=Begun)
     shared: Shared | None = None
+
+    def in_run(self) -> "Surroundings":
+        """The same after the run has begun: its listener hears of which run everything is."""
+        assert self.begun.run is not None
+        if self.listener is SILENT:
+            return self
+        return msgspec.structs.replace(self, listener=OfRun(self.begun.run.run_id, self.listener))

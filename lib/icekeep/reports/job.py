@@ -21,6 +21,7 @@ from icekeep.errors import (
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.health.commits import number_of
 from icekeep.health.job import HealthRequest, cheap_faults, table_health
+from icekeep.health.own_files import with_own_files
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
@@ -232,7 +233,7 @@ class _Look:
                 return None
             table = prepared
             with self._alone if _is_large(table) else nullcontext():
-                return table_health(table, self._spark, prices=self._prices)
+                return with_own_files(table_health(table, self._spark, prices=self._prices), table)
         except NotFoundError:
             return None
         except InvalidTableError as error:

@@ -71,8 +71,10 @@ def _one(one: TableHealth, currency: str | None) -> Mapping[str, Any]:
     for part in ("snapshots", "metadata", "data", "deletes", "partitions"):
         values = getattr(one, part)
         shown[part] = {name: getattr(values, name) for name in values.__struct_fields__ if name != "histogram"}
-    if one.growth is not None:
-        shown["growth"] = {name: getattr(one.growth, name) for name in one.growth.__struct_fields__}
+    for part in ("growth", "own_files"):
+        values = getattr(one, part)
+        if values is not None:
+            shown[part] = {name: getattr(values, name) for name in values.__struct_fields__}
     shown["why"] = [f"{part.name} (-{part.lost:.0f}): {part.reason}" for part in one.score_parts]
     shown["sizes_of_data_files"] = _bars(one)
     shown["faults"] = [f"{f.fault_id} {f.name}: {f.faults_count:,}" for f in one.faults]

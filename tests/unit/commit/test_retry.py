@@ -110,7 +110,7 @@ def test_after_a_conflict_the_change_is_applied_to_the_new_base(catalog, table):
     assert live(result.table) == {"old": 1, "theirs": 1, "new": 1}
     retried, committed = heard.events
     assert isinstance(retried, CommitRetried)
-    assert (retried.table, retried.attempt, retried.wait_ms) == ("db.events", 1, 100)
+    assert (retried.table, retried.attempt, retried.wait_ms, retried.is_conflict) == ("db.events", 1, 100, True)
     assert "main" in retried.reason or "committed" in retried.reason
     assert committed == SnapshotCommitted("db.events", result.snapshot_id, result.table.metadata_location)
 

@@ -50,7 +50,7 @@ def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
         (
             "catalog: {}",
             "catalog",
-            "there is no such key; there is catalogs, defaults, history, namespaces, policies, prices, tables",
+            "there is no such key; there is catalogs, defaults, history, log, metrics, namespaces, policies, prices, tables",
         ),
         ("catalogs:", "catalogs", "should be keys with values, but is no value"),
         ("catalogs: {c: {uri: x}}", "catalogs.c.type", "is missing"),

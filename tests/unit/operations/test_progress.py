@@ -5,7 +5,17 @@ import threading
 
 import pytest
 
-from icekeep.events import CommitRetried, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
+from icekeep.events import (
+    CommitRetried,
+    InRun,
+    RunEnded,
+    RunStarted,
+    SnapshotCommitted,
+    StepAdvanced,
+    StepFinished,
+    StepStarted,
+    Warned,
+)
 from icekeep.operations.progress import PlainProgress, describe, telling_progress
 from kit.runtime import FakeRuntime
 
@@ -154,3 +164,40 @@ def test_on_a_terminal_there_is_a_bar_and_lines_above_it(monkeypatch):
     assert "rewrite [red]: done, fine" in shown
     assert "warning: look [blue]" in shown
     assert shown.index("rewrite [red]") < shown.index("warning")
+
+
+def two_runs(listener):
+    """Two parts of a run over many tables, with a step of the same name."""
+    for name, parent in (("maintain-1", None), ("compact-1", "maintain-1"), ("check-1", "maintain-1")):
+        job = name.partition("-")[0]
+        table = "lake.db.t" if parent else ""
+        listener.on(RunStarted(run_id=name, job=job, table=table, parent_id=parent, started_ms=1))
+    for name in ("compact-1", "check-1"):
+        listener.on(InRun(name, StepStarted("planning", total=5)))
+    listener.on(InRun("check-1", StepFinished("planning")))
+    listener.on(InRun("compact-1", StepFinished("planning")))
+    listener.on(InRun("maintain-1", Warned("tired")))
+    listener.on(RunEnded(run_id="check-1", status="done", exit_status=0, ended_ms=2))
+
+
+def test_lines_of_parts_of_a_run_say_which():
+    stream = io.StringIO()
+    with telling_progress(stream, FakeRuntime()) as listener:
+        two_runs(listener)
+    assert stream.getvalue().splitlines() == [
+        "compact lake.db.t: planning: started, 5",
+        "check lake.db.t: planning: started, 5",
+        "check lake.db.t: planning: done in 0.0 s",
+        "compact lake.db.t: planning: done in 0.0 s",
+        "warning: tired",
+    ]
+
+
+def test_on_a_terminal_each_part_of_a_run_has_bars_of_its_own(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with telling_progress(stream, FakeRuntime()) as listener:
+        two_runs(listener)
+    shown = stream.getvalue()
+    assert "check lake.db.t: planning: done" in shown
+    assert "compact lake.db.t: planning: done" in shown

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_one_line_and_exit_status_2(run, words, line):
 def test_metrics_go_to_stdout_alone_and_json_to_the_result_file(run, tmp_path):
     status, out, _ = run("--output", "prometheus", "--result-file", str(tmp_path / "r.json"))
     assert status == 0
-    assert 'icekeep_table_score{table="one.db.one"} 100.0' in out.splitlines()
+    assert 'icekeep_table_score{catalog="one",namespace="db",table="one.db.one"} 100.0' in out.splitlines()
     assert all(line.startswith(("#", "icekeep_")) for line in out.splitlines())
     assert json.loads((tmp_path / "r.json").read_text())["status"] == "done"
 

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import ExpressionError, InvalidTableError, NotFoundError, OptionError, UnavailableError, UsageError
-from icekeep.events import SILENT
+from icekeep.events import SILENT, InRun, RunEnded, RunStarted
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.jobs import resolve
@@ -41,7 +41,7 @@ class Orphaned(FakeRuntime):
         return self.answers < 0
 
 
-def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, **arguments):
+def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, listener=SILENT, **arguments):
     command = Command(
         name=name,
         conf=None,
@@ -52,7 +52,9 @@ def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, **argum
         dry_run=dry_run,
         arguments=arguments,
     )
-    surroundings = Surroundings(seams=seams, listener=SILENT, interrupts=Interrupts(), runtime=runtime or FakeRuntime())
+    surroundings = Surroundings(
+        seams=seams, listener=listener, interrupts=Interrupts(), runtime=runtime or FakeRuntime()
+    )
     return run_job(command, JOBS[name], surroundings)
 
 
@@ -241,3 +243,85 @@ def test_a_package_that_is_not_installed_is_one_clear_line():
 def test_a_module_of_ours_that_is_missing_is_not_the_user_s_fault():
     with pytest.raises(ModuleNotFoundError):
         resolve("icekeep.absent:function")
+
+
+class Heard:
+    def __init__(self):
+        self.events = []
+
+    def on(self, event):
+        self.events.append(event)
+
+
+def test_a_run_is_told_from_its_beginning_to_its_end_and_all_between_is_its():
+    heard = Heard()
+    outcome = run("compact", listener=heard, strategy="sort")
+    first, *between, last = heard.events
+    table = MetadataBuilder().commits(2).tag("audit", at=1).build()
+    assert first == RunStarted(
+        run_id=outcome.run_id,
+        job="compact",
+        started_ms=outcome.started_ms,
+        table="local.db.t",
+        arguments={"strategy": "sort"},
+        table_location=table.location,
+        metadata_location="/wh/1.metadata.json",
+        snapshot_id=table.current_snapshot_id,
+    )
+    assert between
+    assert all(isinstance(event, InRun) and event.run_id == outcome.run_id for event in between)
+    assert last == RunEnded(
+        run_id=outcome.run_id,
+        status="done",
+        exit_status=0,
+        ended_ms=outcome.ended_ms,
+        result=outcome.result,
+        snapshot_id=table.current_snapshot_id,
+        metadata_location="/wh/2.metadata.json",
+    )
+
+
+def test_a_dry_run_only_tells():
+    heard = Heard()
+    run("compact", listener=heard, dry_run=True)
+    assert heard.events[0].only_tells
+    assert (heard.events[-1].status, heard.events[-1].metadata_location) == ("planned", None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "exit_status", "kind"),
+    [
+        (OptionError("a", given=1, expected="2"), "failed", 2, "option"),
+        (ZeroDivisionError("x"), "failed", 1, "unexpected"),
+        (SystemExit(143), "interrupted", 130, "interrupted"),
+    ],
+)
+def test_a_run_that_fails_is_told_with_why(failure, status, exit_status, kind):
+    heard = Heard()
+    fake_jobs.FAILURES.append(failure)
+    with pytest.raises(type(failure)):
+        run("compact", listener=heard)
+    last = heard.events[-1]
+    assert isinstance(last, RunEnded)
+    assert (last.status, last.exit_status, last.error_kind) == (status, exit_status, kind)
+
+
+def test_a_run_whose_table_cannot_be_loaded_is_told_all_the_same():
+    heard = Heard()
+    with pytest.raises(InvalidTableError):
+        run("compact", listener=heard, seams=BROKEN)
+    first, last = heard.events
+    assert (first.table, first.table_location, first.run_id) == ("local.db.t", None, last.run_id)
+    assert last.error_kind == "invalid-table"
+
+
+def test_a_listener_that_raises_at_beginning_and_end_ends_nothing():
+    class Failing(Heard):
+        def on(self, event):
+            super().on(event)
+            if isinstance(event, RunStarted | RunEnded):
+                raise ValueError("no")
+
+    heard = Failing()
+    assert run("compact", listener=heard).status == "done"
+    assert isinstance(heard.events[-1], RunEnded)

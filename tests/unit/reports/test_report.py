@@ -269,7 +269,8 @@ def test_metrics_have_a_value_for_each_table(world):
     scores = {sample.labels["table"]: sample.value for sample in families["icekeep_table_score"].samples}
     assert scores == {one.table: one.score for one in found.tables}
     [unread] = families["icekeep_table_not_read"].samples
-    assert (unread.labels, unread.value) == ({"table": "local.db.some", "kind": "invalid-table"}, 1)
+    named = {"catalog": "local", "namespace": "db", "table": "local.db.some"}
+    assert (unread.labels, unread.value) == (named | {"kind": "invalid-table"}, 1)
     due = {(s.labels["table"], s.labels["job"]) for s in families["icekeep_job_is_due"].samples if s.value}
     assert due == {(one.table, job.job) for one in found.tables for job in one.due}
     assert all(re.fullmatch("icekeep_[a-z_]+", name) for name in families)

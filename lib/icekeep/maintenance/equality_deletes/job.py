@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
@@ -154,6 +155,7 @@ class _Run:
             len(planned.deletes),
             preview.read_data_files_count,
             preview.read_records_count,
+            extra=log_context(self._table),
         )
         sweep_runs(self._table, self._runtime, keep=run_id, listener=self._listener)
         self._listener.on(StepStarted(STEP, preview.converted_equality_delete_files_count, "delete files"))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.changes.base import Change
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit
@@ -211,7 +212,11 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             self.discard(groups)
             raise error
         hindered = self.hindered(groups, error)
-        _LOG.info("%s: %d groups are left for another plan: %s", self._work.table.name, len(hindered), error.message)
+        table = self._work.table
+        context = log_context(table)
+        _LOG.info(
+            "%s: %d groups are left for another plan: %s", table.name, len(hindered), error.message, extra=context
+        )
         self.refuse(hindered)
         self.refusal = self.refusal or error
         return [one for one in groups if all(one is not other for other in hindered)]

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
@@ -52,6 +53,7 @@ def rewrite_once(
         len(chosen.replaced),
         len(chosen.groups),
         chosen.target_bytes,
+        extra=log_context(table),
     )
     sweep_runs(table, runtime, keep=run_id, listener=listener)
     with (

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
 from icekeep.errors import IcekeepError, SafetyError, one_line
@@ -121,7 +122,8 @@ class Heartbeat:
         # Before it is tried: what failed may be there all the same.
         self._written.append(location)
         self._table.storage.create(location, msgspec.json.encode(beat))
-        _LOG.debug("%s: run %s of %s is alive: %s", self._table.name, self.run_id, self._job, location)
+        context = log_context(self._table)
+        _LOG.debug("%s: run %s of %s is alive: %s", self._table.name, self.run_id, self._job, location, extra=context)
         spare, self._written = self._written[:-2], self._written[-2:]
         self._table.storage.delete_many(spare)
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.dropped_versions import DROPPED_PREFIX
+from icekeep.catalog.log_context import log_context
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
@@ -49,7 +50,9 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
     """
     try:
         left, strays_count, stray = _left_by_the_dead(table, runtime, keep)
-        _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), own_directory(table.metadata, ""))
+        directory = own_directory(table.metadata, "")
+        context = log_context(table)
+        _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), directory, extra=context)
         outcomes = table.storage.delete_many(left)
     except IcekeepError as error:
         listener.on(Warned(f"what runs that died have left below {table.metadata.location!r} stays: {error.message}"))

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.manage_refs import CreateRef, DropRef
 from icekeep.commit.retry import commit
@@ -86,7 +87,7 @@ def hold_start(
         )
         yield name
         return
-    _LOG.info("%s: tag %r holds snapshot %d", table.name, name, snapshot_id)
+    _LOG.info("%s: tag %r holds snapshot %d", table.name, name, snapshot_id, extra=log_context(table))
     if heartbeat is not None:
         heartbeat.with_each_beat(_renewal(table, name, snapshot_id, runtime))
     try:
@@ -134,7 +135,7 @@ def _renewal(table: Table, name: str, snapshot_id: int, runtime: Runtime) -> Cal
             return
         commit(table, _Renew(name, snapshot_id, _age_ms(table, snapshot_id, runtime)), runtime=runtime)
         renewed_ms = runtime.monotonic_ms()
-        _LOG.info("%s: tag %r is renewed", table.name, name)
+        _LOG.info("%s: tag %r is renewed", table.name, name, extra=log_context(table))
 
     return renew
 
