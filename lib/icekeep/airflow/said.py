@@ -1,9 +1,10 @@
 """What is remembered of the lines that a process prints as they go by. Pure."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 
-_ERROR = "icekeep: "
+_ERROR, _LOGGER = "icekeep: ", "icekeep"
 _SAID_LENGTH_MAX = 2000
 _APPLICATION = re.compile(r"\b(application_\d+_\d+)\b|spark-app-selector -> (spark-\w+)")
 
@@ -22,8 +23,9 @@ class Said:
 
     def look_at(self, line: str) -> None:
         """Keep a line, where it matters."""
-        if line.startswith(_ERROR):
-            self.line = line.removeprefix(_ERROR)
+        error = _error(line)
+        if error is not None:
+            self.line = error
         if match := _APPLICATION.search(line):
             self.application = match[1] or match[2]
         self.tail = f"{self.tail}\n{line}"[-_SAID_LENGTH_MAX:]
@@ -33,3 +35,19 @@ class Said:
         for line in lines:
             self.look_at(line.strip())
             yield line
+
+
+def _error(line: str) -> str | None:
+    """What a line says that tells of the end of a command, in either form of its logs; `None` for any other line."""
+    if line.startswith(_ERROR):
+        return line.removeprefix(_ERROR)
+    if not line.startswith("{"):
+        return None
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    is_end = (
+        told.get("logger") == _LOGGER and told.get("level") == "error" and "exit_status" in (told.get("facts") or {})
+    )
+    return str(told.get("message", "")) if is_end else None

@@ -1,3 +1,5 @@
+import json
+
 from icekeep.airflow.said import Said
 
 
@@ -11,6 +13,15 @@ def test_the_line_of_the_last_error_is_kept_and_no_other():
     one = said("INFO icekeep: no", "icekeep: first\n", "icekeep: the table is gone\n", "INFO end")
     assert one.line == "the table is gone"
     assert one.tail.endswith("icekeep: the table is gone\nINFO end")
+
+
+def test_an_error_is_found_in_logs_of_json_too():
+    def line(**changed):
+        known = {"level": "error", "message": "the table is gone", "logger": "icekeep", "facts": {"exit_status": 2}}
+        return json.dumps({**known, **changed})
+
+    assert said(line(), "{", "{}", line(level="warning", message="no")).line == "the table is gone"
+    assert said(line(facts=None), line(logger="py4j")).line == ""
 
 
 def test_the_application_is_that_of_which_the_last_line_speaks():
