@@ -70,7 +70,7 @@ changed: $(READY) airflow-env java-env duckdb-env ## Run the tests whose imports
 interop: $(READY) airflow-env java-env duckdb-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, DuckDB, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
 
-cluster: $(READY) java-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
+cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
 	$(BIN)/python -m pytest tests/cluster
 
 nightly: $(READY) airflow-env java-env duckdb-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours

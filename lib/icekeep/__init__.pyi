@@ -93,10 +93,15 @@ from icekeep.maintenance.restoring.job import list_restorable as list_restorable
 from icekeep.maintenance.restoring.job import restore as restore
 from icekeep.maintenance.restoring.result import Restorable as Restorable
 from icekeep.maintenance.restoring.result import RestoreResult as RestoreResult
+from icekeep.operations.applying import apply_plan as apply_plan
+from icekeep.operations.applying import write_plan as write_plan
 from icekeep.operations.doctor.examination import doctor as doctor
 from icekeep.operations.doctor.findings import DoctorResult as DoctorResult
 from icekeep.operations.doctor.findings import Finding as Finding
 from icekeep.operations.loading import load_catalog as load_catalog
+from icekeep.operations.plan_files.format import PlanTotals as PlanTotals
+from icekeep.operations.plan_files.results import ApplyResult as ApplyResult
+from icekeep.operations.plan_files.writing import PlanWritten as PlanWritten
 from icekeep.planning.scan.explain import Explanation as Explanation
 from icekeep.planning.scan.explain import explain_file as explain_file
 from icekeep.planning.scan.report import PlanScanResult as PlanScanResult

@@ -26,6 +26,7 @@ from icekeep.operations.config import read_config
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.lean_start import leave_pandas_out
 from icekeep.operations.log_formats import JSON
 from icekeep.operations.logs import configure_logs, only_log_lines, say_error, say_traceback
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
@@ -70,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def entry_point() -> None:
     """The `icekeep` console script."""
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
 
 
 def main(
@@ -84,7 +85,7 @@ def main(
     """Run a command line to its end and return the exit status.
 
     Args:
-        argv: the words after the command's own name; by default those of this process.
+        argv: the words after the command's own name; by default those of this process, which is then the command's alone.
         job: the job or command whose script this is; `None` for the `icekeep` command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
@@ -100,6 +101,10 @@ def main(
             command = parse_command(words, job, runtime.now_ms(), icekeep_version())
             if command.result_file is not None:
                 require_directory(command.result_file)
+            if command.plan_out is not None:
+                require_directory(command.plan_out, "plan")
+            if argv is None and _works_on_data(command.name, jobs):
+                leave_pandas_out()
             with telling(command, settings, log_format, runtime) as listener:
                 surroundings = Surroundings(
                     seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun
@@ -129,6 +134,8 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         changes, shows, texts = job.plan is not None, job.for_people, {}
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    if outcome.plan:
+        words += f"; the plan is in {outcome.plan.path}, hash {outcome.plan.hash}"
     for_people = None if shows is None else resolve(shows)(outcome.result)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
     may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")
@@ -147,6 +154,11 @@ def _exit_status(outcome: Outcome, taken: Interrupts) -> int:
     """What the process returns; after an interrupt of which the outcome tells what was done, what the signal asks for."""
     number = taken.signal if outcome.status == INTERRUPTED else None
     return outcome.exit_status if number is None else 128 + number
+
+
+def _works_on_data(name: str, jobs: Mapping[str, Job]) -> bool:
+    """Whether a command needs what jobs need: PyArrow, and Spark where there is much to do."""
+    return name in jobs or (name in VERBS and VERBS[name].may_start_spark)
 
 
 def _config(command: Command, surroundings: Surroundings) -> Answer:

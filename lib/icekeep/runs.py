@@ -20,6 +20,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         job: its name, as its command is called.
         policy: whose job it is; `None` where somebody asked for it.
         parent_id: the run of `maintain` that it is a part of.
+        plan: the hash of the plan that it carries out, where it was given one.
         app_id: the application that it is a part of, where that is not the Spark application of this process.
     """
 
@@ -27,6 +28,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     policy: str | None = None
     parent_id: str | None = None
+    plan: str | None = None
     app_id: str | None = None
 
 

@@ -4,6 +4,8 @@ Afterwards the table is whole, what nobody names lies where it may lie, and the 
 `tests/interop/test_killed_often.py`.
 """
 
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +20,7 @@ from kit.killing import (
     sorted_out,
     table_directory,
 )
+from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.shell import Operator
 
@@ -67,6 +70,23 @@ def test_a_killed_compaction_leaves_the_table_whole_and_the_next_one_carries_on(
     carry_on(operator, spark_session, 0 if is_done else old_bytes)
     # What the killed run left is no part of the table, and no later run takes it for one.
     assert check_table(operator.lake, rows, head) == left
+
+
+@pytest.mark.parametrize("seen", [FIRST_DATA_FILE, FIRST_MANIFEST], ids=["rewriting", "committing"])
+def test_a_killed_compaction_in_threads_of_its_own_leaves_the_table_whole_too(
+    operator: Operator, seen: Callable[[KilledRun], bool]
+) -> None:
+    operator.lake.filled(commits=6, files=5)
+    rows, head = operator.lake.rows(), operator.lake.load().metadata.current_snapshot_id
+    assert head is not None
+    run = KilledRun(operator, in_threads=True)
+    assert run.wait_until(Moment(seen))
+    run.kill()
+    assert not any("starting Spark" in line for line in run.lines)
+    check_table(operator.lake, rows, head)
+    result = compact(operator.lake.load(), no_spark)
+    assert (result.status, len(operator.lake.foreign().inspect.files())) == ("done", 3)
+    assert operator.lake.rows() == rows
 
 
 @pytest.mark.nightly

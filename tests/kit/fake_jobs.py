@@ -17,7 +17,7 @@ from icekeep.operations.catalogs import TableReference
 from icekeep.operations.config import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
 from icekeep.operations.surroundings import Seams
-from icekeep.runs import Run
+from icekeep.runs import Run, note_application
 from icekeep.runtime import Runtime
 from icekeep.settings import Job
 from icekeep.spec.metadata import TableMetadata
@@ -55,6 +55,9 @@ SEAMS = Seams(
     cancel_jobs="kit.fake_jobs:cancel_jobs",
     live_properties="kit.fake_jobs:live_properties",
 )
+
+APPLICATION = "local-1"
+"""The Spark application that `build_session` starts."""
 
 HISTORY: list[str] = []
 """What happened, in order; a test clears it first."""
@@ -153,11 +156,13 @@ def run_on_broken(
 
 def build_session(app_name: str) -> str:
     HISTORY.append(f"start {app_name}")
+    note_application(APPLICATION)
     return "spark"
 
 
 def stop_session(spark: str) -> None:
     HISTORY.append("stop")
+    note_application(None)
 
 
 def cancel_jobs(spark: str) -> None:

@@ -59,8 +59,9 @@ from icekeep.planning.spark import source
 source.LIMITS = source.Limits(rewrite_bytes=0, submitted_rewrite_bytes=0)
 """
 """The smallest table is too much for threads."""
-_COMMAND = f"{_STARTS_SPARK}\nfrom icekeep.cli import entry_point\n\nentry_point()\n"
+_COMMAND = "from icekeep.cli import entry_point\n\nentry_point()\n"
 """The `icekeep` command."""
+_COMMAND_IN_SPARK = f"{_STARTS_SPARK}\n{_COMMAND}"
 _SCRIPT = (
     f"import sys\nfrom icekeep.cli import main\n{_STARTS_SPARK}\n"
     'if __name__ == "__main__":\n    sys.exit(main(job="compact"))\n'
@@ -78,7 +79,8 @@ class KilledRun:
         version_when_killed: the table's metadata when what was killed had ended.
     """
 
-    def __init__(self, operator: Operator, *arguments: str, submit: bool) -> None:
+    def __init__(self, operator: Operator, *arguments: str, submit: bool = False, in_threads: bool = False) -> None:
+        """Begin it, in Spark, by spark-submit (`submit`) or not, or in threads of its own process."""
         self.lake = operator.lake
         self.directory = table_directory(operator.lake)
         self.before = {path for path in self.directory.rglob("*") if path.is_file()}
@@ -95,7 +97,9 @@ class KilledRun:
         script.write_text(_SCRIPT)
         submitted = [str(script) if word.endswith("/jobs/compact.py") else word for word in command]
         self.process = subprocess.Popen(
-            submitted if submit else [sys.executable, "-c", _COMMAND, *command[1:]],
+            submitted
+            if submit
+            else [sys.executable, "-c", _COMMAND if in_threads else _COMMAND_IN_SPARK, *command[1:]],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**operator.environment(submit=submit), _RUN: self._name},

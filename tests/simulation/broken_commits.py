@@ -101,8 +101,8 @@ def deletes_before_the_commit() -> AbstractContextManager[Any]:
     """Reclaims what a plan says and only then expires the snapshots."""
     planned = execute._planned
 
-    def plan(table: Any, spark: Any, expired: Any, request: Any, claims: Any, listener: Any, runtime: Any) -> Any:
-        found = planned(table, spark, expired, request, claims, listener, runtime)
+    def plan(table: Any, spark: Any, expired: Any, request: Any, claims: Any, listener: Any, number: int) -> Any:
+        found = planned(table, spark, expired, request, claims, listener, number)
         if found.plan is not None:
             reclaim(
                 found.plan,
@@ -114,7 +114,7 @@ def deletes_before_the_commit() -> AbstractContextManager[Any]:
                 options=request.deletion.options,
                 max_concurrent_deletes=None,
                 listener=SILENT,
-                runtime=runtime,
+                runtime=table.runtime,
             )
         return found
 

@@ -104,7 +104,16 @@ def test_every_import_string_leads_somewhere():
     strings = [
         text
         for job in JOBS.values()
-        for text in (job.run, job.plan, job.options, job.check, job.unreadable, job.plan_unreadable, job.for_people)
+        for text in (
+            job.run,
+            job.plan,
+            job.exact,
+            job.options,
+            job.check,
+            job.unreadable,
+            job.plan_unreadable,
+            job.for_people,
+        )
         if text is not None
     ]
     strings += [getattr(SEAMS, name) for name in SEAMS.__struct_fields__]
@@ -116,7 +125,8 @@ def test_every_import_string_leads_somewhere():
 @pytest.mark.parametrize("job", sorted(JOBS))
 def test_a_job_s_function_takes_the_job_s_settings(job):
     extras = {"listener"} if JOBS[job].takes_listener else set()
-    for text in (JOBS[job].plan, JOBS[job].run):
+    extras |= {"given"} if JOBS[job].exact is not None else set()
+    for text in (JOBS[job].plan, JOBS[job].exact, JOBS[job].run):
         if text is not None:
             parameters = inspect.signature(resolve(text)).parameters
             keywords = {name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
@@ -144,11 +154,15 @@ def test_a_job_that_changes_a_table_has_its_arguments_checked_before_it_begins()
     assert {name for name, job in JOBS.items() if job.plan is not None} == {n for n, job in JOBS.items() if job.check}
 
 
+def test_every_job_that_changes_a_table_hands_out_its_real_plan():
+    assert {name for name, job in JOBS.items() if job.plan is not None} == {n for n, job in JOBS.items() if job.exact}
+
+
 def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
     scripts = {path.stem: path.read_text() for path in (ROOT / "jobs").glob("*.py")}
-    starting_spark = {name for name, verb in VERBS.items() if verb.about in (About.CATALOGS, About.FLEET)}
+    starting_spark = {name for name, verb in VERBS.items() if verb.about in (About.CATALOGS, About.FLEET, About.PLAN)}
     assert scripts.keys() == JOBS.keys() | starting_spark
-    assert starting_spark == {"doctor", "report", "maintain"}
+    assert starting_spark == {"apply", "doctor", "report", "maintain"}
     for job, text in scripts.items():
         assert f'main(job="{job}")' in text
         assert len(text.splitlines()) <= 15

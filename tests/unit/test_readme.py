@@ -36,6 +36,7 @@ COMMON = {
     "--catalog",
     "--conf",
     "--dry-run",
+    "--plan-out",
     "--output",
     "--result-file",
     "--verbose",

@@ -66,7 +66,8 @@ def test_histories_of_real_bytes_are_among_them():
 def test_orphans_are_removed_beside_plans_that_wait_and_files_that_come_back():
     """At the end nothing is left to which nothing leads."""
     seen = Counter[str]()
-    for seed in range(scaled(24, least=12)):
+    # The last one finishes a plan of an earlier run, which one in ten does.
+    for seed in {*range(scaled(24, least=12)), 26}:
         history = History(seed, with_orphans=True)
         history.run()
         seen += history.world.seen

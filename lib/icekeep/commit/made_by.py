@@ -13,6 +13,7 @@ from icekeep.runs import Run, application_id, icekeep_version
 JOB_KEY = "icekeep.job"
 RUN_KEY = "icekeep.run-id"
 POLICY_KEY = "icekeep.policy"
+PLAN_KEY = "icekeep.plan"
 _OLD_RUN_KEY = "icekeep.run"
 """In which `repair` named its runs before all jobs did so."""
 
@@ -50,6 +51,7 @@ def maker_keys(run: Run | None) -> dict[str, str]:
         JOB_KEY: run and run.job,
         RUN_KEY: run and run.run_id,
         POLICY_KEY: run and run.policy,
+        PLAN_KEY: run and run.plan,
     }
     return {key: value for key, value in told.items() if value}
 

@@ -14,6 +14,7 @@ import msgspec
 
 from icekeep.errors import UnsupportedError
 from icekeep.formats.base import PartSizes
+from icekeep.formats.control_groups import limit_files
 from icekeep.spec.units import MIB
 
 COMFORTABLE_BYTES = 256 * MIB
@@ -109,29 +110,12 @@ def peak_memory_bytes(root: Path = Path("/")) -> int:
 
 def _shared_limits(root: Path) -> Iterator[int]:
     yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for file in _limit_files(root):
+    for file in limit_files(root, "memory", "memory.max", "memory.limit_in_bytes"):
         with suppress(OSError):
             text = file.read_text().strip()
             # A container without a limit says `max`, in the older form a number beyond every memory.
             if text.isdecimal():
                 yield int(text)
-
-
-def _limit_files(root: Path) -> Iterator[Path]:
-    """Where the limits of the process's control groups stand: of each group, and of those above it."""
-    groups = root / "sys/fs/cgroup"
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base, name = (groups / "memory", "memory.limit_in_bytes") if controllers else (groups, "memory.max")
-        names = [part for part in path.split("/") if part not in ("", "..")]
-        # In a container the path may be that of the machine, while the directory shows the container alone.
-        for depth in range(len(names) + 1):
-            yield base.joinpath(*names[:depth]) / name
 
 
 def _status_bytes(root: Path, key: str) -> int:

@@ -21,11 +21,9 @@ from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_fil
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
+from icekeep.maintenance.rates import ENTRY_CPU_MS
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import Engine
-
-ENTRY_CPU_MS = 0.02
-"""Of a job on metadata, for each entry that it reads: docs/performance.md has 150 to 220 s for ten million."""
 
 _AMOUNTS = ("freed_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
 

@@ -14,14 +14,12 @@ from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.expiration.plan import retention_policy
 from icekeep.maintenance.orphans.options import eligible_before_ms
+from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, select_expired
 
 _NAMES_A_LISTING = 1000
 """How many names an object store lists with one request."""
-
-_FILE_CPU_MS = 0.02
-"""docs/performance.md has 190 s for ten million files, of both jobs."""
 
 
 class Expiring(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +96,7 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
         freed_bytes=freed,
         read_bytes=found.read_bytes,
         requests_count=found.read_manifests_count + total + freed_count,
-        cpu_ms=round(freed_count * _FILE_CPU_MS),
+        cpu_ms=round(freed_count * FILE_CPU_MS),
     )
 
 
@@ -120,7 +118,7 @@ def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) ->
         files_count=lost,
         freed_bytes=lost * metadata.metadata_bytes if metadata.metadata_bytes is not None else None,
         requests_count=-(-listed_count // _NAMES_A_LISTING) + lost,
-        cpu_ms=round(listed_count * _FILE_CPU_MS),
+        cpu_ms=round(listed_count * FILE_CPU_MS),
     )
 
 

@@ -24,7 +24,12 @@ T = TypeVar("T")
 
 
 def plan_till_done(
-    table: Table, plan_and_commit: Callable[[Table, int], T], *, what: Callable[[], str], listener: Listener
+    table: Table,
+    plan_and_commit: Callable[[Table, int], T],
+    *,
+    what: Callable[[], str],
+    listener: Listener,
+    only_once: bool = False,
 ) -> T:
     """Plan and commit, and again for as long as others change what a plan replaces.
 
@@ -38,6 +43,7 @@ def plan_till_done(
         plan_and_commit: takes the table as it is, and the number of the plan, from 1. Where it raises nothing is left of what
             it has written and not committed, but for what it keeps for the next plan.
         what: it is that is planned anew, for messages, such as `6 data files`; asked after each refusal.
+        only_once: the plan is one that was given: that, or nothing.
 
     Returns:
         What came of the plan that no conflict ended. A job of several commits adds up by itself what earlier ones did.
@@ -54,7 +60,7 @@ def plan_till_done(
         try:
             return plan_and_commit(table, number)
         except ConflictError as error:
-            if error.is_outpaced:
+            if error.is_outpaced or only_once:
                 raise
             if number > policy.num_retries:
                 raise ConflictError(

@@ -17,6 +17,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
+from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.spark.steps import spark_run
 from icekeep.runs import Run, new_run
@@ -42,6 +43,12 @@ class JobRequest(_OnSpark, frozen=True, kw_only=True):
     """
 
     listener: Listener = SILENT
+
+
+class PlannedRequest(JobRequest, frozen=True, kw_only=True):
+    """What a job is asked with that can be given its plan; `given` is `None` for a job that makes its own."""
+
+    given: GivenPlan | None = None
 
 
 def takes(

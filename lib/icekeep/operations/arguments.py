@@ -37,12 +37,14 @@ _EXIT_STATUSES = """exit statuses:
   130, 143  interrupted"""
 _NO_LIMIT = (MAX_INT, MAX_LONG)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
+_POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the record of runs will say; for schedulers")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for; `arguments` holds the settings that were given, by the function's keywords.
 
-    `log_format` and `metrics_file` are `None` where the configuration says it.
+    A `plan_out`, the file of a plan, implies `dry_run`. `log_format` and `metrics_file` are `None` where the configuration says
+    it.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     catalog: str | None = None
     table: str = ""
     dry_run: bool = False
+    plan_out: str | None = None
+    policy: str | None = None
     arguments: dict[str, Any] = {}
 
 
@@ -100,7 +104,9 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         metrics_file=given.get("metrics_file"),
         catalog=given.get("catalog"),
         table=given.get("table", ""),
-        dry_run=given.get("dry_run", False),
+        dry_run=bool(given.get("dry_run") or given.get("plan_out")),
+        plan_out=given.get("plan_out"),
+        policy=given[_POLICY.name] if name in JOBS else None,
         arguments=values,
     )
 
@@ -231,7 +237,9 @@ def _listing(title: str, summaries: Mapping[str, str]) -> str:
 
 def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
-    if verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
+    if verb.about is About.PLAN:
+        _add_catalog(parser, " (default: the one that the plan names)")
+    elif verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
         _add_catalog(parser, "" if names_table else " (default: each that is configured)")
     elif verb.about is not About.NOTHING:
         _add_table(parser)
@@ -263,6 +271,13 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
     for setting in job.settings:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    if job.exact is not None:
+        parser.add_argument(
+            "--plan-out",
+            metavar="FILE",
+            help="change nothing, and write the plan with all its files to a file, which `icekeep apply` carries out",
+        )
+    _add_setting(parser, _POLICY, now_ms)
     _add_output(parser)
     _add_metrics(parser)
     parser.foot = lambda: _foot(job)

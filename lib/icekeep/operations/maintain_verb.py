@@ -49,6 +49,7 @@ from icekeep.policies.values import Rules
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
+from icekeep.runtime import Runtime
 from icekeep.spec.units import MINUTE_MS
 
 DEFAULT_WORKERS = 4
@@ -124,11 +125,12 @@ def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResu
 
 def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     wishes, config = Wishes(**command.arguments), by.config
-    opened, not_opened = _opened(by.chosen, surroundings)
+    stop = threading.Event()
+    opened, not_opened = _opened(by.chosen, surroundings, _Stoppable(surroundings.runtime, stop))
     by_name = {catalog.name: catalog for catalog in opened}
     records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
     shared = Shared(config=config, catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
-    memory, stop, run = Memory(), threading.Event(), surroundings.begun.run
+    memory, run = Memory(), surroundings.begun.run
     assert run is not None
     return Fleet(
         run_id=run.run_id,
@@ -151,6 +153,24 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
         max_ms=None if wishes.max_minutes is None else wishes.max_minutes * MINUTE_MS,
         max_bytes=wishes.max_bytes,
     )
+
+
+class _Stoppable:
+    """All of a runtime; who sleeps, as between two attempts to commit, wakes where the run stops, and ends as by a signal."""
+
+    def __init__(self, runtime: Runtime, stop: threading.Event) -> None:
+        self._runtime, self._stop = runtime, stop
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Storages take it along to Spark's tasks, which Spark itself ends.
+        return _itself, (self._runtime,)
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        if self._stop.wait(duration_ms / 1000):
+            raise Interrupted(_INTERRUPTED)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
 
 
 class _Calls:
@@ -211,6 +231,10 @@ class _Stopped:
             raise Interrupted(_INTERRUPTED)
 
 
+def _itself(runtime: Runtime) -> Runtime:
+    return runtime
+
+
 def _scope(wishes: Wishes, config: Config) -> Scope:
     names = [policy.name for policy in config.policies]
     if wishes.policy is not None and wishes.policy not in names:
@@ -241,12 +265,14 @@ def _settings(catalogs: Catalogs, name: str | None, rules: Rules, scope: Scope) 
     ]
 
 
-def _opened(chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> tuple[list[Catalog], list[NotRead]]:
+def _opened(
+    chosen: Sequence[CatalogSettings], surroundings: Surroundings, runtime: Any
+) -> tuple[list[Catalog], list[NotRead]]:
     opens: Any = resolve(surroundings.seams.open_catalog)
     opened, not_opened = [], []
     for settings in chosen:
         try:
-            opened.append(opens(settings, runtime=surroundings.runtime))
+            opened.append(opens(settings, runtime=runtime))
         except IcekeepError as error:
             if len(chosen) == 1:
                 raise

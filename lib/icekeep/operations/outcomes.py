@@ -15,6 +15,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.operations.failures import describe_error, our_error
+from icekeep.operations.plan_files.writing import PlanWritten
 from icekeep.run_records.values import FAILED, INTERRUPTED
 from icekeep.runs import Run, icekeep_version, new_run
 from icekeep.runtime import Runtime
@@ -50,6 +51,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         snapshot_id_before, snapshot_id_after: the head of the branch that was worked on, null where there is none. Left out, as
             the next two, where nothing can have changed.
         metadata_location_before, metadata_location_after: of the table, null where it is not there.
+        plan: the file that the plan was written to; left out where none was.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -68,6 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id_after: int | msgspec.UnsetType | None = msgspec.UNSET
     metadata_location_before: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata_location_after: str | msgspec.UnsetType | None = msgspec.UNSET
+    plan: PlanWritten | msgspec.UnsetType = msgspec.UNSET
     result: Any
 
     @property
@@ -111,8 +114,10 @@ class Position(msgspec.Struct, frozen=True):
 class Begun(msgspec.Struct):
     """What is known of a run so far, for whoever tells how it ends.
 
-    `only_tells`: whether it changes nothing, and only tells what is, or what it would do. `told`: which of its beginning and its
-    end listeners have heard of.
+    Attributes:
+        app_id: the Spark application that it started; it has ended when the run is written down.
+        only_tells: whether it changes nothing, and only tells what is, or what it would do.
+        told: which of its beginning and its end listeners have heard of.
     """
 
     run: Run | None = None
@@ -120,6 +125,7 @@ class Begun(msgspec.Struct):
     arguments: Mapping[str, Any] = {}
     started_ms: int = 0
     before: Position | None = None
+    app_id: str | None = None
     only_tells: bool = False
     told: set[str] = msgspec.field(default_factory=set)
 

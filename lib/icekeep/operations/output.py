@@ -64,13 +64,11 @@ def write_at_once(path: str, text: str, what: str) -> None:
         raise UsageError(f"cannot write {what} {path!r}: {(error.strerror or '').lower()}", path=path) from error
 
 
-def require_directory(path: str) -> None:
-    """Refuse a result file that could not be written later; raises `UsageError`."""
+def require_directory(path: str, what: str = "result file") -> None:
+    """Refuse a file that could not be written later; raises `UsageError`."""
     directory = Path(path).absolute().parent
     if Path(path).is_dir() or not os.access(directory, os.W_OK):
-        raise UsageError(
-            f"cannot write result file {path!r}: give a file in a directory that can be written", path=path
-        )
+        raise UsageError(f"cannot write {what} {path!r}: give a file in a directory that can be written", path=path)
 
 
 def print_tables(title: str, values: Mapping[str, Any], stream: TextIO) -> None:

@@ -16,18 +16,17 @@ from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.operations.layers import KEYS, layer_of, source_of, span_of
 from icekeep.policies.globs import Glob, parse_glob
 from icekeep.policies.resolution import JobRule, layered
-from icekeep.policies.values import JobCall, Kind, Layer, Policy, Rules, Said
+from icekeep.policies.values import SUBMIT_OVER, JobCall, Kind, Layer, Policy, Rules, Said
 
 RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
 """Keys of the file that say what is done to tables."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_SCHEDULE_KEYS = frozenset({"schedule", "retries", "retry_delay", "timeout", "pool", "connection", "spark_conf"})
-_POLICY_KEYS = KEYS | _SCHEDULE_KEYS | {"name", "tables", "match", "except"}
+_SPARK_CONF = "spark_conf"
 _PRESETS = frozenset({"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 _CRON_FIELD = re.compile(r"[A-Za-z0-9*/,#-]+")
-_SPARK_CONF = "spark_conf"
-_FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms"}
+_FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms", SUBMIT_OVER: "submit_over_bytes"}
+_DEPLOY_MODES = ("client", "cluster")
 
 
 def read_rules(given: Mapping[str, Entry], catalogs: Collection[str] = ()) -> Rules:
@@ -107,16 +106,19 @@ def _scheduling(entry: Entry) -> dict[str, Said]:
     """What a scheduler needs; a property of Spark is a key of its own."""
     given = {key: below for key, below in entry.mapping().items() if key in _SCHEDULE_KEYS}
     values: dict[str, tuple[Entry, Any]] = {}
-    for key in ("schedule", "retries", "retry_delay", "timeout", "pool", "connection"):
+    for key, read in _READERS.items():
         if key in given:
-            values[key] = (given[key], _READERS[key](given[key]))
+            values[key] = (given[key], read(given[key]))
     if _SPARK_CONF in given:
         for key, below in given[_SPARK_CONF].mapping().items():
             values[f"{_SPARK_CONF}.{key}"] = (below, below.scalar())
-    return {
-        key: Said("null" if below.is_null else str(below.value), value, source_of(below))
-        for key, (below, value) in values.items()
-    }
+    return {key: Said(_shown(below), value, source_of(below)) for key, (below, value) in values.items()}
+
+
+def _shown(entry: Entry) -> str:
+    if entry.kind == "sequence":
+        return ", ".join(str(item.value) for item in entry.sequence())
+    return "null" if entry.is_null else str(entry.value)
 
 
 def _layers(entry: Entry, kind: Kind, parts_count_min: int) -> dict[str, Layer]:
@@ -152,6 +154,25 @@ def _schedule(entry: Entry) -> str | None:
             f"{text!r} is not cron; give five fields ('0 2 * * *'), one of {', '.join(sorted(_PRESETS))}, or null"
         )
     return text
+
+
+def _deploy_mode(entry: Entry) -> str:
+    if entry.text() not in _DEPLOY_MODES:
+        raise entry.wrong(f"{entry.text()!r} is no deploy mode; give {' or '.join(_DEPLOY_MODES)}")
+    return entry.text()
+
+
+def _files(entry: Entry) -> tuple[str, ...]:
+    """One file, or a list of them, each as spark-submit takes it."""
+    items = entry.sequence() if entry.kind == "sequence" else (entry,)
+    for item in items:
+        if "," in item.text():
+            raise item.wrong("holds a comma; give several files as a list")
+    return tuple(item.text() for item in items)
+
+
+def _submit_over(entry: Entry) -> int | None:
+    return None if entry.is_null else entry.whole_number(minimum=0)
 
 
 def _tables(entry: Entry) -> tuple[str, ...]:
@@ -196,4 +217,11 @@ _READERS: Mapping[str, Any] = {
     "timeout": span_of,
     "pool": Entry.text,
     "connection": Entry.text,
+    "deploy_mode": _deploy_mode,
+    "py_files": _files,
+    "archives": _files,
+    "files": _files,
+    SUBMIT_OVER: _submit_over,
 }
+_SCHEDULE_KEYS = frozenset({*_READERS, _SPARK_CONF})
+_POLICY_KEYS = KEYS | _SCHEDULE_KEYS | {"name", "tables", "match", "except"}

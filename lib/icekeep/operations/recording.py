@@ -173,7 +173,7 @@ class Recording:
 
     def _end(self, **known: Any) -> None:
         if self.keeper is not None:
-            self.keeper.end(app_id=self.keeper.record.app_id or application_id(), **known)
+            self.keeper.end(app_id=self.keeper.record.app_id or self._begun.app_id or application_id(), **known)
 
 
 class Place(msgspec.Struct, frozen=True):

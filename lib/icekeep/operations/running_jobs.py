@@ -14,10 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from icekeep.catalog.base import parse_identifier
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import InvalidTableError, one_line
-from icekeep.events import StepFinished, StepStarted
+from icekeep.errors import InvalidTableError, NotFoundError, one_line
+from icekeep.events import SILENT, StepFinished, StepStarted
+from icekeep.health.prices import Prices
+from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
@@ -25,13 +29,15 @@ from icekeep.operations.config import read_config
 from icekeep.operations.history_settings import HistorySettings
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
+from icekeep.operations.plan_files.results import AppliedBefore, applied_before_dropped
+from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
 from icekeep.operations.recording import Place, recorded
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
-from icekeep.runs import Run
+from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
@@ -44,11 +50,19 @@ _LOG = logging.getLogger(__name__)
 _START = "starting Spark"
 
 
-def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | None = None) -> Outcome:
-    """Run a job or, with `--dry-run`, plan it.
+def run_job(
+    command: Command,
+    job: Job,
+    surroundings: Surroundings,
+    run: Run | None = None,
+    given: GivenPlan | None = None,
+) -> Outcome:
+    """Run a job or, with `--dry-run`, plan it; with `--plan-out` the plan is written to a file.
 
     Args:
         run: which run it is, where somebody has begun it already; by default one that begins here.
+        given: the plan that is to be carried out, or looked at, in place of a new one. Where it was carried out before the
+            result is `AppliedBefore`.
 
     Raises:
         UnavailableError: the process that started this one is gone already.
@@ -57,17 +71,19 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
     # A process that takes itself for abandoned would refuse to commit what hours of work made.
     check_submitter(surroundings.runtime)
     runtime, begun = surroundings.runtime, surroundings.begun
-    begun.begin(command.name, command.arguments, runtime, run)
+    if given is not None:
+        run = run_of_plan(given, job.name, runtime)
+    begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
     begun.only_tells, surroundings = command.dry_run, surroundings.in_run()
     shared = surroundings.shared
     config = read_config(command.conf) if shared is None else shared.config
     catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
     reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
-    arguments = _parse_arguments(command, job, begun.started_ms)
+    arguments = parse_arguments(command.arguments, job, begun.started_ms if given is None else given.created_ms)
     place = None if command.dry_run else place_of(config.history, reference, command, surroundings)
     with recorded(begun, place, surroundings) as recording:
-        table, work = _loaded(command, job, arguments, reference, surroundings)
+        table, work = _loaded(command, job, arguments, reference, surroundings, given)
         if table is None:
             recording.began()
         else:
@@ -75,12 +91,20 @@ def run_job(command: Command, job: Job, surroundings: Surroundings, run: Run | N
         is_plan = command.dry_run and job.plan is not None
         with nullcontext() if shared is not None else looked_after(surroundings):
             result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
-        status = "planned" if is_plan else getattr(result, "status", "done")
+        result, written = (result.shown, result.written) if isinstance(result, Filed) else (result, msgspec.UNSET)
+        status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
         changes = job.plan is not None and not command.dry_run
         after = position_after(table, command.arguments.get("branch")) if changes and table is not None else None
         outcome = begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
         recording.ended(outcome)
-    return outcome
+    return msgspec.structs.replace(outcome, plan=written)
+
+
+class Filed(msgspec.Struct, frozen=True):
+    """A public plan, and the file that has the real one."""
+
+    shown: Any
+    written: PlanWritten
 
 
 @contextmanager
@@ -109,6 +133,7 @@ def _loaded(
     arguments: Mapping[str, Any],
     reference: TableReference,
     surroundings: Surroundings,
+    given: GivenPlan | None,
 ) -> tuple[Any, Callable[..., Any]]:
     """The table, `None` where it cannot be loaded and the job goes on without it; and the work of the job."""
     run, shared = surroundings.begun.run, surroundings.shared
@@ -118,13 +143,34 @@ def _loaded(
         else:
             table = resolve(surroundings.seams.load_table)(reference, runtime=surroundings.runtime).for_run(run)
     except InvalidTableError as error:
-        if job.unreadable is None:
+        if job.unreadable is None or given is not None or command.plan_out is not None:
             raise
         return None, partial(_without_table, job, reference, surroundings, error)
+    except NotFoundError as error:
+        if given is None:
+            raise
+        return None, partial(_without_dropped, applied_before_dropped(job.name, error))
+    if given is not None:
+        refuse_other_table(given, table)
+        return table, partial(_as_given, partial(_with_table, job, table), given)
     check_arguments(arguments, table.metadata)
     if job.check is not None:
         resolve(job.check)(table.metadata, **arguments)
+    if command.plan_out is not None:
+        return table, _filing(command, job, reference, table, surroundings)
     return table, partial(_with_table, job, table)
+
+
+def _filing(
+    command: Command, job: Job, reference: TableReference, table: Any, surroundings: Surroundings
+) -> Callable[..., Any]:
+    """The work of a job whose plan is wanted in a file."""
+    assert command.plan_out is not None
+    now_ms = surroundings.begun.started_ms
+    told = absolute_arguments(job, command.arguments, now_ms)
+    made = Made.of(job, reference.full_name, table, now_ms, told)
+    exact = partial(_with_table, msgspec.structs.replace(job, plan=job.exact), table)
+    return partial(_to_file, command.plan_out, made, known_catalogs(command.conf, surroundings.seams).prices, exact)
 
 
 def position_after(table: Any, branch: str | None) -> Position:
@@ -168,9 +214,9 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         metadata.snapshot(snapshot_id)
 
 
-def _parse_arguments(command: Command, job: Job, now_ms: int) -> dict[str, Any]:
+def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str, Any]:
     """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
-    arguments = dict(command.arguments)
+    arguments = dict(told)
     kinds = {setting.kind for setting in job.settings}
     if Kind.FILTER in kinds:
         arguments["where"] = parse_where(arguments["where"], now_ms) if "where" in arguments else ALWAYS_TRUE
@@ -199,6 +245,41 @@ def _with_table(
 ) -> Any:
     function = job.plan if is_plan and job.plan is not None else job.run
     return resolve(function)(table, spark.started, **arguments, **extras)
+
+
+def _as_given(
+    work: Callable[..., Any],
+    given: GivenPlan,
+    is_plan: bool,
+    arguments: Mapping[str, Any],
+    spark: "Session",
+    **extras: Any,
+) -> Any:
+    """The work of a job that is given its plan; or how it shows that nothing of that is left."""
+    try:
+        return work(is_plan, {**arguments, "given": given}, spark, **extras)
+    except AlreadyApplied as found:
+        return AppliedBefore(str(found))
+
+
+def _without_dropped(found: AppliedBefore, *_: Any, **__: Any) -> AppliedBefore:
+    return found
+
+
+def _to_file(
+    path: str,
+    made: Made,
+    prices: Prices | None,
+    work: Callable[..., Any],
+    is_plan: bool,
+    arguments: Mapping[str, Any],
+    spark: "Session",
+    **extras: Any,
+) -> Filed:
+    """The public plan of a job, whose real one is written to a file while the session is there that it was made in."""
+    exact = work(is_plan, arguments, spark, **extras)
+    listener = extras.get("listener", SILENT)
+    return Filed(exact.shown, write_exact(path, exact, made, prices, listener))
 
 
 def _without_table(
@@ -251,6 +332,7 @@ class Session:
         listener, seams = self._surroundings.listener, self._surroundings.seams
         listener.on(StepStarted(_START))
         spark = resolve(seams.build_session)(self._name)
+        self._surroundings.begun.app_id = application_id()
         listener.on(StepFinished(_START))
         cancel = resolve(seams.cancel_jobs)
         self._surroundings.interrupts.install(lambda: cancel(spark))

@@ -62,6 +62,10 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         IcekeepError: any error of the configuration, the table or the command.
     """
     begun = surroundings.begun
+    if verb.about is About.PLAN:
+        # The run is that of the job whose plan it is.
+        outcome: Outcome = resolve(verb.run)(command, surroundings, **command.arguments)
+        return outcome
     begun.begin(command.name, command.arguments, surroundings.runtime)
     surroundings = surroundings.in_run()
     if verb.about in _OF_NO_TABLE:

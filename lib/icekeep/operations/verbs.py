@@ -20,8 +20,8 @@ class About(Enum):
 
     A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
     or `None`, and a source of a Spark session; the configuration, its catalogs, what opens one of them, and the name of one or
-    `None`; the command and its surroundings, of one that runs jobs on many tables; or nothing. A command about catalogs, or a
-    fleet, may start Spark, and so has a script in `jobs/` too.
+    `None`; the command and its surroundings, of one that runs jobs on many tables, or one that carries out the plan of a file; or
+    nothing. A command about catalogs, a fleet or a plan may start Spark, and so has a script in `jobs/` too.
     """
 
     NOTHING = "nothing"
@@ -30,6 +30,7 @@ class About(Enum):
     CATALOGS = "catalogs"
     POLICIES = "policies"
     FLEET = "fleet"
+    PLAN = "plan"
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,11 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     for_people: str | None = None
     returns: str | None = None
     texts: Mapping[str, Text] = {}
+
+    @property
+    def may_start_spark(self) -> bool:
+        """Whether its function may do so much that it takes Spark."""
+        return self.takes_spark or self.about in (About.CATALOGS, About.FLEET)
 
 
 def tells_of_runs(verb: Verb) -> bool:
@@ -250,6 +256,18 @@ VERBS: Mapping[str, Verb] = {
         also_changes=True,
         takes_listener=True,
         about=About.NEW_TABLE,
+    ),
+    "apply": Verb(
+        summary="carry out exactly the plan that --plan-out of a job wrote, or refuse and say what moved",
+        run="icekeep.operations.applying:apply_command",
+        settings=(
+            Setting("file", Kind.TEXT, "the file of the plan", shown="FILE", is_positional=True),
+            Setting("dry_run", Kind.SWITCH, "hold the plan against the table with all checks, and change nothing"),
+        ),
+        changes=False,
+        also_changes=True,
+        about=About.PLAN,
+        returns="icekeep.operations.applying:apply_plan",
     ),
     "report": Verb(
         summary="tell how healthy tables are, the worst first, and what each job would do, cost and bring",

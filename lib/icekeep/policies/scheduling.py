@@ -1,7 +1,7 @@
-"""What a scheduler runs that knows the configuration file alone, such as Airflow: no catalog, and no number about a table.
+"""What a scheduler runs of a policy, such as Airflow, which knows the configuration file and no catalog while it reads its plans.
 
-It runs each policy by itself. One that such a scheduler cannot follow is not scheduled, and is told: nothing of it is run at a
-time, or under conditions, that nobody has asked for.
+A policy that lists its tables and asks nothing of them is known in advance. Of any other the tables and jobs are known only when
+a run begins: then `icekeep maintain --list` is asked.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ import msgspec
 
 from icekeep.policies.resolution import JobRule, rules_for
 from icekeep.policies.triggers import ALWAYS
-from icekeep.policies.values import JobCall, Mode, Policy, Rules
+from icekeep.policies.values import SUBMIT_OVER, JobCall, Mode, Policy, Rules
+from icekeep.policies.windows import Window
 
 _DRY_RUN = "--dry-run"
 
@@ -20,28 +21,43 @@ class Schedule(msgspec.Struct, frozen=True):
 
     Attributes:
         calls: by table, sorted, in the order in which they run; a job that only observes is called with `--dry-run`.
-        unscheduled: why the whole policy is not scheduled; `None` where it is.
+        asks: why tables and jobs are known only when a run begins; `None` where `calls` are all.
     """
 
     calls: Mapping[str, tuple[JobCall, ...]] = {}
-    unscheduled: str | None = None
+    asks: str | None = None
 
 
 def schedule_of(rules: Rules, policy: Policy) -> Schedule:
     """What a policy's schedule runs, as far as the file says it."""
-    if policy.match:
-        return Schedule(unscheduled="it has `match`, and which tables there are only the catalog knows")
+    asks = _asks(rules, policy)
+    if asks is not None:
+        return Schedule(asks=asks)
     alone = msgspec.structs.replace(rules, policies=(policy,))
     found = {table: rules_for(alone, table).jobs for table in policy.tables}
     for table, jobs in found.items():
         for rule in jobs:
             if rule.trigger != ALWAYS:
-                return Schedule(unscheduled=f"job {rule.job} of table {table} has conditions (`when`)")
+                return Schedule(asks=f"job {rule.job} of table {table} has conditions (`when`)")
             if rule.window is not None:
-                return Schedule(unscheduled=f"table {table} has a `window`")
+                return Schedule(asks=f"table {table} has a `window`")
     return Schedule(
         {table: tuple(_call(rule) for rule in jobs if rule.held_by is None) for table, jobs in found.items()}
     )
+
+
+def window_of(rules: Rules, policy: str, table: str, job: str) -> Window | None:
+    """When a job of a policy may begin on a table; `None` at any time, or where the policy does not decide of it."""
+    found = (rule for rule in rules_for(rules, table).jobs if rule.job == job and rule.policy == policy)
+    return next((rule.window for rule in found), None)
+
+
+def _asks(rules: Rules, policy: Policy) -> str | None:
+    if policy.match:
+        return "it has `match`, and which tables there are only the catalog knows"
+    if policy.submit_over_bytes is not None and {**rules.defaults.keys, **policy.layer.keys}.get(SUBMIT_OVER):
+        return "it has `submit_over`, and how large tables are only the catalog knows"
+    return None
 
 
 def _call(rule: JobRule) -> JobCall:

@@ -13,13 +13,17 @@ from typing import Any
 import msgspec
 
 from icekeep.policies.globs import Glob
+from icekeep.spec.units import GIB
 
 ENABLED = "enabled"
 MODE = "mode"
 WINDOW = "window"
 WHEN = "when"
+SUBMIT_OVER = "submit_over"
 KEYS_OF_JOBS = (ENABLED, WHEN)
 """What can be said of a job beside its settings; each condition is a key of its own, `when.small_files_over`."""
+SUBMIT_OVER_BYTES = 2 * GIB
+"""What one process reads and rewrites about as soon as Spark has begun (`planning/spark/limits.py`)."""
 
 
 class Mode(Enum):
@@ -102,6 +106,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         timeout_ms: how long one task may take, `None` for as long as it wants.
         pool: the scheduler's pool that limits how many tasks run at once.
         connection: the scheduler's name of the Spark cluster.
+        deploy_mode: `client` or `cluster`; `None` for what the connection says.
+        py_files, archives, files: what spark-submit sends along, an archive with its alias as `FILE#ALIAS`.
+        submit_over_bytes: a scheduler that knows how much a job would read submits to Spark those that would read more than this
+            and runs the others by itself; `None` where it runs all by itself.
     """
 
     name: str
@@ -117,6 +125,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     pool: str | None = None
     connection: str = "spark_default"
+    deploy_mode: str | None = None
+    py_files: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    submit_over_bytes: int | None = SUBMIT_OVER_BYTES
     spark_conf: tuple[tuple[str, str], ...] = ()
 
     def reaches(self, table: str) -> bool:

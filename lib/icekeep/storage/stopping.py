@@ -1,9 +1,9 @@
-"""A storage that can be stopped: work in threads, which nobody can cancel, ends at its next file."""
+"""A storage that can be stopped: work in threads, which nobody can cancel, ends at the next bytes that it reads or writes."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self, cast
 
 from icekeep.errors import UnavailableError
 from icekeep.storage.base import Storage
@@ -30,7 +30,7 @@ class StoppingStorage:
 
     def open(self, location: str) -> BinaryIO:
         self._check()
-        return self._storage.open(location)
+        return cast(BinaryIO, _Stream(self._storage.open(location), self._check))
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         self._check()
@@ -40,7 +40,7 @@ class StoppingStorage:
     def write(self, location: str) -> Iterator[BinaryIO]:
         self._check()
         with self._storage.write(location) as stream:
-            yield stream
+            yield cast(BinaryIO, _Stream(stream, self._check))
             self._check()
 
     def create(self, location: str, data: bytes) -> None:
@@ -53,3 +53,32 @@ class StoppingStorage:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
+
+
+class _Stream:
+    """All of a stream; before bytes are read or written it is checked whether they still may be."""
+
+    def __init__(self, stream: BinaryIO, check: Callable[[], None]) -> None:
+        self._stream, self._check = stream, check
+
+    def __enter__(self) -> Self:
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stream.__exit__(*error)
+
+    def read(self, size: int = -1) -> bytes:
+        self._check()
+        return self._stream.read(size)
+
+    def readinto(self, buffer: Any) -> Any:
+        self._check()
+        return cast(Any, self._stream).readinto(buffer)
+
+    def write(self, data: Any) -> int:
+        self._check()
+        return self._stream.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -4,21 +4,26 @@ factor 10 in 40 files, which are stitched to 512 MB; with and without deletes.
 All rivals have the same codec and options. Of sorted tables icekeep counts the files that range queries over two columns open.
 `--rivals icekeep,reencode` compares icekeep with itself when it copies nothing; `--set by_pyiceberg=true` has PyIceberg write
 the tables.
+
+Whole commands, from their start to their end, are timed on tables that PyIceberg wrote in many files: 10 MB, and scale factor 1.
+There icekeep needs no Spark; `icekeep-in-spark` is the same command when it leaves nothing to threads of its own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.compaction.copied import CopiedTrial
 from bench.compaction.range_queries import range_queries
 from bench.runner.figures import Fact, Figures, console
-from bench.runner.rivals import RIVALS, Rival, ask, spark_settings
+from bench.runner.rivals import IN_SPARK, OURS, RIVALS, Rival, ask, spark_settings
 from bench.runner.trial import BENCH, Benchmark, Case
 from bench.tables.kept import made
 from bench.tables.lineitem import Lineitem
 from kit.written_deletes import data_files
 
 STITCHED_BYTES = 512 << 20
+_IN_SPARK_SCRIPT = Path(__file__).with_name("in_spark.py")
 
 
 class CompactionCase(Case, frozen=True, kw_only=True):
@@ -44,6 +49,16 @@ class CompactionTrial(CopiedTrial):
 
     def asks(self, rival: Rival) -> Mapping[str, Any]:
         return {"arguments": self.case.arguments, "options": self.options}
+
+    def command(self, rival: Rival, request: Mapping[str, Any]) -> list[str]:
+        table = request["table"]
+        flags = [
+            word for name, value in request["arguments"].items() for word in (f"--{name.replace('_', '-')}", value)
+        ]
+        options = [word for name, value in request["options"].items() for word in ("--option", f"{name}={value}")]
+        program = [str(OURS / "python"), str(_IN_SPARK_SCRIPT)] if rival.name == IN_SPARK else [str(OURS / "icekeep")]
+        where = ["--conf", request["conf"], "--catalog", table["catalog"], "--table", table["name"]]
+        return [*program, "compact", *where, *flags, *options, "--output", "json"]
 
     def find(self, figures: Sequence[Figures]) -> Mapping[str, Mapping[str, Fact]]:
         found = super().find(figures)
@@ -87,12 +102,26 @@ def _cases() -> Iterator[tuple[str, CompactionCase]]:
             for name, (arguments, into) in jobs.items():
                 case = CompactionCase(table=table, arguments=arguments, into_files=into)
                 yield f"{table.name}-{name}", case
+    for scale, files, into in (("0.06", 20, 1), ("1", 60, 2)):
+        table = Lineitem(scale=scale, files=files, by_pyiceberg=True)
+        for name in ("binpack", "sort"):
+            arguments, _ = _JOBS[name]
+            case = CompactionCase(
+                table=table,
+                arguments=arguments,
+                into_files=into,
+                is_process=True,
+                runs=1,
+                rounds=3,
+                rivals=("icekeep", IN_SPARK, "java"),
+            )
+            yield f"{table.name}-{name}-process", case
 
 
 COMPACTION = Benchmark(
     about="TPC-H's lineitem, binpacked, sorted, clustered or stitched",
     cases=dict(_cases()),
-    quick=("sf1-200-deletes-binpack", "sf1-200-zorder", "sf10-40-stitch"),
+    quick=("sf1-200-deletes-binpack", "sf1-200-zorder", "sf10-40-stitch", "sf0.06-20-pyiceberg-binpack-process"),
     trial=CompactionTrial,
     compared=("MB written", "scan s"),
 )

@@ -17,7 +17,7 @@ TESTS, LIB, CACHE = ROOT / "tests", ROOT / "lib", ROOT / ".bench"
 OURS, JAVAS = ROOT / ".venv/bin", ROOT / ".venv-java/bin"
 PROCESS, COMMAND = (TESTS / "bench/rival" / name for name in ("process.py", "command.py"))
 
-ICEKEEP, BEFORE = "icekeep", "icekeep-before"
+ICEKEEP, BEFORE, IN_SPARK = "icekeep", "icekeep-before", "icekeep-in-spark"
 
 
 class Rival(msgspec.Struct, frozen=True):
@@ -61,6 +61,8 @@ RIVALS = {
         Rival("java-distributed", "java", spark=_planning("distributed")),
         Rival("java-files", "java", asks={"work": "query_files"}),
         Rival("pyiceberg", "pyiceberg"),
+        # Whole commands only: in a session that is given all work is Spark's.
+        Rival(IN_SPARK, "icekeep"),
         Rival("reencode", "icekeep", asks={"stitch": "never"}),
         Rival("verify", "icekeep", asks={"verifies": True}),
         Rival(

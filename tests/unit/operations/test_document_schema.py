@@ -111,6 +111,18 @@ def test_what_commands_print_fits_the_schema(lake, words, monkeypatch):
     assert ("result" in document) is not ("error" in document)
 
 
+@pytest.mark.slow
+def test_a_plan_that_was_written_and_what_comes_of_it_fit_the_schema(lake, monkeypatch):
+    monkeypatch.chdir(lake.directory)
+    words = ["compact", "--table", "db.events", "--plan-out", "plan.jsonl", "--config", "icekeep.yaml"]
+    status, written = document_of(*words)
+    assert (status, problems(written), written["plan"]["path"]) == (0, [], "plan.jsonl")
+    status, held = document_of("apply", "plan.jsonl", "--dry-run", "--config", "icekeep.yaml")
+    assert (status, problems(held)) == (0, [])
+    assert (held["job"], held["result"]["hash"]) == ("apply", written["plan"]["hash"])
+    assert problems({**written, "plan": {"path": "plan.jsonl"}})
+
+
 def test_a_document_that_does_not_fit_is_seen():
     _, document = document_of("schema", "--job", "compact")
     assert problems(document) == []

@@ -62,6 +62,15 @@ def test_what_the_scheduler_needs_has_defaults():
     assert (told.retries, told.retry_delay_ms, told.timeout_ms, told.pool) == (0, 10_000, 7_200_000, "p")
     assert told.connection == "yarn"
     assert told.spark_conf == (("spark.executor.memory", "4g"), ("spark.executor.cores", "2"))
+    assert (found.deploy_mode, found.files, found.submit_over_bytes) == (None, (), 2 << 30)
+    sent = policy(
+        HEAD + "  jobs: {compact: {}}\n  deploy_mode: cluster\n  py_files: a.zip\n"
+        "  archives: ['env.tar.gz#env']\n  files: [a, b]\n  submit_over: 7\n"
+    )
+    assert (sent.deploy_mode, sent.py_files, sent.archives) == ("cluster", ("a.zip",), ("env.tar.gz#env",))
+    assert (sent.files, sent.submit_over_bytes) == (("a", "b"), 7)
+    assert policy(HEAD + "  jobs: {compact: {}}\n  submit_over: null\n").submit_over_bytes is None
+    assert sent.layer.keys["files"].text == "a, b"
 
 
 @pytest.mark.parametrize("schedule", ["null", "'@daily'", "'0 2 * * MON-FRI'", "'*/5 0,12 1-7 * 0'"])
@@ -124,6 +133,13 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
         (("jobs:", "retries: '3'\n  jobs:"), "policies[0].retries", "should be a whole number, but is a text"),
         (("jobs:", "retry_delay: 5\n  jobs:"), "policies[0].retry_delay", "should be a text, but is a number"),
         (("jobs:", "retry_delay: soon\n  jobs:"), "policies[0].retry_delay", "cannot read the duration 'soon'"),
+        (
+            ("jobs:", "deploy_mode: both\n  jobs:"),
+            "policies[0].deploy_mode",
+            "'both' is no deploy mode; give client or",
+        ),
+        (("jobs:", "files: [a, 'b,c']\n  jobs:"), "policies[0].files[1]", "holds a comma"),
+        (("jobs:", "submit_over: 2g\n  jobs:"), "policies[0].submit_over", "should be a whole number"),
         (("jobs:", "pol: x\n  jobs:"), "policies[0].pol", "there is no such key"),
     ],
 )

@@ -15,7 +15,7 @@ from icekeep.operations.recording import beside_warehouse
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from kit import fake_jobs
-from kit.fake_jobs import FAILURES, HISTORY, JOBS, SEAMS
+from kit.fake_jobs import APPLICATION, FAILURES, HISTORY, JOBS, SEAMS
 from kit.runtime import START_MS, FakeRuntime
 
 WAREHOUSE = "catalogs: {local: {type: sql, uri: 'sqlite:///x.db', warehouse: ./lake/wh}}\n"
@@ -60,7 +60,16 @@ def test_a_run_is_written_down_beside_the_warehouse_as_its_document_tells_it(cap
     assert {name: getattr(record, name) for name in told} == {name: document[name] for name in told}
     assert record.arguments == {"where": "id > 1"}
     assert record.host
+    # The application has ended by the time at which the run is written down.
+    assert (HISTORY[-1], record.app_id) == ("stop", APPLICATION)
     assert not Path("lake/wh").exists()
+
+
+def test_a_scheduler_says_whose_job_it_is(capsys):
+    assert run("compact", "--table", "db.t", "--policy", "nightly", "--output", "json") == 0
+    assert json.loads(capsys.readouterr().out)["policy"] == "nightly"
+    (record,) = written()
+    assert (record.policy, record.parent_id) == ("nightly", None)
 
 
 def test_a_run_that_fails_is_written_down_with_its_error(capsys):

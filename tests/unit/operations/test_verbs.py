@@ -14,6 +14,7 @@ TAKEN_FIRST = {
     About.POLICIES: {"config", "catalogs", "opens", "catalog"},
     About.NOTHING: set(),
     About.FLEET: set(),
+    About.PLAN: {"command", "surroundings"},
 }
 
 
@@ -48,9 +49,9 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     out = capsys.readouterr().out
     summary = VERBS[words].summary
     assert summary[1:] in out
-    assert ("--dry-run" in out) is VERBS[words].changes
+    assert ("--dry-run" in out) is (VERBS[words].changes or words == "apply")
     is_about_tables = bool({"table", "tables"} & {setting.name for setting in VERBS[words].settings})
-    is_about_one = VERBS[words].about not in (About.CATALOGS, About.POLICIES, About.NOTHING, About.FLEET)
+    is_about_one = VERBS[words].about in (About.TABLE, About.NEW_TABLE)
     assert ("--table" in out) is (is_about_one or is_about_tables)
     for name in VERBS[words].texts:
         assert name in out

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icekeep.policies.globs import parse_glob
 from icekeep.policies.resolution import TableRules, layered, rules_for
-from icekeep.policies.scheduling import schedule_of
+from icekeep.policies.scheduling import Schedule, schedule_of, window_of
 from icekeep.policies.triggers import Trigger
 from icekeep.policies.values import JobCall, Kind, Layer, Mode, Policy, Rules, Said
 from icekeep.policies.windows import Window
@@ -283,9 +283,32 @@ def test_a_scheduler_observes_and_leaves_out_what_is_switched_off():
             {"defaults": Layer(kind=Kind.DEFAULTS, keys={"window": said("w", value=Window())})},
             "table c.sales.orders has a `window`",
         ),
+        (
+            {"submit_over_bytes": 5},
+            {"defaults": Layer(kind=Kind.DEFAULTS, keys={"submit_over": said("5", value=5)})},
+            "it has `submit_over`, and how large tables are only the catalog knows",
+        ),
     ],
 )
-def test_what_a_scheduler_cannot_follow_is_told_and_nothing_of_it_is_run(changes, others, why):
+def test_what_a_scheduler_must_ask_a_catalog_is_told_and_nothing_of_it_is_known_before(changes, others, why):
     one = msgspec.structs.replace(policy("one", of=layer(compact={}), tables=(TABLE,)), **changes)
     found = schedule_of(rules(one, **others), one)
-    assert (found.calls, found.unscheduled) == ({}, why)
+    assert (found.calls, found.asks) == ({}, why)
+
+
+def test_a_scheduler_asks_nothing_where_no_job_is_submitted():
+    one = msgspec.structs.replace(policy("one", of=layer(compact={}), tables=(TABLE,)), submit_over_bytes=None)
+    never = Layer(kind=Kind.DEFAULTS, keys={"submit_over": said("null", value=None)})
+    assert schedule_of(rules(one, defaults=never), one) == Schedule({TABLE: (JobCall("compact", ()),)})
+
+
+def test_a_window_is_that_of_the_policy_that_decides():
+    night, day = Window(from_minute=60, to_minute=120), Window(from_minute=600, to_minute=660)
+    one = policy(
+        "one", "c.**", of=Layer(kind=Kind.POLICY, keys={"window": said("w", value=night)}, jobs={"compact": {}})
+    )
+    two = policy("two", "c.**", of=Layer(kind=Kind.POLICY, keys={"window": said("w", value=day)}, jobs={"compact": {}}))
+    both = rules(one, two)
+    assert window_of(both, "one", TABLE, "compact") == night
+    assert window_of(both, "two", TABLE, "compact") is None
+    assert window_of(both, "one", TABLE, "expire_snapshots") is None

@@ -35,6 +35,7 @@ JOB = Job(
         '--table db.events --sort-order "day, id" --option partial-progress.enabled=true',
     ),
     plan="icekeep.maintenance.compaction.job:plan_compact",
+    exact="icekeep.maintenance.compaction.job:exact_compact",
     run="icekeep.maintenance.compaction.job:compact",
     options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
     check="icekeep.maintenance.compaction.job:check_arguments",

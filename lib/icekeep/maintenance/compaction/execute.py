@@ -26,7 +26,7 @@ from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.stitched import STITCHED_FILES_A_JOB, MetricsInParts
 from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
 from icekeep.maintenance.groups.commits import FailedGroup
-from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, in_one_job, jobs_of
+from icekeep.maintenance.groups.one_job import TASKS_A_JOB, groups_at_once, in_one_job, jobs_of
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.failures import spark_failed
@@ -138,7 +138,7 @@ class _Running:
     def __init__(self, plan: RewritePlan, execution: Execution, storage: Storage) -> None:
         self._plan, self._execution = plan, execution
         self._work = msgspec.structs.replace(execution.work, storage=storage)
-        self.concurrency = execution.concurrency or GROUPS_AT_ONCE
+        self.concurrency = execution.concurrency or groups_at_once(execution.workers)
 
     def items(self) -> list[Sequence[FileGroup]]:
         """Groups that go together, and groups alone."""

@@ -134,7 +134,7 @@ def groups_of_key(
             some = some[: cut.files_count]
         tally.candidate_files_count += sum(_asks(one.planned, rules) or one.is_deep for one in some)
         if _is_worth_it(some, rules, is_cut=cut is not None):
-            yield _group([one.planned for one in some], position, rules)
+            yield group_of([one.planned for one in some], position, rules)
         else:
             tally.add_left(one.planned for one in some)
 
@@ -253,7 +253,8 @@ def _comes_out_otherwise(some: Sequence[_Chosen], rules: GroupRules) -> bool:
     return expected_output_files(total, sizes, rules.strategy.compression_factor) < len(files)
 
 
-def _group(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> PlannedGroup:
+def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> PlannedGroup:
+    """Files as one group, in their order."""
     sizes, factor = rules.sizes, rules.strategy.compression_factor
     spec_id, partition = rules.key_of(files[0].file)
     total = sum(one.file.file_size_in_bytes for one in files)

@@ -15,12 +15,15 @@ from icekeep.catalog.log_context import log_context
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.compaction.commits import CommittedGroups, commit_groups
 from icekeep.maintenance.compaction.execute import STEP, execute
+from icekeep.maintenance.compaction.given_groups import cost_of, exact_lines
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
+from icekeep.maintenance.compaction.planner import IN_PLAN
 from icekeep.maintenance.compaction.preview import RewriteDataFilesPlan, preview
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.compaction.run import BUDGET_BYTES, CompactRequest, Run, chosen_sizes
 from icekeep.maintenance.compaction.strategy import chosen_strategy
+from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
 from icekeep.maintenance.groups.commits import files_text, partial_once_landed, tell_early_end
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
@@ -53,6 +56,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
         verify: compare the content of the rows that went in with that of the new files, read from storage again, before
             anything is committed; where they differ nothing is, and the new files are kept. The numbers of rows are always
             compared.
+        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
 
     Raises:
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch;
@@ -62,7 +66,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
             landed the result is `partial` instead, and a warning says what failed.
         ConflictError: others kept changing files that were to be replaced, however often these were planned anew
             (`commit.retry.num-retries`).
-        SafetyError: the table was dropped and made again meanwhile, or moved.
+        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
@@ -72,7 +76,9 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
     sweep_runs(table, runtime, keep=run.run_id, listener=listener)
     plans = _Plans(run, listener)
     with partial_once_landed(plans.has_landed, plans.end_early):
-        plan_till_done(table, plans.plan_and_commit, what=plans.what, listener=listener)
+        plan_till_done(
+            table, plans.plan_and_commit, what=plans.what, listener=listener, only_once=request.given is not None
+        )
     return plans.result()
 
 
@@ -86,6 +92,26 @@ def plan_compact(table: Table, request: CompactRequest) -> RewriteDataFilesPlan:
     workers = run.workers(planned)
     methods = run.methods(planned, workers)
     return preview(planned, methods, run.estimated(planned, methods, workers))
+
+
+@takes(CompactRequest, "compact")
+def exact_compact(table: Table, request: CompactRequest) -> ExactPlan:
+    """What `compact` with the same arguments would do, with all files; raises as it does, and writes nothing."""
+    run = Run(table, request, table.runtime)
+    planned = run.plan(IN_PLAN)
+    for note in planned.notes:
+        request.listener.on(Warned(note))
+    workers = run.workers(planned)
+    methods = run.methods(planned, workers)
+    estimated = run.estimated(planned, methods, workers)
+    return ExactPlan(
+        shown=preview(planned, methods, estimated),
+        branch=planned.branch,
+        snapshot_id=planned.snapshot_id,
+        lines=exact_lines(planned, methods, table.storage),
+        cost=cost_of(estimated),
+        notes=(NOTE_OF_DANGLING,) if run.options.remove_dangling_deletes else (),
+    )
 
 
 @takes(CompactRequest)

@@ -35,7 +35,7 @@ from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 MAX_RANGES = 8
-"""Above so many times the budget a group is shuffled: until then it is cheaper to read it so often."""
+"""In a local session a group above so many times the budget is shuffled: until then it is cheaper to read it so often."""
 
 MAX_RUNS = 2
 """On a cluster a task that has a group to itself puts so many ordered runs of the budget on disk; more goes to several tasks."""
@@ -101,7 +101,7 @@ def choose_methods(
     open_groups = []
     for group in plan.groups:
         if ordering_of(group, context) is not None:
-            shuffles = is_shuffled(group, context.budget_bytes, on_cluster=not workers.is_local)
+            shuffles = _is_shuffled(group, context.budget_bytes, workers)
             methods[group.number] = GroupMethod(method=RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT)
         elif not group.has_files:
             methods[group.number] = GroupMethod(
@@ -121,9 +121,10 @@ def choose_methods(
     return methods | _examined(open_groups, examination, workers)
 
 
-def is_shuffled(group: FileGroup, budget_bytes: int, *, on_cluster: bool) -> bool:
+def _is_shuffled(group: FileGroup, budget_bytes: int, workers: Workers) -> bool:
     """Whether rows of a group that are to be ordered go through Spark's shuffle; a task orders `budget_bytes` at a time."""
-    return group.bytes * ARROW_GROWTH > (MAX_RUNS if on_cluster else MAX_RANGES) * budget_bytes
+    most = MAX_RANGES if workers.is_local else MAX_RUNS
+    return workers.spark is not None and group.bytes * ARROW_GROWTH > most * budget_bytes
 
 
 def _examined(groups: Sequence[FileGroup], examination: _Examination, workers: Workers) -> dict[int, GroupMethod]:

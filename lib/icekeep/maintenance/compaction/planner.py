@@ -19,7 +19,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.grouping import Cut, FileTally, GroupRules, PlannedFile, PlannedGroup, groups_of_key
+from icekeep.maintenance.compaction.grouping import (
+    Cut,
+    FileTally,
+    GroupRules,
+    PlannedFile,
+    PlannedGroup,
+    group_of,
+    groups_of_key,
+)
 from icekeep.maintenance.compaction.key_ranges import key_space
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.output_specs import output_specs
@@ -52,6 +60,9 @@ from icekeep.storage.base import Storage
 
 _PACKED = pa.schema([("group", pa.binary()), ("tally", pa.binary())])
 
+IN_PLAN = "in the plan"
+"""In place of a directory: the files of groups come to the driver with the plan, packed."""
+
 NOT_BETTER = "in no group whose result would be better"
 BEYOND_LIMIT = "beyond max-files-to-rewrite"
 
@@ -72,7 +83,8 @@ def plan(
         branch: whose head the scan reads.
         only: paths of the files that may be rewritten; `None` for all.
         directory: of this plan alone, where tasks put the files of groups where files are many, for `plan.group_files`;
-            whoever gave it removes `plan.plan_locations` in the end. With `None`, for a preview, they are kept nowhere.
+            whoever gave it removes `plan.plan_locations` in the end. With `IN_PLAN` the plan has them, with `None`, for a
+            preview, they are kept nowhere.
 
     Raises:
         OptionError, NotFoundError: an option does not go with the table or with another option.
@@ -142,7 +154,7 @@ def chosen_groups(
     groups, tally = packer.groups()
     kept, beyond = _at_most(_in_plan_order(groups, metadata), rules, packer)
     numbered = [
-        msgspec.structs.replace(one.group, number=number, partition=_path(one, metadata))
+        msgspec.structs.replace(one.group, number=number, partition=path_of_group(one, metadata))
         for number, one in enumerate(kept)
     ]
     left = (LeftAlone(NOT_BETTER, tally.left_files_count, tally.left_bytes), beyond)
@@ -156,11 +168,13 @@ def _mean_depth(tally: FileTally) -> float | None:
 def _in_plan_order(groups: Iterable[PlannedGroup], metadata: TableMetadata) -> list[PlannedGroup]:
     """By the paths of their partitions, so that two runs over the same files do the same."""
     return sorted(
-        groups, key=lambda one: (_path(one, metadata), one.group.spec_id, one.partition, one.stretch, one.position)
+        groups,
+        key=lambda one: (path_of_group(one, metadata), one.group.spec_id, one.partition, one.stretch, one.position),
     )
 
 
-def _path(one: PlannedGroup, metadata: TableMetadata) -> str:
+def path_of_group(one: PlannedGroup, metadata: TableMetadata) -> str:
+    """Where the files of a group are, for people; empty where they move to another spec."""
     return "" if one.group.is_moved else _path_of((one.group.spec_id, one.partition), metadata)
 
 
@@ -219,67 +233,64 @@ class DriverPacker:
 
     def groups(self) -> tuple[list[PlannedGroup], FileTally]:
         tally = FileTally()
-        return [self._held(group) for group in _groups(self._files, self._rules, tally)], tally
+        return [held(group) for group in _groups(self._files, self._rules, tally)], tally
 
     def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
         key = (group.group.spec_id, group.partition)
         files = [one for one in self._files if self._rules.key_of(one.file) == key]
-        return [self._held(some) for some in groups_of_key(files, self._rules, FileTally(), cut)]
+        return [held(some) for some in groups_of_key(files, self._rules, FileTally(), cut)]
 
     def forget(self, groups: Iterable[PlannedGroup], kept: Iterable[PlannedGroup]) -> None:
         """Nothing of them is in storage."""
 
-    def _held(self, one: PlannedGroup) -> PlannedGroup:
-        assert one.files is not None
-        held = msgspec.structs.replace(one.group, packed=pack_group_files(one.files))
-        return msgspec.structs.replace(one, group=held, files=None)
+
+def held(one: PlannedGroup) -> PlannedGroup:
+    """A group that has its files with it."""
+    assert one.files is not None
+    group = msgspec.structs.replace(one.group, packed=pack_group_files(one.files))
+    return msgspec.structs.replace(one, group=group, files=None)
 
 
 class _TasksPacker:
     """Many files: they are packed in Spark tasks, each all files of its keys, or of stretches of them."""
 
-    def __init__(self, files: DataFrame, task: "_PackTask", notes: tuple[str, ...]) -> None:
+    def __init__(self, files: DataFrame, task: "PackTask", notes: tuple[str, ...]) -> None:
         self._files, self._task, self.notes = files, task, notes
 
     def groups(self) -> tuple[list[PlannedGroup], FileTally]:
         by_key = self._files.repartition("spec_id", KEY, STRETCH)
-        return self._run(by_key.sortWithinPartitions("spec_id", KEY, STRETCH, "partition", "file_path"), self._task)
+        return packed_in_tasks(
+            by_key.sortWithinPartitions("spec_id", KEY, STRETCH, "partition", "file_path"), self._task
+        )
 
     def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
         files = self._files.where((F.col("spec_id") == group.group.spec_id) & (F.col(STRETCH) == group.stretch))
         if not group.group.is_moved:
             files = files.where(F.col("partition") == F.lit(bytearray(group.partition)))
         in_order = files.repartition(1).sortWithinPartitions("partition", "file_path")
-        return self._run(in_order, msgspec.structs.replace(self._task, cut=cut))[0]
+        return packed_in_tasks(in_order, msgspec.structs.replace(self._task, cut=cut))[0]
 
     def forget(self, groups: Iterable[PlannedGroup], kept: Iterable[PlannedGroup]) -> None:
         needed = {one.group.location for one in kept}
         locations = {one.group.location for one in groups if one.group.location not in needed}
         self._task.storage.delete_many([location for location in locations if location is not None])
 
-    def _run(self, files: DataFrame, task: "_PackTask") -> tuple[list[PlannedGroup], FileTally]:
-        rows = collected(files.mapInArrow(partial(_pack, task), from_arrow_schema(_PACKED)), "planning groups of files")
-        groups, tally = [], FileTally()
-        for row in rows:
-            if row["group"] is not None:
-                groups.append(msgspec.msgpack.decode(bytes(row["group"]), type=PlannedGroup))
-            else:
-                tally.add(msgspec.msgpack.decode(bytes(row["tally"]), type=FileTally))
-        return groups, tally
 
-
-class _PackTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task needs that packs; `directory` as for `plan`."""
+class PackTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task needs that packs; `directory` as for `plan`. `as_given`: the files of a stretch are a group, in their order."""
 
     rules: GroupRules
     storage: Storage
     directory: str | None
     cut: Cut | None = None
+    as_given: bool = False
 
     def stored(self, one: PlannedGroup) -> PlannedGroup:
         """The group without its files, which are put where a second attempt at the task would put them too."""
         assert one.files is not None
         group = one.group
+        if self.directory == IN_PLAN:
+            return held(one)
         if self.directory is not None:
             digest = blake2b(one.partition, digest_size=16).hexdigest()
             part = "" if self.cut is None else f"-{self.cut.files_count}"
@@ -292,10 +303,23 @@ class _PackTask(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(one, group=group, files=None)
 
 
-def _pack(task: _PackTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def packed_in_tasks(files: DataFrame, task: PackTask) -> tuple[list[PlannedGroup], FileTally]:
+    """The groups of files that are in the order of their keys, and what was found on the way to them."""
+    rows = collected(files.mapInArrow(partial(_pack, task), from_arrow_schema(_PACKED)), "planning groups of files")
+    groups, tally = [], FileTally()
+    for row in rows:
+        if row["group"] is not None:
+            groups.append(msgspec.msgpack.decode(bytes(row["group"]), type=PlannedGroup))
+        else:
+            tally.add(msgspec.msgpack.decode(bytes(row["tally"]), type=FileTally))
+    return groups, tally
+
+
+def _pack(task: PackTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     files = ManyPlannedFiles(task.rules.space).read(batches)
     tally = FileTally()
-    for one in _groups(files, task.rules, tally, task.cut):
+    groups = groups_as_given(files, task.rules) if task.as_given else _groups(files, task.rules, tally, task.cut)
+    for one in groups:
         yield _packed_row("group", task.stored(one))
     yield _packed_row("tally", tally)
 
@@ -303,6 +327,12 @@ def _pack(task: _PackTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
 def _packed_row(name: str, value: object) -> pa.RecordBatch:
     row = {**dict.fromkeys(_PACKED.names), name: msgspec.msgpack.encode(value)}
     return pa.RecordBatch.from_pylist([row], schema=_PACKED)
+
+
+def groups_as_given(files: Iterable[PlannedFile], rules: GroupRules) -> Iterator[PlannedGroup]:
+    """A group of each stretch, whatever it is worth."""
+    for _, some in groupby(files, attrgetter("stretch")):
+        yield group_of([*some], 0, rules)
 
 
 def _groups(
@@ -334,7 +364,7 @@ def _packer(
         planned = planned.join(F.broadcast(paths), "file_path", "left_semi")
     cuts = cuts_of(scan, spark, rules)
     files = with_stretches(many_planned_files(planned, rules), rules, cuts)
-    task = _PackTask(rules=rules, storage=scan.table.storage, directory=directory)
+    task = PackTask(rules=rules, storage=scan.table.storage, directory=directory)
     return _TasksPacker(files, task, _notes(cuts, scan.table.metadata, rules))
 
 

@@ -11,6 +11,7 @@ from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.turns import in_turns
 from icekeep.planning.spark.workers import Workers
 from icekeep.runtime import process_cpu_ms, thread_cpu_ms
 from icekeep.storage.base import Storage
@@ -36,8 +37,14 @@ Task = RewriteTask | StitchTask | tuple[RewriteTask, ...]
 
 def rewritten(workers: Workers, storage: Storage, tasks: Sequence[Task]) -> Ran:
     """Run tasks side by side; in Spark, as one job."""
-    done, errors = run_tasks(workers.spark, tasks, run_task, storage, threads=workers.slots)
+    work = in_turns(run_task, workers, _threads_count)
+    done, errors = run_tasks(workers.spark, tasks, work, storage, threads=workers.slots)
     return Ran(done, errors)
+
+
+def _threads_count(task: Task) -> int:
+    """A task of several ranges has a thread for each."""
+    return len(task) if isinstance(task, tuple) else 1
 
 
 def _timed(work: Callable[[], RewriteOutcome], *, is_alone: bool) -> Done:

@@ -13,8 +13,9 @@ from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import Execution
+from icekeep.maintenance.compaction.given_groups import plan_given
 from icekeep.maintenance.compaction.group_tasks import GroupWork
-from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods, is_shuffled
+from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
@@ -25,12 +26,11 @@ from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.requests import JobRequest
+from icekeep.maintenance.requests import PlannedRequest
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WRITTEN, WrittenFiles
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import started
-from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
+from icekeep.planning.spark.workers import Workers, chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -46,7 +46,7 @@ BUDGET_BYTES = GIB
 """The memory that a task orders rows in before it puts some on disk."""
 
 
-class CompactRequest(JobRequest, frozen=True, kw_only=True):
+class CompactRequest(PlannedRequest, frozen=True, kw_only=True):
     """The arguments of `compact`, which says what each means."""
 
     strategy: str | None = None
@@ -87,7 +87,9 @@ class Run:
         return Run(table, self._request, self.runtime, only, self._number + 1)
 
     def plan(self, directory: str | None) -> RewritePlan:
-        """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is `None`."""
+        """The groups, those of the plan that was given if one was; `directory` as for `planner.plan`."""
+        if self._request.given is not None:
+            return plan_given(self.scan, self.spark, self.strategy, self.options, self._request.given, directory)
         return plan(
             self.scan,
             self.spark,
@@ -124,12 +126,6 @@ class Run:
 
     def workers(self, planned: RewritePlan) -> Workers:
         """Who rewrites the groups."""
-        is_sorted = self.strategy.ordering is not None
-        if any(
-            (is_sorted or group.is_moved) and is_shuffled(group, BUDGET_BYTES, on_cluster=False)
-            for group in planned.groups
-        ):
-            return spark_workers(started(self.spark))
         deletes_bytes = sum(group.delete_bytes for group in planned.groups)
         return chosen_workers(self.spark, planned.rewritten_bytes_count + deletes_bytes)
 

@@ -107,12 +107,24 @@ def finish_earlier(
         now_ms: the earlier of the clocks, epoch milliseconds.
         but: the directory of a plan that the run has just carried out itself.
     """
+    directories = [one for one in plan_directories(table.metadata, table.storage) if one != but]
+    return finish_plans(directories, table, spark, now_ms, request, listener, runtime)
+
+
+def finish_plans(
+    directories: Iterable[str],
+    table: Table,
+    spark: SparkSource,
+    now_ms: int,
+    request: DeletionRequest,
+    listener: Listener,
+    runtime: Runtime,
+) -> Earlier:
+    """The same for the plans in some directories."""
     proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list)
     total = Earlier()
     problems: list[str] = []
-    for directory in plan_directories(table.metadata, table.storage):
-        if directory == but:
-            continue
+    for directory in directories:
         try:
             total = _sum(total, _finish(directory, proofs, spark, now_ms, request, listener, runtime))
         except IcekeepError as error:

@@ -1,6 +1,7 @@
 """From garbage to a plan: rows are sorted by place, hashed and written, on the driver or where Spark has them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame
 from icekeep.catalog.base import Table
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
 from icekeep.maintenance.deletion.garbage import UNREADABLE, Garbage
+from icekeep.maintenance.deletion.path_set import Mask
 from icekeep.maintenance.deletion.plans import (
     BEFORE,
     DeletionPlan,
@@ -28,6 +30,7 @@ from icekeep.runtime import Runtime
 from icekeep.spec.bins import packed
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import Keys, location_keys
 
 SAMPLE_COUNT = 1_000
 """So many files of a plan are shown where all cannot be."""
@@ -56,6 +59,13 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     accepted: tuple[str, ...] = ()
 
 
+class Only(Protocol):
+    """Files that may go, whatever else is garbage; it can be pickled."""
+
+    def mask(self, locations: pa.ChunkedArray) -> Mask:
+        """Which of some files are among them."""
+
+
 class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
     """Garbage by whether it lies where files may be deleted.
 
@@ -64,12 +74,14 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
         outside: what lies elsewhere: it may belong to someone else, and is kept.
         unreadable: manifests of expired snapshots that could not be read; they and what they alone name are kept.
         sample: locations of the first files of `parts`.
+        keys: where only some files may go, exact keys of those that were found.
     """
 
     parts: tuple[PlanPart, ...] = ()
     outside: tuple[FilesOfKind, ...] = ()
     unreadable: tuple[str, ...] = ()
     sample: tuple[str, ...] = ()
+    keys: tuple[Keys, ...] = ()
 
     @property
     def files(self) -> tuple[FilesOfKind, ...]:
@@ -95,48 +107,58 @@ def plan_directory(table: Table, draft: PlanDraft) -> str:
 
 
 def classify_garbage(
-    garbage: Garbage, territory: Territory, directory: str | None, storage: Storage
+    garbage: Garbage, territory: Territory, directory: str | None, storage: Storage, only: Only | None = None
 ) -> ClassifiedGarbage:
     """Tell what lies where files may be deleted from what does not, and write it down, content first.
 
     Args:
         directory: where the parts are written; `None` to count them only.
+        only: other garbage is left out; `None` for nothing.
     """
     content = (
         ClassifiedGarbage()
         if garbage.content is None
-        else classify_files(garbage.content, territory, directory, storage)
+        else classify_files(garbage.content, territory, directory, storage, only)
     )
     named = garbage.named
     if content.unreadable:
         unreadable = pa.array(content.unreadable, pa.string())
         named = named.filter(pc.invert(pc.is_in(named["location"], unreadable)))
-    last = _classify(named.to_batches(), territory, directory, storage, "files-named")
+    last = _classify(named.to_batches(), _Places(territory, directory, storage, only), "files-named")
     together = _together([content, last])
     return msgspec.structs.replace(together, unreadable=(*garbage.unreadable, *together.unreadable))
 
 
 def classify_files(
-    files: pa.Table | DataFrame, territory: Territory, directory: str | None, storage: Storage
+    files: pa.Table | DataFrame,
+    territory: Territory,
+    directory: str | None,
+    storage: Storage,
+    only: Only | None = None,
 ) -> ClassifiedGarbage:
     """The same for rows of `file_kinds.GARBAGE`; an error leaves parts behind that no head names."""
+    places = _Places(territory, directory, storage, only)
     if isinstance(files, pa.Table):
-        return _classify(files.to_batches(), territory, directory, storage, "files")
-
-    shared = (territory, directory, storage)
+        return _classify(files.to_batches(), places, "files")
     step = "writing down what is to be deleted"
-    return _together(all_results(run_over_partitions(files, _classify_partition, shared, step=step)))
+    return _together(all_results(run_over_partitions(files, _classify_partition, places, step=step)))
 
 
-def _classify_partition(
-    batches: Iterable[pa.RecordBatch], shared: tuple[Territory, str | None, Storage]
-) -> ClassifiedGarbage:
-    territory, directory, storage = shared
+class _Places(msgspec.Struct, frozen=True):
+    """Where files may be deleted, and where it is written down which; the same for all tasks."""
+
+    territory: Territory
+    directory: str | None
+    storage: Storage
+    only: Only | None
+
+
+def _classify_partition(batches: Iterable[pa.RecordBatch], places: _Places) -> ClassifiedGarbage:
     context = TaskContext.get()
     assert context is not None
     # Attempts that failed may have left files of their names.
     name = f"files-{context.partitionId():05d}-{context.taskAttemptId()}"
-    return _classify(batches, territory, directory, storage, name)
+    return _classify(batches, places, name)
 
 
 def write_plan(
@@ -183,18 +205,18 @@ def write_plan(
     return plan
 
 
-def _classify(
-    batches: Iterable[pa.RecordBatch], territory: Territory, directory: str | None, storage: Storage, name: str
-) -> ClassifiedGarbage:
-    found = []
+def _classify(batches: Iterable[pa.RecordBatch], places: _Places, name: str) -> ClassifiedGarbage:
+    found, directory = [], places.directory
     for number, rows in enumerate(_in_parts(batches)):
         is_unreadable = pc.equal(rows["kind"], UNREADABLE)
         files = rows.filter(pc.invert(is_unreadable)).select(GARBAGE.names).sort_by(_ORDER)
-        mask = pa.array(territory.mask(files["location"]), pa.bool_())
+        mask = pa.array(places.territory.mask(files["location"]), pa.bool_())
         inside, outside = files.filter(mask), files.filter(pc.invert(mask))
+        if places.only is not None:
+            inside = inside.filter(pa.array(places.only.mask(inside["location"]), pa.bool_()))
         parts: tuple[PlanPart, ...] = ()
         if inside.num_rows and directory is not None:
-            parts = (write_part(inside, f"{directory}/{name}-{number:04d}.jsonl", storage),)
+            parts = (write_part(inside, f"{directory}/{name}-{number:04d}.jsonl", places.storage),)
         elif inside.num_rows:
             parts = (PlanPart(location="", files=counted(inside), digest=digest_of(inside)),)
         found.append(
@@ -203,6 +225,7 @@ def _classify(
                 outside=counted(outside),
                 unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
                 sample=tuple(inside["location"].slice(0, SAMPLE_COUNT).to_pylist()),
+                keys=() if places.only is None else (location_keys(inside["location"]),),
             )
         )
     return _together(found)
@@ -220,4 +243,5 @@ def _together(found: Sequence[ClassifiedGarbage]) -> ClassifiedGarbage:
         outside=added(*(one.outside for one in found)),
         unreadable=tuple(location for one in found for location in one.unreadable),
         sample=tuple(location for one in found for location in one.sample)[:SAMPLE_COUNT],
+        keys=tuple(keys for one in found for keys in one.keys),
     )

@@ -189,9 +189,13 @@ def plan_hash(
     accepted: Iterable[str] = (),
 ) -> str:
     """The hash of what a run does, the same for the same set however its files are parted."""
-    total = sum(int(digest, 16) for digest in digests) % _MODULUS
-    what = [job, table_uuid, sorted(snapshot_ids), sorted(ref_names), f"{total:032x}", *sorted(accepted)]
+    what = [job, table_uuid, sorted(snapshot_ids), sorted(ref_names), combined_digest(digests), *sorted(accepted)]
     return hashlib.blake2b(msgspec.json.encode(what), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def combined_digest(digests: Iterable[str]) -> str:
+    """What `PlanPart.digest` of all files is, of those of some parts of them."""
+    return f"{sum(int(digest, 16) for digest in digests) % _MODULUS:032x}"
 
 
 def digest_of(files: pa.Table) -> str:

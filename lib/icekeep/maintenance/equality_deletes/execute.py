@@ -27,6 +27,7 @@ from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import run_over_partitions, run_tasks
+from icekeep.planning.spark.turns import in_turns
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.encode import PartitionCodecs
@@ -159,7 +160,8 @@ def _run_few(
     some = cut_evenly(files, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, shares_count)
     tasks = [writer.task(share, number) for number, share in enumerate(some)]
     storage, stop = stopping(writer.storage, in_threads=spark is None)
-    return run_tasks(spark, tasks, _converted, storage, step=_STEP, threads=workers.slots, stop=stop)
+    work = in_turns(_converted, workers)
+    return run_tasks(spark, tasks, work, storage, step=_STEP, threads=workers.slots, stop=stop)
 
 
 def _run_many(

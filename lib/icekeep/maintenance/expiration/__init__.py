@@ -33,6 +33,7 @@ JOB = Job(
         "--table db.events --older-than 2026-01-01T00:00:00Z --trash 3d",
     ),
     plan="icekeep.maintenance.expiration.job:plan_expire_snapshots",
+    exact="icekeep.maintenance.expiration.job:exact_expire_snapshots",
     run="icekeep.maintenance.expiration.job:expire_snapshots",
     options="icekeep.maintenance.deletion.options:ExpirationOptions",
     check="icekeep.maintenance.expiration.job:check_arguments",

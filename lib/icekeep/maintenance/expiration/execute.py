@@ -13,6 +13,7 @@ from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest
 from icekeep.maintenance.deletion.finished_plans import settle_plan
 from icekeep.maintenance.deletion.garbage import tell_kept
+from icekeep.maintenance.deletion.given_files import GivenDeletion
 from icekeep.maintenance.deletion.kept_by_plans import LookBesideOthers, kept_by_others
 from icekeep.maintenance.deletion.last_look import TableLook
 from icekeep.maintenance.deletion.plan_writing import (
@@ -26,6 +27,7 @@ from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse
 from icekeep.maintenance.deletion.reachable import Seen
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
+from icekeep.maintenance.exact_plans import AlreadyApplied
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
 from icekeep.maintenance.planning_anew import plan_till_done
@@ -51,6 +53,7 @@ class ExpirationRequest(msgspec.Struct, frozen=True, kw_only=True):
     trash_days_ms: int
     now_ms: int
     began_ms: int
+    given: GivenDeletion | None = None
 
     def waiting(self, draft: PlanDraft, runtime: Runtime) -> PlanDraft:
         """A draft whose times count from now, when its proof is made and the commit follows, not from the begin of the run."""
@@ -226,11 +229,15 @@ def _written(  # noqa: PLR0913 - the parts of one run
     )
     tell_kept(made.garbage, listener)
     directory = plan_directory(table, draft)
-    found = classify_garbage(made.garbage, request.territory, directory, table.storage)
+    given = request.given
+    only = None if given is None else given.files
+    found = classify_garbage(made.garbage, request.territory, directory, table.storage, only)
     if after_metadata is not None:
         try:
+            if given is not None:
+                given.hold(found, table)
             refuse_unapproved(request.approve, found.hash(table, draft), "nothing is expired")
-        except SafetyError:
+        except (SafetyError, AlreadyApplied):
             table.storage.delete_many([part.location for part in found.parts])
             raise
     plan = claim = None

@@ -4,15 +4,18 @@ metadata -> expired snapshots and refs -> files that only they lead to -> plan o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
-from icekeep.maintenance.deletion.garbage import tell_kept
+from icekeep.maintenance.deletion.garbage import Garbage, tell_kept
+from icekeep.maintenance.deletion.given_files import GivenDeletion, deletion_cost, deletion_lines
 from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.options import (
     ExpirationOptions,
@@ -22,9 +25,11 @@ from icekeep.maintenance.deletion.options import (
 )
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.territory import Territory, territory
+from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and_reclaim
+from icekeep.maintenance.expiration.given_expiration import expired_lines, given_expired
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
     ExpireSnapshotsPlan,
@@ -34,11 +39,12 @@ from icekeep.maintenance.expiration.plan import (
     retention_policy,
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import RetentionPolicy, select_expired
+from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
+from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import Days, Moment
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import parse_location
@@ -46,7 +52,7 @@ from icekeep.storage.locations import parse_location
 __all__ = ["ExpireSnapshotsPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]
 
 
-class ExpireSnapshotsRequest(JobRequest, frozen=True, kw_only=True):
+class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     """The arguments of `expire_snapshots`, which says what each means."""
 
     older_than: Moment | None = None
@@ -84,11 +90,12 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         approve: the hash of a plan (`plan_expire_snapshots`): exactly that goes, or nothing; nor does what earlier runs left.
         trust_manifest_list: go on although a snapshot's summary counts other files than its manifest list.
         options: `deletion.options.ExpirationOptions`.
+        given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table has this very location or is this one, a writer needs one of
-            `snapshot_ids`, the plan is not the approved one, or not everything that is retained can be read: nothing is
-            deleted.
+            `snapshot_ids`, the plan is not the approved one or not what was given, or not everything that is retained can be
+            read: nothing is deleted.
         UsageError: `snapshot_ids` names the head of a reference.
         UnsupportedError: the table is of a kind that cannot be expired yet.
         ConflictError: others kept changing the table, or what was to expire, however often it was planned anew
@@ -104,7 +111,6 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     trash = asked_trash_days(request.trash)
     days = trash_days(trash, parse_location(table.metadata.location).scheme)
     policy = request.policy(checked, now_ms)
-    expired = select_expired(table.metadata, policy, now_ms)
     deleting = DeletionRequest(
         options=checked,
         max_concurrent_deletes=request.max_concurrent_deletes,
@@ -112,22 +118,29 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         skips_trash=trash == 0,
         other_roots=around.inner_roots,
     )
+    given, approve, earlier = request.given, request.approve, Earlier()
+    if given is not None:
+        approve = given.approve
+        earlier = finish_begun(table, spark, now_ms, deleting, approve or "", listener, runtime)
+        if earlier != Earlier():
+            return result(Expired(frozenset(), frozenset()), None, earlier, around)
+    expired = _expired(request, table.metadata, policy, now_ms)
     expiration = ExpirationRequest(
         deletion=deleting,
         territory=territory(table.metadata, checked.roots, around.inner_roots),
-        approve=request.approve,
+        approve=approve,
+        given=None if given is None else GivenDeletion.of(given),
         grace_ms=checked.grace_ms(compares_metadata=table.catalog.compares_metadata),
         trash_days_ms=days * DAY_MS,
         now_ms=now_ms,
         began_ms=runtime.monotonic_ms(),
     )
     done = None
-    is_tried = not expired.is_empty or request.clean_expired_metadata or request.approve is not None
+    is_tried = not expired.is_empty or request.clean_expired_metadata or approve is not None
     if is_tried:
         change = ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=request.clean_expired_metadata)
         done = expire_and_reclaim(table, spark, change, expired, expiration, listener, runtime)
-    earlier = Earlier()
-    if request.approve is None:
+    if approve is None:
         # What is approved is all that goes.
         own = "" if done is None or done.plan is None else done.plan.directory
         earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
@@ -141,35 +154,74 @@ def plan_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Expi
 
     Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.
     """
-    metadata, spark = table.metadata, request.spark
+    return _foreseen(table, request).plan
+
+
+@takes(ExpireSnapshotsRequest, "expire_snapshots")
+def exact_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExactPlan:
+    """What `expire_snapshots` with the same arguments would do, with all files; raises as it does, and writes nothing."""
+    foreseen = _foreseen(table, request)
+    metadata, plan, garbage = table.metadata, foreseen.plan, foreseen.garbage
+    head = metadata.head(MAIN)
+    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory)
+    cleans = "schemas and partition specs that nothing uses by then go as well (clean_expired_metadata)"
+    return ExactPlan(
+        shown=plan,
+        snapshot_id=None if head is None else head.snapshot_id,
+        lines=chain(expired_lines(metadata, foreseen.expired), files),
+        approve=plan.hash,
+        cost=deletion_cost(plan.deleted_files_count),
+        notes=(cleans,) if request.clean_expired_metadata else (),
+    )
+
+
+class _Foreseen(NamedTuple):
+    """A plan, and what it is made of; `garbage` is `None` where nothing expires."""
+
+    plan: ExpireSnapshotsPlan
+    expired: Expired
+    garbage: Garbage | None
+    found: ClassifiedGarbage
+    territory: Territory
+
+
+def _expired(request: ExpireSnapshotsRequest, metadata: TableMetadata, policy: RetentionPolicy, now_ms: int) -> Expired:
+    if request.given is None:
+        return select_expired(metadata, policy, now_ms)
+    return given_expired(request.given, metadata, policy, now_ms)
+
+
+def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
+    metadata, spark, given = table.metadata, request.spark, request.given
     checked = _checked(metadata, request)
     around = neighbours(table, refuses_overlap=False, listener=request.listener)
     now_ms = table.runtime.now_ms()
-    expired = select_expired(metadata, request.policy(checked, now_ms), now_ms)
+    policy = request.policy(checked, now_ms)
+    expired = _expired(request, metadata, policy, now_ms)
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
-    found, untotalled_count = ClassifiedGarbage(), 0
+    garbage, found, untotalled_count = None, ClassifiedGarbage(), 0
+    places = territory(metadata, checked.roots, around.inner_roots)
+    planned = None if given is None else GivenDeletion.of(given)
     if not expired.is_empty:
         garbage = garbage_between(
             metadata, table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, after_metadata=after
         ).garbage
         tell_kept(garbage, request.listener)
-        found = classify_garbage(garbage, territory(metadata, checked.roots, around.inner_roots), None, table.storage)
+        only = None if planned is None else planned.files
+        found = classify_garbage(garbage, places, None, table.storage, only)
         untotalled_count = garbage.untotalled_count
+    if planned is not None:
+        planned.hold(found, table)
     draft = PlanDraft(
         job=JOB.name,
         run="",
         snapshot_ids=tuple(sorted(expired.snapshot_ids)),
         ref_names=tuple(sorted(expired.ref_names)),
     )
-    plan = expiration_plan(
-        metadata,
-        expired,
-        found,
-        untotalled_count,
-        ref_holdings(after, table.storage, spark),
-        found.hash(table, draft),
-    )
-    return msgspec.structs.replace(plan, unlisted_reason=around.unlisted_reason, unreadable_tables=around.unreadable)
+    holdings = ref_holdings(after, table.storage, spark)
+    plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, found.hash(table, draft))
+    plan = msgspec.structs.replace(plan, unlisted_reason=around.unlisted_reason, unreadable_tables=around.unreadable)
+    return _Foreseen(plan, expired, garbage, found, places)
 
 
 @takes(ExpireSnapshotsRequest)

@@ -13,6 +13,7 @@ import msgspec
 
 from icekeep.errors import IcekeepError
 from icekeep.planning.spark.failures import failed_task
+from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import Limit, packed
 
 _LOG = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ GroupT = TypeVar("GroupT")
 P = TypeVar("P")
 R = TypeVar("R")
 
-GROUPS_AT_ONCE = 5
+_JOBS_AT_ONCE = 5
 """Of groups that are a job each, and of jobs of many groups; Iceberg's default of `max-concurrent-file-group-rewrites`."""
 
 TASKS_A_JOB = 10_000
@@ -41,6 +42,14 @@ class Answered(msgspec.Struct, Generic[GroupT, R], frozen=True):
 
 Answers = Generator[tuple[int, R | IcekeepError], None, None]
 """As `finished_tasks` gives them."""
+
+
+def groups_at_once(workers: Workers) -> int:
+    """How many groups, or jobs of groups, are rewritten at a time where nobody says it.
+
+    A group may be one task: in threads as many are begun as fill all turns (`turns.py`).
+    """
+    return _JOBS_AT_ONCE if workers.spark is not None else max(_JOBS_AT_ONCE, workers.slots)
 
 
 def jobs_of(

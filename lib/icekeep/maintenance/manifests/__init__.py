@@ -30,6 +30,7 @@ JOB = Job(
         "--table db.events --sort-by day --option measure-planning=true",
     ),
     plan="icekeep.maintenance.manifests.job:plan_rewrite_manifests",
+    exact="icekeep.maintenance.manifests.plan:exact_rewrite_manifests",
     run="icekeep.maintenance.manifests.job:rewrite_manifests",
     options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",
     check="icekeep.maintenance.manifests.job:check_arguments",

@@ -8,6 +8,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.maintenance.manifests.given_manifests import GivenManifests
 from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.ranges import (
     ManifestInterval,
@@ -83,6 +84,7 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
         ExpressionError: `where` is no filter over manifests.
         NotFoundError: the table has no such branch.
         UsageError: the branch is a tag.
+        SafetyError: the plan that was given does not hold any more.
     """
     metadata = table.metadata
     target_bytes = manifest_target_bytes(metadata)
@@ -92,9 +94,13 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
     listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
     matching = manifests_that_match(rules.where, listed, metadata, now_ms)
     chooser = _Chooser(table, rules, spark, target_bytes, reader)
-    groups = (
-        chooser.group(spec_id, content, listed, matching) for spec_id in rules.spec_ids for content in ManifestContent
-    )
+    kinds = [(spec_id, content) for spec_id in rules.spec_ids for content in ManifestContent]
+    if rules.given is None:
+        groups = [chooser.group(spec_id, content, listed, matching) for spec_id, content in kinds]
+    else:
+        given = GivenManifests(rules.given)
+        given.hold(listed, metadata)
+        groups = [chooser.given_group(spec_id, content, listed, given) for spec_id, content in kinds]
     return ManifestCandidates(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         target_bytes=target_bytes,
@@ -148,6 +154,26 @@ class _Chooser:
             runs=tuple(self._run(run, spec_id, target, places) for run in runs),
             empty=tuple(m for m in asked if not m.may_have_live_files),
             left_alone_count=left_alone,
+        )
+
+    def given_group(
+        self, spec_id: int, content: ManifestContent, listed: Sequence[ManifestFile], given: GivenManifests
+    ) -> ManifestGroup:
+        """What a plan that was given does with the manifests of one spec and content."""
+        metadata = self._table.metadata
+        own = [m for m in listed if m.partition_spec_id == spec_id and m.content is content]
+        target = self._target(metadata, spec_id, content)
+        places = {manifest.manifest_path: place for place, manifest in enumerate(listed)}
+        runs = []
+        for number, manifests in given.runs(own):
+            runs.append(self._run(manifests, spec_id, target, places))
+            given.expect(number, runs[-1].expected_count, metadata)
+        return ManifestGroup(
+            spec_id=spec_id,
+            content=content,
+            listed=tuple(m for m in own if m.may_have_live_files),
+            runs=tuple(runs),
+            empty=tuple(given.empty(own)),
         )
 
     def _target(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> RecordTarget:

@@ -40,6 +40,7 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         use_caching: as Iceberg's; entries are read once here.
         branch: whose manifests are rewritten, and where that is committed; no other branch moves.
         options: `options.RewriteManifestsOptions`.
+        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
 
     Raises:
         NotFoundError: the table has no such spec, branch, partition field or column.
@@ -48,7 +49,7 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         UnsupportedError: the table is encrypted.
         ConflictError: others kept changing what was to be replaced, however often it was planned anew
             (`commit.retry.num-retries`).
-        SafetyError: the table was dropped and made again meanwhile.
+        SafetyError: the table was dropped and made again meanwhile, or what was given does not hold any more.
         OutcomeUnknownError: the commit may or may not have landed.
     """
 
@@ -56,4 +57,5 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         rules = checked_rules(now.metadata, request)
         return rewrite_once(now, rules, request.spark, request.listener, number)
 
-    return plan_till_done(table, rewritten, what=lambda: "manifests", listener=request.listener)
+    only_once = request.given is not None
+    return plan_till_done(table, rewritten, what=lambda: "manifests", listener=request.listener, only_once=only_once)

@@ -8,9 +8,11 @@ from icekeep.catalog.base import Table
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError
-from icekeep.maintenance.manifests.candidates import candidates
+from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
+from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.execute import RewrittenManifests, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
+from icekeep.maintenance.manifests.given_manifests import PlannedRun, cost_of, exact_lines
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.requests import takes
 from icekeep.planning.spark.source import SparkSource
@@ -71,6 +73,31 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
 @takes(RewriteManifestsRequest)
 def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> RewriteManifestsPlan:
     """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
+    return _foreseen(table, request)[0]
+
+
+@takes(RewriteManifestsRequest, "rewrite_manifests")
+def exact_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> ExactPlan:
+    """What `rewrite_manifests` would do with these arguments, with all manifests; raises as it does, and writes nothing."""
+    shown, chosen = _foreseen(table, request)
+    runs = [
+        PlannedRun(group.spec_id, group.content, run.manifests, run.expected_count)
+        for group in chosen.groups
+        for run in group.runs
+    ]
+    empty = [manifest for group in chosen.groups for manifest in group.empty]
+    removes_dangling = shown.removed_delete_files_count is not None
+    return ExactPlan(
+        shown=shown,
+        branch=request.branch,
+        snapshot_id=chosen.snapshot_id,
+        lines=exact_lines(runs, empty),
+        cost=cost_of(runs),
+        notes=(NOTE_OF_DANGLING,) if removes_dangling else (),
+    )
+
+
+def _foreseen(table: Table, request: RewriteManifestsRequest) -> tuple[RewriteManifestsPlan, ManifestCandidates]:
     rules = checked_rules(table.metadata, request)
     runtime = table.runtime
     now_ms = runtime.now_ms()
@@ -78,7 +105,7 @@ def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Re
     done = foreseen(table, chosen, request.spark)
     gains = tuple(group_gain(table, one) for one in done)
     before_ms, after_ms = _planning_times(table, rules, done, gains, request.spark, runtime)
-    return RewriteManifestsPlan(
+    shown = RewriteManifestsPlan(
         branch=request.branch,
         snapshot_id=chosen.snapshot_id,
         target_size_bytes=chosen.target_bytes,
@@ -95,6 +122,7 @@ def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Re
         rewritten_manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
         added_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
     )
+    return shown, chosen
 
 
 def _dangling_count(table: Table, rules: RewriteRules) -> int | None:

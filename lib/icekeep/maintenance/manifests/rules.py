@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
+from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.manifests.workload import sort_by_of_workload
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.transcode.cluster_keys import PartitionPart, SortPart, sort_parts
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -22,7 +23,10 @@ ALL_SPECS = "all"
 
 
 class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which manifests are to be rewritten, and how; `sort_by` and `workload` are not both given."""
+    """Which manifests are to be rewritten, and how; `sort_by` and `workload` are not both given.
+
+    A plan that was `given` says which, in place of the rest.
+    """
 
     spec_ids: tuple[int, ...]
     where: str | Expression
@@ -30,6 +34,7 @@ class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
     workload: tuple[str, ...]
     branch: str
     options: RewriteManifestsOptions
+    given: GivenPlan | None = None
 
     def sort_of(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> tuple[SortPart, ...]:
         """What the entries of a spec are clustered by; delete files by partitions alone, since bounds say nothing of them.
@@ -49,7 +54,7 @@ class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*named, *others)))
 
 
-class RewriteManifestsRequest(JobRequest, frozen=True, kw_only=True):
+class RewriteManifestsRequest(PlannedRequest, frozen=True, kw_only=True):
     """The arguments of `rewrite_manifests`, which says what each means."""
 
     spec_id: int | str | None = None
@@ -94,6 +99,7 @@ def checked_rules(metadata: TableMetadata, request: RewriteManifestsRequest) -> 
         workload=tuple(filters),
         branch=request.branch,
         options=parse_options(RewriteManifestsOptions, request.options or {}),
+        given=request.given,
     )
     for one in rules.spec_ids:
         rules.sort_of(metadata, one, ManifestContent.DATA)

@@ -54,6 +54,7 @@ JOB = Job(
         "--table db.events --approve HASH",
     ),
     plan="icekeep.maintenance.orphans.job:plan_remove_orphan_files",
+    exact="icekeep.maintenance.orphans.job:exact_remove_orphan_files",
     run="icekeep.maintenance.orphans.job:remove_orphan_files",
     options="icekeep.maintenance.deletion.options:OrphanOptions",
     check="icekeep.maintenance.orphans.job:check_arguments",

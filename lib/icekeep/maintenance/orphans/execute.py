@@ -7,6 +7,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
+from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.finished_plans import settle_plan
@@ -15,7 +16,6 @@ from icekeep.maintenance.deletion.last_look import TableLook
 from icekeep.maintenance.deletion.plan_writing import (
     ClassifiedGarbage,
     PlanDraft,
-    classify_files,
     plan_directory,
     write_plan,
 )
@@ -25,7 +25,7 @@ from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import OrphanCandidates, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.kept_rows import RowKeeper, keeping_rows
 from icekeep.maintenance.orphans.options import Search
-from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, draft_of, orphan_plan
+from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, classified, draft_of, orphan_plan, planned_of
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
@@ -73,18 +73,24 @@ def _removed(
     runtime: Runtime,
     keeper: RowKeeper,
 ) -> Removal:
-    planned = _planned(candidates, search)
-    _refuse_unapproved(planned, search)
+    request = DeletionRequest(
+        options=search.options,
+        max_concurrent_deletes=search.max_concurrent_deletes,
+        trust_manifest_list=search.trust_manifest_list,
+        skips_trash=search.trash == 0,
+        other_roots=candidates.territory.others,
+    )
     earlier = Earlier()
+    if search.given is not None:
+        table, now_ms = candidates.table, candidates.now_ms
+        earlier = finish_begun(table, spark, now_ms, request, search.approve or "", listener, runtime)
+        if earlier != Earlier():
+            nothing = orphan_plan(candidates, ClassifiedGarbage(), draft_of(candidates, search, ""), search)
+            return Removal(planned=nothing, earlier=earlier)
+    planned = planned_of(candidates, search)
+    _refuse_unapproved(planned, search)
     if search.approve is None:
         # What is approved is all that goes.
-        request = DeletionRequest(
-            options=search.options,
-            max_concurrent_deletes=search.max_concurrent_deletes,
-            trust_manifest_list=search.trust_manifest_list,
-            skips_trash=search.trash == 0,
-            other_roots=candidates.territory.others,
-        )
         earlier = finish_earlier(
             candidates.table, spark, candidates.now_ms, request, listener=listener, runtime=runtime
         )
@@ -95,7 +101,7 @@ def _removed(
         written = _written(candidates, spark, search, claims, listener, runtime, keeper)
         adopted_count = written.adopted_count
         if adopted_count:
-            planned = _planned(written.candidates, search)
+            planned = planned_of(written.candidates, search)
         plan = written.plan
         if plan is None:
             remove_draft(written.claim.directory, written.now.storage)
@@ -120,11 +126,6 @@ def _removed(
         )
         settle_plan(plan, written.claim, reclaimed, written.now, runtime, listener)
     return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
-
-
-def _planned(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
-    found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
-    return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
 
 
 def _refuse_unapproved(planned: RemoveOrphanFilesPlan, search: Search) -> None:
@@ -169,7 +170,7 @@ def _written(
                 continue
             adopted_count += count
             listener.on(Warned(f"{count} {_WARNING}"))
-            _refuse_unapproved(_planned(candidates, search), search)
+            _refuse_unapproved(planned_of(candidates, search), search)
         except IcekeepError:
             remove_draft(claim.directory, seen.storage)
             raise
@@ -188,4 +189,4 @@ def _parts(
     claim = claims.enter_context(
         released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)
     )
-    return draft, claim, classify_files(candidates.garbage, candidates.territory, directory, table.storage)
+    return draft, claim, classified(candidates, search, directory)

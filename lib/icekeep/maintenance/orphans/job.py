@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icekeep.catalog.base import Table
+from icekeep.maintenance.deletion.given_files import GivenDeletion
 from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, asked_trash_days, checked_options
+from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.checks import checked_root
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
-from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, plan_orphans
+from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, exact_orphans, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, result
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.times import Days, Moment
 
@@ -28,7 +30,7 @@ __all__ = [
 ]
 
 
-class RemoveOrphanFilesRequest(JobRequest, frozen=True, kw_only=True):
+class RemoveOrphanFilesRequest(PlannedRequest, frozen=True, kw_only=True):
     """The arguments of `remove_orphan_files`, which says what each means."""
 
     older_than: Moment | None = None
@@ -57,12 +59,13 @@ class RemoveOrphanFilesRequest(JobRequest, frozen=True, kw_only=True):
             spelling=spelling(self.equal_schemes, self.equal_authorities),
             mode=mismatch_mode(self.prefix_mismatch_mode),
             trash=days,
-            approve=self.approve,
+            approve=self.approve if self.given is None else self.given.approve,
             force=self.force,
             trust_manifest_list=self.trust_manifest_list,
             max_concurrent_deletes=self.max_concurrent_deletes,
             accept_unreadable=accepted_names(self.accept_unreadable),
             options=checked_options(OrphanOptions, self.options, self.max_concurrent_deletes, days),
+            given=None if self.given is None else GivenDeletion.of(self.given),
         )
 
 
@@ -96,6 +99,7 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
         options: `max-orphan-ratio`, `max-deletes-per-second`, `reclaim.roots`, `grace`; `ignore-metadata-of`, uuids of dead
             tables, whose metadata files are garbage once they are as old as other orphans. The table's own uuid means metadata
             that is further on than the current one, of a commit that died before it landed.
+        given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
 
     Raises:
         UsageError: `older_than` is less than a day ago, or an argument cannot be what it is.
@@ -112,6 +116,12 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
 def plan_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> RemoveOrphanFilesPlan:
     """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
     return plan_orphans(table, request.spark, request.search(), table.runtime, request.listener)
+
+
+@takes(RemoveOrphanFilesRequest, "remove_orphan_files")
+def exact_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> ExactPlan:
+    """What `remove_orphan_files` with the same arguments would do, with all files; raises as `plan_remove_orphan_files`."""
+    return exact_orphans(table, request.spark, request.search(), table.runtime, request.listener)
 
 
 @takes(RemoveOrphanFilesRequest)

@@ -11,6 +11,7 @@ import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
+from icekeep.maintenance.deletion.given_files import GivenDeletion
 from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.spec.times import Moment, moment_ms
 from icekeep.spec.units import DAY_MS, HOUR_MS
@@ -103,6 +104,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         force: go on although a great share of the files would go.
         trust_manifest_list: believe manifest lists although summaries count other files.
         accept_unreadable: names of tables of the catalog that may be unreadable, since they lie elsewhere.
+        given: the plan that alone is carried out, whose hash `approve` is.
     """
 
     older_than: Moment | None = None
@@ -117,3 +119,4 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent_deletes: int | None = None
     options: OrphanOptions
     accept_unreadable: tuple[str, ...] = ()
+    given: GivenDeletion | None = None

@@ -1,12 +1,16 @@
 """Which files would go. What `--dry-run` shows; nothing is changed."""
 
+from contextlib import ExitStack
+
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.file_kinds import FilesOfKind
+from icekeep.maintenance.deletion.given_files import deletion_cost, file_lines
 from icekeep.maintenance.deletion.options import trash_days
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_files
+from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import KeptFiles, OrphanCandidates, find_candidates
 from icekeep.maintenance.orphans.comparing import Mismatch
@@ -14,8 +18,12 @@ from icekeep.maintenance.orphans.kept_rows import keeping_rows
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
+from icekeep.spec.snapshots import MAIN
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import parse_location
+
+_NAMES_A_LISTING = 1000
+"""How many names an object store lists with one request."""
 
 
 class RemoveOrphanFilesPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +59,49 @@ def plan_orphans(
     """Say what a run would do; raises as `find_candidates` does."""
     with keeping_rows(table, runtime, listener) as keeper:
         candidates = find_candidates(table, spark, search, listener, runtime, keeper)
-        found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
-        return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
+        return planned_of(candidates, search)
+
+
+def exact_orphans(
+    table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
+) -> ExactPlan:
+    """The same with all files; raises as `find_candidates` does."""
+    with ExitStack() as stack:
+        keeper = stack.enter_context(keeping_rows(table, runtime, listener))
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper)
+        shown = planned_of(candidates, search)
+        head = candidates.table.metadata.head(MAIN)
+        return ExactPlan(
+            shown=shown,
+            snapshot_id=None if head is None else head.snapshot_id,
+            lines=file_lines(candidates.garbage, candidates.territory),
+            # The rows are kept until they are written down.
+            close=stack.pop_all().close,
+            approve=shown.hash,
+            cost=deletion_cost(
+                shown.orphan_files_count, requests_count=-(-candidates.listed_count // _NAMES_A_LISTING)
+            ),
+        )
+
+
+def planned_of(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
+    """What is to go of candidates; raises as `classified`."""
+    return orphan_plan(candidates, classified(candidates, search, None), draft_of(candidates, search, ""), search)
+
+
+def classified(candidates: OrphanCandidates, search: Search, directory: str | None) -> ClassifiedGarbage:
+    """What is to go, written to a directory as `classify_files` says; of a plan that was given that alone.
+
+    Raises:
+        SafetyError: a file of the plan that was given is no orphan by now, or gone.
+        AlreadyApplied: all of them are gone.
+    """
+    given, storage = search.given, candidates.table.storage
+    only = None if given is None else given.files
+    found = classify_files(candidates.garbage, candidates.territory, directory, storage, only)
+    if given is not None:
+        given.hold(found, candidates.table)
+    return found
 
 
 def orphan_plan(

@@ -24,6 +24,7 @@ JOB = Job(
         "--table db.events --convert-equality-deletes --option rewrite-all=true",
     ),
     plan="icekeep.maintenance.position_deletes.job:plan_rewrite_position_deletes",
+    exact="icekeep.maintenance.position_deletes.job:exact_rewrite_position_deletes",
     run="icekeep.maintenance.position_deletes.job:rewrite_position_deletes",
     options="icekeep.maintenance.position_deletes.options:RewritePositionDeletesOptions",
     check="icekeep.maintenance.position_deletes.job:check_arguments",

@@ -17,7 +17,7 @@ from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, rewrite_deletes
 from icekeep.maintenance.groups.commits import FailedGroup
-from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, Answered, in_one_job, jobs_of
+from icekeep.maintenance.groups.one_job import TASKS_A_JOB, Answered, groups_at_once, in_one_job, jobs_of
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
@@ -25,6 +25,7 @@ from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.steps import described
 from icekeep.planning.spark.tasks import finished_tasks
+from icekeep.planning.spark.turns import in_turns
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
@@ -90,7 +91,7 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
             discard(finished.added, execution.written)
 
     tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
-    concurrency = execution.concurrency or GROUPS_AT_ONCE
+    concurrency = execution.concurrency or groups_at_once(workers)
     items = _items(groups, execution)
     running = side_by_side(items, run, workers.spark, tag=tag, concurrency=concurrency, stop=stop, undo=undo)
     with closing(running) as done:
@@ -143,7 +144,7 @@ def _rewrite_groups(
     except IcekeepError as error:
         yield from (FailedGroup(group, error) for group in groups)
         return
-    run = partial(finished_tasks, spark, work=_rewrite, shared=storage, threads=workers.slots)
+    run = partial(finished_tasks, spark, work=in_turns(_rewrite, workers), shared=storage, threads=workers.slots)
     with (
         described(f"rewriting {files_count} delete files{where}"),
         closing(in_one_job(with_tasks, run)) as answered,

@@ -15,27 +15,30 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import reloaded
-from icekeep.errors import IcekeepError, OutcomeUnknownError, one_line
+from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes import job as equality_deletes
+from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.groups.commits import files_text, partial_once_landed
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
 from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute
+from icekeep.maintenance.position_deletes.given_deletes import cost_of, exact_lines
 from icekeep.maintenance.position_deletes.live_files import load_live_files
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.plan import (
     DeleteGroup,
     DeletesPlan,
     RewritePositionDeletesPlan,
+    becomes_of,
     preview,
 )
 from icekeep.maintenance.position_deletes.planner import group_rules, plan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
 from icekeep.maintenance.position_deletes.tasks import TaskContext
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
@@ -66,7 +69,7 @@ __all__ = [
 Options = Mapping[str, Any] | RewritePositionDeletesOptions
 
 
-class RewritePositionDeletesRequest(JobRequest, frozen=True, kw_only=True):
+class RewritePositionDeletesRequest(PlannedRequest, frozen=True, kw_only=True):
     """The arguments of `rewrite_position_deletes`, which says what each means."""
 
     where: str | Expression = ALWAYS_TRUE
@@ -91,6 +94,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         branch: whose delete files are rewritten, and where that is committed; no other branch moves.
         convert_equality_deletes: turn equality deletes into deletes of positions first (`convert_equality_deletes` in
             `equality_deletes` says how), in a commit of its own.
+        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
 
     Raises:
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch, or
@@ -99,7 +103,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
             has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
         ConflictError: others kept changing what was to be replaced, however often it was planned anew.
-        SafetyError: the table was dropped and made again meanwhile, or moved.
+        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
@@ -143,6 +147,30 @@ def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesR
     return msgspec.structs.replace(shown, conversion=conversion)
 
 
+@takes(RewritePositionDeletesRequest, "rewrite_position_deletes")
+def exact_rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> ExactPlan:
+    """What `rewrite_position_deletes` with the same arguments would do, with all files; raises as it does, and writes nothing.
+
+    Raises:
+        UsageError: equality deletes are to be converted first.
+    """
+    if request.convert_equality_deletes:
+        raise UsageError(
+            "which deletes a conversion makes is known only when it is done, so that no plan can name what is rewritten after "
+            "it; leave out convert_equality_deletes for a plan, or run the job without one"
+        )
+    run = _Run(table, request, table.runtime)
+    planned = run.plan(None)
+    version = table.metadata.format_version
+    return ExactPlan(
+        shown=preview(planned, version),
+        branch=planned.branch,
+        snapshot_id=planned.snapshot_id,
+        lines=exact_lines(planned, becomes_of(version)),
+        cost=cost_of(planned),
+    )
+
+
 @takes(RewritePositionDeletesRequest)
 def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequest) -> None:
     """Hold the arguments against the table, before Spark starts; raises as `rewrite_position_deletes` does."""
@@ -161,7 +189,7 @@ class _Run:
         check_arguments(table.metadata, options=self.options)
         head_to_commit_to(table.metadata, request.branch)
         self.spark = request.spark
-        self.where, self.branch = request.where, request.branch
+        self.where, self.branch, self.given = request.where, request.branch, request.given
         self.run_id = run_name(table)
         self.directory = own_directory(table.metadata, f"plans/{self.run_id}")
         self.number = 1
@@ -170,7 +198,7 @@ class _Run:
     def plan(self, directory: str | None) -> DeletesPlan:
         """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`."""
         scan = open_scan(self.table, where=self.where, ref=self.branch)
-        planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory)
+        planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, given=self.given)
         self._has_stored = self._has_stored or planned.has_stored
         return planned
 
@@ -274,7 +302,8 @@ def _planned_till_done(
 
     with partial_once_landed(lambda: committer.has_landed, lambda error: committer.end_early(error, planned)):
         try:
-            plan_till_done(run.table, plan_and_commit, what=what, listener=run.listener)
+            only_once = run.given is not None
+            plan_till_done(run.table, plan_and_commit, what=what, listener=run.listener, only_once=only_once)
         finally:
             committer.discard(committer.take_refused())
     return committer.result()

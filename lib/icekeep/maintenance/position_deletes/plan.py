@@ -96,12 +96,17 @@ class RewritePositionDeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
     conversion: ConvertEqualityDeletesPlan | None = None
 
 
+def becomes_of(format_version: int) -> str:
+    """What position delete files of a format version become."""
+    return "vectors" if format_version > 2 else "position delete files"
+
+
 def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPlan:
     """A plan for people."""
     return RewritePositionDeletesPlan(
         branch=plan.branch,
         snapshot_id=plan.snapshot_id,
-        becomes="vectors" if format_version > 2 else "position delete files",
+        becomes=becomes_of(format_version),
         target_file_size_bytes=plan.target_file_size_bytes,
         candidate_files_count=plan.candidate_files_count,
         rewritten_delete_files_count=sum(group.files_count for group in plan.groups),

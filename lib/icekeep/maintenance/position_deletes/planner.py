@@ -12,16 +12,18 @@ import msgspec
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.deletes.options import Granularity, delete_granularity
+from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.groups.options import in_job_order
 from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes, position_deletes
+from icekeep.maintenance.position_deletes.given_deletes import given_deletes
 from icekeep.maintenance.position_deletes.live_data import Partition
 from icekeep.maintenance.position_deletes.live_files import LivePart, packed_parts
 from icekeep.maintenance.position_deletes.options import (
     RewritePositionDeletesOptions,
     delete_file_sizes,
 )
-from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
+from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan, becomes_of
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.bins import packed
@@ -56,17 +58,20 @@ def plan(
     *,
     branch: str,
     directory: str | None = None,
+    given: GivenPlan | None = None,
 ) -> DeletesPlan:
     """Say what a run does with the position deletes of a scan of a branch.
 
     Args:
         directory: of this run alone, where tasks put what is to be known of data files if these are many; whoever gave it
             removes what is in it in the end. With `None`, for a preview, that is kept nowhere.
+        given: a plan that was written before: its groups, in place of those that would be chosen.
 
     Raises:
         OptionError, UsageError: an option or a property of the table has a value that it cannot take.
         InvalidTableError, MissingFileError, UnsupportedError: as `position_deletes`, or delete files are of a spec whose
             transform is not known.
+        SafetyError: what was given does not hold any more.
     """
     metadata, snapshot = scan.table.metadata, scan.version.snapshot
     rules = group_rules(metadata, options)
@@ -78,14 +83,16 @@ def plan(
     if snapshot is None:
         return planned
     deletes = position_deletes(scan, spark, directory)
-    wanted = groups_of(deletes, rules)
+    wanted, dangling = groups_of(deletes, rules), deletes.dangling
+    if given is not None:
+        wanted, dangling = given_deletes(deletes, given, metadata, becomes_of(metadata.format_version))
     refuse_unknown_transforms({spec_id for (spec_id, _), _ in wanted}, metadata.specs_by_id)
     groups = tuple(_numbered(wanted, deletes, metadata, rules))
     return msgspec.structs.replace(
         planned,
         candidate_files_count=sum(_asking_count(some, rules) for some in deletes.by_partition.values()),
         groups=groups,
-        dangling=deletes.dangling,
+        dangling=dangling,
     )
 
 

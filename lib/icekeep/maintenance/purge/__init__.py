@@ -27,6 +27,7 @@ JOB = Job(
         "--table db.old_events --purge --approve HASH",
     ),
     plan="icekeep.maintenance.purge.job:plan_drop_table",
+    exact="icekeep.maintenance.purge.job:exact_drop_table",
     run="icekeep.maintenance.purge.job:drop_table",
     options="icekeep.maintenance.deletion.options:ReclaimOptions",
     check="icekeep.maintenance.purge.job:check_arguments",

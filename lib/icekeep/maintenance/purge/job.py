@@ -6,6 +6,7 @@ What a purge that died has left is finished by the next one in the catalog (`unf
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -16,11 +17,14 @@ from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
 from icekeep.maintenance.deletion.file_kinds import FilesOfKind
+from icekeep.maintenance.deletion.garbage import Garbage
+from icekeep.maintenance.deletion.given_files import deletion_cost, deletion_lines
 from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names, checked_options
-from icekeep.maintenance.deletion.plan_writing import PlanDraft, classify_garbage, write_plan
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage, write_plan
 from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.exact_plans import TABLE, ExactPlan, PlanLine, moved
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.purge.history import all_garbage
 from icekeep.maintenance.purge.unfinished import (
@@ -29,12 +33,13 @@ from icekeep.maintenance.purge.unfinished import (
     look_around,
     purges_directory,
 )
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
 
 __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
 
@@ -89,7 +94,7 @@ class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_tables: tuple[str, ...] = ()
 
 
-class DropRequest(JobRequest, frozen=True, kw_only=True):
+class DropRequest(PlannedRequest, frozen=True, kw_only=True):
     """The arguments of `drop_table`, which says what each means."""
 
     purge: bool = False
@@ -112,18 +117,22 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         trust_manifest_list: accepted as by the other jobs; a purge retains nothing that it could be about.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
         options: `max-deletes-per-second` and `reclaim.roots`.
+        given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table lies where this one does or cannot be loaded, or the
-            plan is not the approved one: nothing is dropped. Only a purge asks.
+            plan is not the approved one: nothing is dropped. Only a purge asks. Or somebody committed since a plan was made
+            that was given.
         ConflictError: another table has the name by now or, for a purge, somebody committed: nothing is dropped.
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
     """
     checked = _checked(table.metadata, request)
     spark, listener, runtime = request.spark, request.listener, table.runtime
+    approve = _held_approval(table, request)
     if not request.purge:
-        return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid) or None)
+        location = None if request.given is None else table.metadata_location
+        return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid, location) or None)
     around = look_around(table, listener, accepted_names(request.accept_unreadable))
     run = run_name(table)
     directory = f"{purges_directory(table)}/{run}"
@@ -134,7 +143,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     )
     listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
     try:
-        refuse_unapproved(request.approve, found.hash(table, draft), "nothing is dropped")
+        refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
     except SafetyError:
         remove_draft(directory, table.storage)
         raise
@@ -156,7 +165,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     # What is approved is all that goes.
     others = Earlier()
-    if request.approve is None:
+    if approve is None:
         others = finish_others(table, spark, deleting, listener, runtime, but=plan.directory)
     return DropResult(
         status="done" if done.is_complete and others.is_complete else "partial",
@@ -179,13 +188,38 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
 @takes(DropRequest, "drop")
 def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
+    shown = _foreseen(table, request)[0]
+    approve = _held_approval(table, request)
+    if shown.hash is not None:
+        refuse_unapproved(approve, shown.hash, "nothing would be dropped")
+    return shown
+
+
+@takes(DropRequest, "drop")
+def exact_drop_table(table: Table, request: DropRequest) -> ExactPlan:
+    """What `drop_table` with the same arguments would delete, all of it; raises as it does."""
+    shown, garbage, found = _foreseen(table, request)
+    head = table.metadata.head(MAIN)
+    places = territory(table.metadata, _checked(table.metadata, request).roots)
+    files = () if garbage is None else deletion_lines(garbage, found, places)
+    return ExactPlan(
+        shown=shown,
+        snapshot_id=None if head is None else head.snapshot_id,
+        lines=chain([PlanLine(do="drop", kind=TABLE, name=table.name, state=table.metadata_location)], files),
+        approve=shown.hash,
+        cost=deletion_cost(shown.deleted_files_count),
+    )
+
+
+def _foreseen(table: Table, request: DropRequest) -> tuple[DropPlan, Garbage | None, ClassifiedGarbage]:
     checked = _checked(table.metadata, request)
     if not request.purge:
-        return DropPlan(is_purged=False)
+        return DropPlan(is_purged=False), None, ClassifiedGarbage()
     around = look_around(table, request.listener, accepted_names(request.accept_unreadable))
     places = territory(table.metadata, checked.roots)
-    found = classify_garbage(all_garbage(table, request.spark), places, None, table.storage)
-    return DropPlan(
+    garbage = all_garbage(table, request.spark)
+    found = classify_garbage(garbage, places, None, table.storage)
+    shown = DropPlan(
         is_purged=True,
         files_by_kind=found.files,
         deleted_files_count=sum(f.files_count for f in found.files),
@@ -197,6 +231,18 @@ def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.accepted,
     )
+    return shown, garbage, found
+
+
+def _held_approval(table: Table, request: DropRequest) -> str | None:
+    """The hash of what may go; a plan that was given is of this very version of the table, or refused."""
+    given = request.given
+    if given is None:
+        return request.approve
+    if given.metadata_location != table.metadata_location:
+        problem = f"its metadata is in {table.metadata_location!r} by now, and was in {given.metadata_location!r}"
+        raise moved(given, table.metadata, problem)
+    return given.approve
 
 
 @takes(DropRequest, "drop")

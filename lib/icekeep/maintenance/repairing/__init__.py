@@ -32,6 +32,7 @@ JOB = Job(
         "--table db.events --fault 301 --accept-loss s3://lake/db/events/data/a.parquet",
     ),
     plan="icekeep.maintenance.repairing.job:plan_repair",
+    exact="icekeep.maintenance.repairing.job:exact_repair",
     run="icekeep.maintenance.repairing.job:repair",
     check="icekeep.maintenance.repairing.job:check_arguments",
     unreadable="icekeep.maintenance.repairing.unreadable:repair_unreadable",

@@ -7,23 +7,26 @@ from icekeep.errors import IcekeepError, SafetyError, UsageError
 from icekeep.events import Warned, tell
 from icekeep.maintenance.checking.job import known_numbers
 from icekeep.maintenance.deletion.plans import refuse_unapproved
+from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.execute import Run
+from icekeep.maintenance.repairing.given_repair import exact_lines, hold
 from icekeep.maintenance.repairing.plan import Asked, Planned, RepairPlan, lost_records
 from icekeep.maintenance.repairing.planner import planned
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment, reattached
 from icekeep.maintenance.repairing.result import RepairResult
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
 
 __all__ = ["RepairPlan", "RepairResult", "check_arguments", "plan_repair", "repair"]
 
 
-class RepairRequest(JobRequest, frozen=True, kw_only=True):
+class RepairRequest(PlannedRequest, frozen=True, kw_only=True):
     """The arguments of `repair`, which says what each means."""
 
     fault: Sequence[int] = ()
@@ -41,6 +44,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         fault: numbers of kinds of faults, as `check` tells them.
         accept_loss: locations of files that may be lost, or whose rows readers may lose. Nothing is lost that is not named.
         approve: the hash of a plan (`plan_repair`): exactly that is done, or nothing.
+        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
 
     Raises:
         UsageError: there is no such kind of faults, or there are too many faults.
@@ -57,10 +61,13 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
     def once(now: Table, number: int) -> RepairResult:
         again = _reattachment(now, asked, request)
         if again is not None:
+            _hold(now, request, again.plan)
             return carried_out(again, request, run.run_id)
         found = planned(now, asked, request.spark, request.listener)
         first.append(found)
-        if number == 1:
+        if request.given is not None:
+            _hold(now, request, found.plan, found.parts, has_begun=bool(run.mended))
+        elif number == 1:
             refuse_unapproved(request.approve, found.plan.hash, "nothing is changed")
         elif request.approve is not None and not found.parts <= first[0].parts:
             raise SafetyError(
@@ -94,8 +101,43 @@ def _told(run: Run) -> str:
 def plan_repair(table: Table, request: RepairRequest) -> RepairPlan:
     """Say what `repair` would do with these arguments; raises what it raises before it commits."""
     asked = _asked(table.metadata, request)
+    plan, parts = _foreseen(table, asked, request)
+    _hold(table, request, plan, parts)
+    return plan
+
+
+@takes(RepairRequest, "repair")
+def exact_repair(table: Table, request: RepairRequest) -> ExactPlan:
+    """What `repair` would do with these arguments, part by part; raises what it raises before it commits."""
+    plan, parts = _foreseen(table, _asked(table.metadata, request), request)
+    head = table.metadata.head(MAIN)
+    return ExactPlan(
+        shown=plan,
+        snapshot_id=None if head is None else head.snapshot_id,
+        lines=exact_lines(plan, parts),
+        approve=plan.hash,
+    )
+
+
+def _foreseen(table: Table, asked: Asked, request: RepairRequest) -> tuple[RepairPlan, frozenset[str]]:
     again = _reattachment(table, asked, request)
-    return planned(table, asked, request.spark, request.listener).plan if again is None else again.plan
+    if again is not None:
+        return again.plan, frozenset()
+    found = planned(table, asked, request.spark, request.listener)
+    return found.plan, found.parts
+
+
+def _hold(
+    table: Table,
+    request: RepairRequest,
+    plan: RepairPlan,
+    parts: frozenset[str] = frozenset(),
+    *,
+    has_begun: bool = False,
+) -> None:
+    """Hold a plan against the one that was given, if one was."""
+    if request.given is not None:
+        hold(request.given, plan, parts, table.metadata, has_begun=has_begun)
 
 
 @takes(RepairRequest)

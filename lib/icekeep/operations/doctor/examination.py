@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.formats.processors import processors_count
 from icekeep.operations.catalogs import Catalogs
 from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_records
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
@@ -156,8 +157,7 @@ def _has_executors(spark: "SparkSource", executors: bool) -> bool:
 
 
 def _configured_memory() -> str:
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors, resolve(_MEMORY_BYTES)(1))
+    told: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors_count(), resolve(_MEMORY_BYTES)(1))
     return told
 
 

@@ -5,7 +5,6 @@ each of which is given about the same number of bytes of manifests. Storage is n
 the manifest list knows them.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -15,6 +14,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from icekeep.formats.processors import processors_count
 from icekeep.planning.entries.decode import (
     DecodedEntries,
     DecodeTask,
@@ -210,7 +210,7 @@ def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
 
 def threads_count(locations: Iterable[str]) -> int:
     """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = processors_count()
     if any(parse_location(location).scheme != "file" for location in locations):
         return max(threads, REQUESTS_AT_ONCE)
     return threads

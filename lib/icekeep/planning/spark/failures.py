@@ -18,6 +18,7 @@ _MEMORY_REMEDY = (
     "give executors more 'spark.executor.memoryOverhead', or let fewer tasks share one by 'spark.executor.cores' (with a local "
     "master: a smaller N in 'local[N]')"
 )
+_THREAD_REMEDY = "give this machine, or its container, more memory"
 _TASK = re.compile(r"Task (\d+) in stage \S+ failed \d+ times")
 _LOST = re.compile(r"ExecutorLostFailure \((executor [^)]*?)\)(?: Reason: (.*))?")
 _MENTION = re.compile(
@@ -32,11 +33,16 @@ _LOOKED_AT = 1_000
 _REASON_LENGTH_MAX = 200
 
 
-def known_error(error: Exception, payload: Any) -> IcekeepError:
-    """An error of a task as one of ours; of one that is none the message says at which file it was."""
+def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> IcekeepError:
+    """An error of a task as one of ours; of one that is none the message says at which file it was.
+
+    Args:
+        in_thread: whether the task is a thread of this process, and none of Spark's.
+    """
     if isinstance(error, IcekeepError):
         return error
-    failed = JobFailedError(_failure_line(error, payload, last_read()))
+    remedy = _THREAD_REMEDY if in_thread else _MEMORY_REMEDY
+    failed = JobFailedError(_failure_line(error, payload, last_read(), remedy))
     failed.__cause__ = error
     return failed
 
@@ -82,12 +88,13 @@ def _mentioned(error: BaseException) -> str:
     return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
 
 
-def _failure_line(error: Exception, payload: Any, last_read: str | None) -> str:
+def _failure_line(error: Exception, payload: Any, last_read: str | None, memory_remedy: str) -> str:
     """What to say of an error that is none of ours.
 
     Args:
         payload: what the task was given.
         last_read: the file that it opened last, if that is known.
+        memory_remedy: what to do for want of memory.
     """
     line = " ".join(f"{type(error).__name__}: {error}".split())
     told = [line.rstrip(": ")]
@@ -95,7 +102,7 @@ def _failure_line(error: Exception, payload: Any, last_read: str | None) -> str:
     if place and not (last_read and last_read in line):
         told.append(place)
     text = ", ".join(told)
-    return f"{text}; {_MEMORY_REMEDY}" if isinstance(error, MemoryError) else text
+    return f"{text}; {memory_remedy}" if isinstance(error, MemoryError) else text
 
 
 def _death_line(text: str, payloads: Sequence[Any]) -> str | None:

@@ -29,8 +29,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         sort_sample_bytes: of data files whose sort keys are sampled.
         delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
         checked_delete_bytes: of delete files that `check` reads.
-        rewrite_bytes: of files that are rewritten, where there is no session yet.
-        submitted_rewrite_bytes: the same under `spark-submit`, where the driver may be small.
+        rewrite_bytes: of files that are rewritten, where there is no session yet. Two processors write so much anew in half a
+            minute, which is how long Spark takes to begin and for what is slow in its first job; a sort takes three times that,
+            and more in Spark on the same processors.
+        submitted_rewrite_bytes: the same under `spark-submit`, or where a cluster's session runs: the driver may be small.
     """
 
     entries_count: int = 200_000

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from icekeep.errors import UsageError
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
 from icekeep.planning.spark.java import java_program
+from icekeep.planning.spark.slots import is_local_master
 from icekeep.runs import note_application
 
 _FORCED = {
@@ -53,17 +54,29 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
     try:
         if is_running():
             # `getOrCreate` applies what it is given to the session it finds, which is the application's.
-            return SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate()
+            return _noted(SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate())
         settings = session_settings(live_properties(), extra_conf or {})
-        return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
+        return _noted(SparkSession.builder.appName(app_name).config(map=settings).getOrCreate())
     # Where the cluster ends the application meanwhile PySpark knows no class for what the JVM says.
     except (PySparkException, Py4JJavaError) as error:
         raise UsageError(f"cannot start Spark: {_said(error)}; what Spark says stands above") from error
 
 
+def _noted(spark: SparkSession) -> SparkSession:
+    """The session; its application is that of this process from now on, whether any work goes to it or not."""
+    note_application(spark.sparkContext.applicationId)
+    return spark
+
+
 def is_running() -> bool:
     """Whether this process has a Spark session; the active one is that of a thread, and others may have none."""
     return SparkContext._active_spark_context is not None
+
+
+def is_running_on_cluster() -> bool:
+    """Whether this process has a Spark session whose tasks run on other machines."""
+    context = SparkContext._active_spark_context
+    return context is not None and not is_local_master(context.master)
 
 
 def stop_session(spark: SparkSession) -> None:

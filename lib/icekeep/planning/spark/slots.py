@@ -8,7 +8,11 @@ from pyspark.sql import SparkSession
 
 def is_local(spark: SparkSession) -> bool:
     """Whether all tasks run in one process of Spark, on this machine."""
-    master = spark.sparkContext.master
+    return is_local_master(spark.sparkContext.master)
+
+
+def is_local_master(master: str) -> bool:
+    """Whether a master is Spark itself, in one process on this machine."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 

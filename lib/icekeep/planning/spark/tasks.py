@@ -211,7 +211,7 @@ def _in_threads(
             return Answer(work(payload, shared))
         except Exception as error:  # noqa: BLE001 - as in a Spark task
             has_failed.set()
-            return Answer(error=known_error(error, payload))
+            return Answer(error=known_error(error, payload, in_thread=True))
 
     pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
     try:

@@ -1,7 +1,8 @@
 """Who does the tasks of a run that rewrites files: threads of this process where the work is little, else Spark.
 
-To start Spark takes longer than to rewrite some gigabytes. Who gives a session has it already; who runs under `spark-submit` has
-a JVM, and asks for a cluster: what would be done before its first executor is there is still done here.
+To start Spark takes longer than to rewrite some gigabytes. Who gives a session has it already; who runs under `spark-submit`,
+or has started a session of a cluster, has a JVM, and asks for more than one machine: what would be done before the first
+executor is there is still done here.
 """
 
 import os
@@ -9,10 +10,18 @@ import os
 import msgspec
 from pyspark.sql import SparkSession
 
+from icekeep.formats.memory import task_memory_bytes
+from icekeep.formats.processors import processors_count
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS, Limits
+from icekeep.planning.spark.session import is_running_on_cluster
 from icekeep.planning.spark.slots import executor_slots, is_local, parallelism
 from icekeep.planning.spark.source import SparkSource, is_started, limits_of, started
+from icekeep.spec.units import GIB
+
+THREAD_BYTES = GIB
+"""What a thread that rewrites files has of the memory of this process or its container: with it row groups of the usual size
+are read and written whole (`formats/memory.py`). A thread took 0.6 GB for a file of 150 MB of lineitem."""
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,15 +45,16 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 def chosen_workers(source: SparkSource, work_bytes: float) -> Workers:
     """Who reads and writes files of so many bytes."""
     limits = limits_of(source)
-    limit_bytes = limits.submitted_rewrite_bytes if SUBMITTED_VARIABLE in os.environ else limits.rewrite_bytes
+    has_cluster = SUBMITTED_VARIABLE in os.environ or is_running_on_cluster()
+    limit_bytes = limits.submitted_rewrite_bytes if has_cluster else limits.rewrite_bytes
     if is_started(source) or work_bytes > limit_bytes:
         return spark_workers(source)
     return thread_workers(limits)
 
 
 def thread_workers(limits: Limits = LIMITS) -> Workers:
-    """Threads of this process, one for each of its processors."""
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Threads of this process, one for each of its processors, or fewer where these would have too little memory."""
+    threads = max(1, min(processors_count(), task_memory_bytes(1) // THREAD_BYTES))
     return Workers(spark=None, slots=threads, process_slots=threads, is_local=True, limits=limits)
 
 

@@ -14,6 +14,7 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, StepStarted, Warned
+from icekeep.formats.sort.external_sort import Sorter
 from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction import run as compaction
 from icekeep.maintenance.compaction.estimate import RewriteMethod
@@ -128,6 +129,27 @@ def test_several_threads_share_a_group_by_ranges_of_keys(
     assert result.added_data_files_count >= rounds * slots
     ranges = sorted((file["id"][0].as_py(), file["id"][-1].as_py()) for file in written(lake.load()))
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
+    assert rows(lake.load()) == before
+
+
+@pytest.mark.parametrize("times", [methods.MAX_RANGES - 1, 2 * methods.MAX_RANGES])
+def test_threads_put_on_disk_what_outgrows_their_memory_and_start_no_spark(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
+    size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
+    monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // times + 1)
+    spilled, ids = [], []
+    spill = Sorter._spill
+    monkeypatch.setattr(Sorter, "_spill", lambda sorter: (spilled.append(sorter), spill(sorter)))
+    before = rows(table)
+    result = compact(table, no_spark, sort_order="id", options=ALL | {"target-file-size-bytes": str(10 * size_bytes)})
+    assert spilled
+    assert result.added_data_files_count == 1
+    for file in written(lake.load()):
+        ids += file["id"].to_pylist()
+    assert len(ids) == 4000
+    assert ids == sorted(ids)
     assert rows(lake.load()) == before
 
 

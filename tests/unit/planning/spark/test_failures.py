@@ -59,6 +59,17 @@ def test_a_task_that_is_out_of_memory_says_what_to_set():
     assert OVERHEAD in message
 
 
+def out_of_memory(payload, shared):
+    raise MemoryError
+
+
+def test_a_thread_that_is_out_of_memory_says_nothing_of_executors():
+    _, [error] = run_tasks(None, [Work((Piece("s3://b/1"),))], out_of_memory, None)
+    assert error.message == (
+        "MemoryError, the task was at 's3://b/1'; give this machine, or its container, more memory"
+    )
+
+
 def read_and_fail(location, storage):
     try:
         storage.open(location)

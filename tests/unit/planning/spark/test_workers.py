@@ -1,9 +1,11 @@
 import pytest
+from pyspark import SparkContext
 
 from icekeep.planning.spark import workers
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
+from icekeep.spec.units import GIB
 from kit.no_spark import no_spark
 
 IN_SPARK = Workers(spark=None, slots=400, process_slots=4, is_local=False)
@@ -33,3 +35,31 @@ def test_under_spark_submit_only_what_is_done_before_an_executor_is_there_is_don
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
     assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes) == thread_workers()
     assert chosen_workers(started, LIMITS.submitted_rewrite_bytes + 1) is IN_SPARK
+
+
+@pytest.mark.parametrize(
+    ("processors", "memory_bytes", "threads"),
+    [(64, 4 * GIB, 4), (2, 64 * GIB, 2), (8, GIB // 2, 1), (1, GIB, 1)],
+    ids=["little memory", "few processors", "next to no memory", "one"],
+)
+def test_each_thread_has_a_processor_and_memory_of_its_own(monkeypatch, processors, memory_bytes, threads):
+    monkeypatch.setattr(workers, "processors_count", lambda: processors)
+    monkeypatch.setattr(workers, "task_memory_bytes", lambda slots: memory_bytes // slots)
+    assert (thread_workers().slots, thread_workers().process_slots) == (threads, threads)
+
+
+def test_where_a_session_of_a_cluster_runs_only_little_is_done_by_threads(started, monkeypatch):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", Running("spark://host:7077"))
+    assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes) == thread_workers()
+    assert chosen_workers(None, LIMITS.submitted_rewrite_bytes + 1) is IN_SPARK
+
+
+def test_a_local_session_that_runs_takes_no_work_from_threads(started, monkeypatch):
+    """It has the same processors, and a first job in it takes longer than the work."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", Running("local[4]"))
+    assert chosen_workers(None, LIMITS.rewrite_bytes) == thread_workers()
+
+
+class Running:
+    def __init__(self, master):
+        self.master = master

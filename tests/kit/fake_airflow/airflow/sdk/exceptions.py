@@ -1,4 +1,4 @@
-"""The two exceptions that our operator tells apart."""
+"""The exceptions that our operators tell apart."""
 
 
 class AirflowException(Exception):
@@ -7,3 +7,7 @@ class AirflowException(Exception):
 
 class AirflowFailException(AirflowException):
     """A failure that may not."""
+
+
+class AirflowSkipException(AirflowException):
+    """There was nothing to do."""

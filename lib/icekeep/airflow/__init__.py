@@ -1,0 +1,30 @@
+"""icekeep under Apache Airflow: DAGs from the policies of a configuration, and the operator that they are made of.
+
+    from icekeep.airflow import dags
+
+    globals().update(dags("/etc/icekeep/icekeep.yaml"))
+
+Airflow imports this and reads the file often: neither needs Spark, Arrow, a catalog or the network. The jobs themselves run in
+processes of their own, by spark-submit or by the Python that has icekeep (`installation.py`).
+Each name is imported when it is first used, as Airflow asks for `get_provider_info` whatever it is about to do.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "dags": "icekeep.airflow.factory",
+    "MaintenanceOperator": "icekeep.airflow.operators",
+    "Installation": "icekeep.airflow.installation",
+    "table_uri": "icekeep.airflow.assets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'icekeep.airflow' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)

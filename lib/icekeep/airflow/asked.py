@@ -1,0 +1,41 @@
+"""What somebody has typed into the form of the DAG that runs a job by hand, as a call. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from icekeep.airflow.units import Call
+from icekeep.errors import UsageError
+from icekeep.operations.arguments import Command, parse_command
+
+SUBMIT, WORKER = "spark-submit", "worker"
+_DRY_RUN = "--dry-run"
+
+
+def asked_call(params: Mapping[str, Any], now_ms: int) -> Call:
+    """What the form asks for; raises `UsageError` where the job would not understand it.
+
+    The form is for a job's settings alone: where the configuration is and where results go, the DAG says.
+    """
+    job, table, arguments = str(params["job"]), str(params["table"]).strip(), tuple(map(str, params["arguments"] or ()))
+    if len(table.split(".")) < 3:
+        raise UsageError(f"{table!r} is no full name of a table; give CATALOG.NAMESPACE.TABLE")
+    try:
+        command = parse_command([f"--table={table}", *arguments], job, now_ms, "")
+    except SystemExit:
+        raise UsageError("the arguments ask for help; give settings of the job") from None
+    plain = Command(
+        name=job,
+        conf=None,
+        output="table",
+        result_file=None,
+        verbose=command.verbose,
+        table=table,
+        dry_run=command.dry_run,
+        arguments=command.arguments,
+    )
+    if command != plain:
+        raise UsageError(
+            "the arguments name a table, a catalog, a configuration or an output; give settings of the job"
+        )
+    dry_run = (_DRY_RUN,) if params["dry_run"] and not command.dry_run else ()
+    return Call(job=job, table=table, arguments=(*arguments, *dry_run), submit=params["run_by"] == SUBMIT)

@@ -1,0 +1,31 @@
+"""Tables as assets of Airflow: `iceberg://CATALOG/NAMESPACE/TABLE`, the catalog as icekeep's configuration calls it."""
+
+from typing import Any
+from urllib.parse import SplitResult, quote
+
+SCHEME = "iceberg"
+
+
+def table_uri(table: str) -> str:
+    """The URI of a table by its full name; a namespace of several levels has a part for each.
+
+    >>> table_uri("prod.sales.eu.orders")
+    'iceberg://prod/sales/eu/orders'
+    """
+    catalog, *parts = table.split(".")
+    return f"{SCHEME}://{quote(catalog, safe='')}/{'/'.join(quote(part, safe='') for part in parts)}"
+
+
+def sanitize_uri(uri: SplitResult) -> SplitResult:
+    """What Airflow asks of each URI of the scheme; raises `ValueError` where it names no table."""
+    parts = uri.path.strip("/").split("/")
+    if not uri.netloc or len(parts) < 2 or not all(parts):
+        raise ValueError("an asset of a table is iceberg://CATALOG/NAMESPACE/TABLE")
+    return uri._replace(path=f"/{'/'.join(parts)}")
+
+
+def create_asset(*, catalog: str, namespace: str, table: str, extra: Any = None) -> Any:
+    """The asset of a table; `namespace` has a dot between its levels."""
+    from icekeep.airflow.versions import Asset
+
+    return Asset(uri=table_uri(f"{catalog}.{namespace}.{table}"), extra=extra)

@@ -1,0 +1,183 @@
+"""DAGs from the policies of a configuration, and one to run a job by hand.
+
+A policy that lists its tables and asks nothing of them has a chain of tasks for each table. Any other has a task that asks what
+is due, and a mapped task group over what it answers. In either a job runs whatever became of the one before it on the same
+table, and the last task fails where any has failed.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from icekeep.airflow.by_hand import BY_HAND, by_hand_dag
+from icekeep.airflow.installation import Installation
+from icekeep.airflow.listing import DueOperator, OutcomeOperator
+from icekeep.airflow.operators import MaintenanceOperator
+from icekeep.airflow.submitting import submit_arguments
+from icekeep.airflow.units import Call
+from icekeep.airflow.versions import DAG, task_group
+from icekeep.operations.config import Config, read_config
+from icekeep.policies.scheduling import Schedule, schedule_of
+from icekeep.policies.values import Policy, Rules
+
+UNITS_COUNT_MAX = 256
+"""How many mapped task groups a run has at most; Airflow refuses more than `core.max_map_length`, 1024."""
+
+_START = datetime(2024, 1, 1, tzinfo=UTC)
+_NO_POOL = "default_pool"
+_ALL_DONE, _ALL_SUCCESS = "all_done", "all_success"
+_LISTING, _TABLES, _OUTCOME = "due", "tables", "outcome"
+
+
+def dags(
+    conf: str | Path,
+    *,
+    home: str | Path | None = None,
+    python: str | None = None,
+    results: str | Path | None = None,
+    units_count_max: int = UNITS_COUNT_MAX,
+    submit: Mapping[str, Any] | None = None,
+) -> dict[str, DAG]:
+    """A DAG for each policy of a configuration, `icekeep_POLICY`, and `icekeep_by_hand`; by their ids.
+
+    Args:
+        conf: the configuration, at a path that workers have too.
+        home: a checkout with `jobs/` and `lib/`; by default `python` has icekeep installed.
+        python: the Python of the workers that has what icekeep needs; by default the one that runs Airflow.
+        results: a directory that workers and the drivers of cluster mode both see; without it a job in cluster mode has no
+            result in XCom, and no asset event.
+        units_count_max: see `UNITS_COUNT_MAX`.
+        submit: more arguments of Airflow's `SparkSubmitOperator`, such as `num_executors`, for all jobs.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: it cannot be read, is not YAML, or has a wrong key (`ConfigError`).
+    """
+    config = read_config(str(conf))
+    installation = Installation(
+        conf=str(conf),
+        python=python or sys.executable,
+        home=None if home is None else str(home),
+        results=None if results is None else str(results),
+    )
+    found = {}
+    for policy in config.policies:
+        dag = _policy_dag(config, policy, installation, units_count_max, submit or {})
+        found[dag.dag_id] = dag
+    if BY_HAND in found:
+        logging.getLogger("icekeep").warning(
+            "%s: a policy has the name by_hand, so there is no DAG to run a job by hand", conf
+        )
+    else:
+        found[BY_HAND] = by_hand_dag(config.rules.defaults, installation, submit or {})
+    for dag in found.values():
+        # Airflow takes the file of the frame that makes a DAG for the file of the DAG, and looks for it there later.
+        dag.fileloc = sys._getframe(1).f_code.co_filename
+    return found
+
+
+def task_id(table: str, job: str) -> str:
+    """`catalog.namespace.table.job`; what Airflow does not allow in an id is spelled as its code point."""
+    return "".join(char if re.fullmatch(r"[A-Za-z0-9_.-]", char) else f"-u{ord(char):x}-" for char in f"{table}.{job}")
+
+
+class _Maker:
+    """Makes the tasks of one policy's DAG."""
+
+    def __init__(self, rules: Rules, policy: Policy, installation: Installation, submit: Mapping[str, Any]) -> None:
+        self.rules, self.policy, self.installation = rules, policy, installation
+        self._submit = {**submit_arguments(policy), **submit}
+
+    @property
+    def dag_id(self) -> str:
+        """Also the alias of the assets that its tasks commit to."""
+        return f"icekeep_{self.policy.name}"
+
+    def chain(self, tasks: Mapping[str, Mapping[str, Any]]) -> list[MaintenanceOperator]:
+        """Tasks by their ids, one after the other, each whatever became of the one before it."""
+        made: list[MaintenanceOperator] = []
+        for task_id, arguments in tasks.items():
+            task = MaintenanceOperator(
+                task_id=task_id,
+                installation=self.installation,
+                policy=self.policy.name,
+                alias=self.dag_id,
+                trigger_rule=_ALL_DONE if made else _ALL_SUCCESS,
+                **self._submit,
+                **arguments,
+            )
+            made[-1:] >> task
+            made.append(task)
+        return made
+
+    def outcome(self, **arguments: Any) -> OutcomeOperator:
+        """The last task."""
+        return OutcomeOperator(task_id=_OUTCOME, trigger_rule=_ALL_DONE, retries=0, pool=_NO_POOL, **arguments)
+
+
+def _policy_dag(
+    config: Config, policy: Policy, installation: Installation, units_count_max: int, submit: Mapping[str, Any]
+) -> DAG:
+    schedule = schedule_of(config.rules, policy)
+    maker = _Maker(config.rules, policy, installation, submit)
+    with DAG(
+        dag_id=maker.dag_id,
+        description=f"Iceberg table maintenance: {', '.join(call.job for call in policy.calls)}",
+        schedule=policy.schedule,
+        start_date=_START,
+        catchup=False,
+        max_active_runs=1,
+        tags=["icekeep"],
+        doc_md=_doc(config, policy, schedule),
+        default_args={
+            "retries": policy.retries,
+            "retry_delay": timedelta(milliseconds=policy.retry_delay_ms),
+            "retry_exponential_backoff": True,
+            **({"execution_timeout": timedelta(milliseconds=policy.timeout_ms)} if policy.timeout_ms else {}),
+            **({"pool": policy.pool} if policy.pool else {}),
+        },
+    ) as dag:
+        if schedule.asks is None:
+            _listed(maker, schedule)
+        else:
+            _mapped(maker, units_count_max)
+    return dag
+
+
+def _listed(maker: _Maker, schedule: Schedule) -> None:
+    """A chain of tasks for each table."""
+    is_submitted = maker.policy.submit_over_bytes is not None
+    outcome = maker.outcome()
+    for table, calls in schedule.calls.items():
+        one = [Call(job=call.job, table=table, arguments=call.arguments, submit=is_submitted) for call in calls]
+        chain = maker.chain({task_id(table, call.job): {"calls": (call,)} for call in one})
+        chain[-1:] >> outcome
+
+
+def _mapped(maker: _Maker, units_count_max: int) -> None:
+    """A task that asks what is due, and a mapped task group with a task for each job."""
+    due = DueOperator(
+        task_id=_LISTING,
+        installation=maker.installation,
+        policy=maker.policy,
+        rules=maker.rules,
+        units_count_max=units_count_max,
+        pool=_NO_POOL,
+    )
+
+    @task_group(group_id=_TABLES)
+    def tables(unit: Any) -> None:
+        named = {"unit": unit, "map_index_template": "{{ task.unit['name'] }}"}
+        maker.chain({call.job: {"job": call.job, **named} for call in maker.policy.calls})
+
+    [due, tables.expand(unit=due.output)] >> maker.outcome(listing=_LISTING)
+
+
+def _doc(config: Config, policy: Policy, schedule: Schedule) -> str:
+    """What the DAG's page in Airflow says."""
+    how = "listed in the file" if schedule.asks is None else f"asked for when a run begins: {schedule.asks}"
+    return f"Policy `{policy.name}` of `{config.path}`. Its tables are {how}."

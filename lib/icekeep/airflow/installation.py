@@ -1,0 +1,56 @@
+"""Where icekeep is in the machines that run Airflow's tasks, and the command lines that follow from it. Pure."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from icekeep.airflow.units import Call
+
+SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
+"""What spark-submit is given where icekeep is installed and not checked out."""
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where everything is, by paths that hold on every worker.
+
+    Attributes:
+        conf: the configuration file.
+        home: a checkout with `jobs/` and `lib/`; `None` where `python` has icekeep installed.
+        python: the Python that runs jobs in the worker and asks which are due; its packages are those of icekeep.
+        results: a directory that workers and the drivers of cluster mode both see, for results; `None` where there is none.
+    """
+
+    conf: str
+    python: str
+    home: str | None = None
+    results: str | None = None
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """What runs a command of icekeep in the worker, without spark-submit; `environment` belongs to it."""
+        return [self.python, "-P", "-m", "icekeep", *words]
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of that process, from those of Airflow's: a checkout may not be installed."""
+        if self.home is None:
+            return {**environ}
+        paths = [str(Path(self.home) / "lib"), *filter(None, [environ.get("PYTHONPATH")])]
+        return {**environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def application(self, job: str) -> tuple[str, list[str]]:
+        """The application that spark-submit is given for a job, and its first arguments."""
+        return (str(SUBMITTED), [job]) if self.home is None else (str(Path(self.home) / "jobs" / f"{job}.py"), [])
+
+
+def job_words(call: Call, policy: str | None, conf: str, result_file: Path | None, output: str = "table") -> list[str]:
+    """The command line of a job after its name.
+
+    Args:
+        policy: whose job it is; `None` where somebody asks for it.
+        conf: the configuration, as the job finds it.
+        result_file: where the job writes what it has to say; `None` where nobody could read it.
+    """
+    asked = [] if policy is None else [f"--policy={policy}"]
+    told = [] if result_file is None else [f"--result-file={result_file}"]
+    return [f"--table={call.table}", f"--config={conf}", *call.arguments, *asked, f"--output={output}", *told]

@@ -1,0 +1,208 @@
+"""The operator that runs jobs of icekeep: by spark-submit, or by a process of the worker where no Spark is needed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from icekeep.airflow.assets import table_uri
+from icekeep.airflow.installation import Installation, job_words
+from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
+from icekeep.airflow.recorded import Recorded
+from icekeep.airflow.said import Said
+from icekeep.airflow.units import Call, unpacked
+from icekeep.airflow.versions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    Asset,
+    AssetAlias,
+    BaseHook,
+)
+from icekeep.airflow.worker import Worker
+from icekeep.errors import first_line
+from icekeep.runtime import SYSTEM
+
+_CLUSTER = "cluster"
+_RESULT = "result.json"
+
+
+class MaintenanceOperator(SparkSubmitOperator):
+    """Runs jobs of icekeep, one after the other, each whatever became of the others.
+
+    The task fails where one failed; it is tried again where another try may help one of them. It leaves figures in XCom, also
+    when it fails, and an event of the asset of each table that it committed to.
+
+    Args:
+        installation: where icekeep is.
+        calls: what is run; `unit` is the same from XCom, as one mapped task group has it.
+        job: of these only its calls; a task without any is skipped.
+        policy: whose jobs they are; `None` where somebody asks for them.
+        alias: the asset alias through which events are emitted; `None` for no events.
+        arguments: of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "unit")
+
+    def __init__(
+        self,
+        *,
+        installation: Installation,
+        calls: tuple[Call, ...] = (),
+        unit: Any = None,
+        job: str | None = None,
+        policy: str | None = None,
+        alias: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        if alias is not None:
+            arguments["outlets"] = [*arguments.get("outlets", ()), AssetAlias(alias)]
+        self._given_files: str | None = arguments.get("files")
+        super().__init__(**arguments)
+        self._hook: Any = None
+        # A task may submit several times, and a retry of Airflow's own kind would take one submission for another.
+        self.durable = False
+        self.installation, self.calls, self.unit, self.job = installation, calls, unit, job
+        self.policy, self.alias = policy, alias
+        self._said = Said()
+        self._worker: Worker | None = None
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Run the calls and say what became of them; raises Airflow's exceptions where one failed."""
+        calls = [call for call in self._all_calls() if self.job in (None, call.job)]
+        if not calls:
+            raise AirflowSkipException(f"{self.job} is not due")
+        ended = [one for call in calls if (one := self._run(call, context)) is not None]
+        if not ended:
+            raise AirflowSkipException("the window in which it may begin is closed")
+        result = for_xcom(ended)
+        failed = [one for one in ended if not one.is_done]
+        if failed:
+            context["ti"].xcom_push(key="return_value", value=result)
+            raise _exception(failed, len(ended))
+        self._emit(ended, context)
+        return result
+
+    def on_kill(self) -> None:
+        """End what runs."""
+        if self._worker is not None:
+            self._worker.stop()
+        elif self._hook is not None:
+            super().on_kill()
+
+    def _all_calls(self) -> tuple[Call, ...]:
+        return (*self.calls, *(unpacked(self.unit).calls if self.unit is not None else ()))
+
+    def _run(self, call: Call, context: Any) -> Ended | None:
+        """How a call ended; `None` where it may not begin any more."""
+        if call.until_ms is not None and SYSTEM.now_ms() >= call.until_ms:
+            self.log.warning("%s of %s does not begin: its window is closed", call.job, call.table)
+            return None
+        self._said = Said()
+        with TemporaryDirectory(prefix="icekeep-") as directory:
+            ended = self._ended(call, Path(directory), context)
+        if ended.is_done:
+            self.log.info("%s of %s is done", call.job, call.table)
+        else:
+            self.log.error("%s", ended.failure)
+        return ended
+
+    def _ended(self, call: Call, directory: Path, context: Any) -> Ended:
+        if not call.submit:
+            return self._by_worker(call, directory / _RESULT)
+        if self._mode() == _CLUSTER:
+            return self._in_cluster(call, directory, context)
+        words = job_words(call, self.policy, self.installation.conf, directory / _RESULT)
+        status = self._submitted(call, words, self._given_files, context)
+        return Ended(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
+
+    def _by_worker(self, call: Call, file: Path) -> Ended:
+        words = job_words(call, self.policy, self.installation.conf, file)
+        self._worker = Worker(self.installation, [call.job, *words], self._say)
+        try:
+            status = of_process(self._worker.run())
+        except OSError as error:
+            return Ended(call=call, status=None, said=f"cannot start {self.installation.python!r}: {error}")
+        finally:
+            self._worker = None
+        return Ended(call=call, status=status, document=document_in(file), said=self._said.line)
+
+    def _in_cluster(self, call: Call, directory: Path, context: Any) -> Ended:
+        """The driver is elsewhere: what `--files` sends lies in its working directory, and its result comes by another way."""
+        results, conf = self.installation.results, self.installation.conf
+        file = None if results is None else Path(results) / f"icekeep-{SYSTEM.new_uuid()}.json"
+        words = job_words(call, self.policy, Path(conf).name, file, "json")
+        files = [*filter(None, [self._given_files]), conf]
+        status = self._submitted(call, words, ",".join(files), context)
+        document = None
+        if file is not None:
+            document = document_in(file)
+            file.unlink(missing_ok=True)
+        if document is None and self._said.application:
+            document = Recorded(self.installation, directory, self._say).of(call, self._said.application)
+        recorded = (document or {}).get("exit_status")
+        if status and isinstance(recorded, int) and recorded:
+            # spark-submit has but 0 and 1 to say.
+            status = recorded
+        return Ended(call=call, status=status, document=document, said=self._said.line)
+
+    def _submitted(self, call: Call, words: Sequence[str], files: str | None, context: Any) -> int | None:
+        """Submit it, wait for its end, and tell the exit status; `None` where nobody knows it."""
+        self.application, first = self.installation.application(call.job)
+        self.files, self.application_args = files, [*first, *words]
+        self.name, self._hook = f"icekeep {call.job} {call.table}", None
+        try:
+            super().execute(context)
+        except Exception as error:  # noqa: BLE001 - what the hook raises differs by version and kind of cluster
+            status = status_in(f"{error}\n{self._said.tail}")
+            if status is None and not self._said.line:
+                self._said.line = first_line(error)
+            return status
+        return 0
+
+    def _mode(self) -> str:
+        """The deploy mode of the policy, or of the connection."""
+        if self._deploy_mode:
+            return str(self._deploy_mode)
+        try:
+            extra = BaseHook.get_connection(self._conn_id).extra_dejson
+        except Exception:  # noqa: BLE001 - without a connection the hook goes on with its defaults, and says so
+            extra = {}
+        return str(extra.get("deploy-mode") or (self.conf or {}).get("spark.submit.deployMode") or "")
+
+    def _get_hook(self) -> Any:
+        """The hook of spark-submit; what it reads is looked at as it goes by."""
+        hook = super()._get_hook()
+        process = getattr(hook, "_process_spark_submit_log", None)
+        if process is not None:
+            hook._process_spark_submit_log = lambda lines: process(self._said.looked_at(lines))
+        return hook
+
+    def _say(self, line: str) -> None:
+        self._said.look_at(line)
+        self.log.info("%s", line)
+
+    def _emit(self, ended: Sequence[Ended], context: Any) -> None:
+        if self.alias is None:
+            return
+        events = context["outlet_events"][AssetAlias(self.alias)]
+        for one in ended:
+            if one.has_committed:
+                events.add(Asset(table_uri(one.call.table)), extra=_extra(one))
+
+
+def _extra(one: Ended) -> dict[str, Any]:
+    document = one.document or {}
+    known = {key: document.get(key) for key in ("run_id", "snapshot_id_after", "metadata_location_after")}
+    return {"job": one.call.job, **{key: value for key, value in known.items() if value is not None}}
+
+
+def _exception(failed: Sequence[Ended], calls_count: int) -> Exception:
+    """What fails the task: with a further try where that may help one of the calls."""
+    said = "; ".join(one.failure for one in failed[:5]) + (f"; and {len(failed) - 5} more" if len(failed) > 5 else "")
+    message = said if calls_count == 1 else f"{len(failed)} of {calls_count} failed: {said}"
+    if any(one.is_worth_retrying for one in failed):
+        return AirflowException(message)
+    return AirflowFailException(message)

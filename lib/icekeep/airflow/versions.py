@@ -1,0 +1,49 @@
+"""What icekeep takes of Airflow, from where the installed version has it: 3 first, then 2.10 and 2.11."""
+
+from typing import Any
+
+try:
+    from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator, Param, task_group
+except ImportError:  # Airflow 2
+    from airflow import DAG
+    from airflow.datasets import Dataset as Asset
+    from airflow.datasets import DatasetAlias as AssetAlias
+    from airflow.decorators import task_group
+    from airflow.models.baseoperator import BaseOperator
+    from airflow.models.param import Param
+
+try:
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+except ImportError:  # the first releases of Airflow 3, and Airflow 2, have them in the old place
+    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+try:
+    from airflow.sdk.bases.hook import BaseHook
+except ImportError:
+    from airflow.hooks.base import BaseHook
+
+__all__ = [
+    "DAG",
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowSkipException",
+    "Asset",
+    "AssetAlias",
+    "BaseHook",
+    "BaseOperator",
+    "Param",
+    "states_of_run",
+    "task_group",
+]
+
+
+def states_of_run(context: Any) -> dict[str, str]:
+    """The state of each task instance of this run so far, by its name; an instance of a mapped task is `TASK_INDEX`."""
+    instance, run = context["ti"], context["dag_run"]
+    if hasattr(instance, "get_task_states"):
+        states = instance.get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})
+        return {name: str(getattr(state, "value", state)) for name, state in states.items()}
+    return {
+        one.task_id if one.map_index < 0 else f"{one.task_id}_{one.map_index}": str(one.state)
+        for one in run.get_task_instances()
+    }

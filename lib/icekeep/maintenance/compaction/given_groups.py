@@ -1,0 +1,284 @@
+"""A plan that was written before -> its groups again, as the table has their files now, or a refusal.
+
+Each file must be live still, with the same delete files that reach it: then the plan is that of today, and carried out like one
+that was just made. What others added beside these files does not matter.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from icekeep.formats.write_options import write_options
+from icekeep.maintenance.compaction.estimate import Estimate
+from icekeep.maintenance.compaction.grouping import GroupRules, PlannedGroup, group_of
+from icekeep.maintenance.compaction.methods import GroupMethod
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
+from icekeep.maintenance.compaction.output_specs import output_specs
+from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compaction.planned_files import (
+    STRETCH,
+    few_planned_files,
+    file_columns,
+    many_planned_files,
+)
+from icekeep.maintenance.compaction.planner import IN_PLAN, PackTask, held, packed_in_tasks, path_of_group
+from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
+from icekeep.maintenance.exact_plans import APPLY, GROUP, GivenPlan, PlanCost, PlanLine, already, landed, moved, some_of
+from icekeep.maintenance.groups.file_sizes import file_sizes
+from icekeep.planning.deletes.delete_index import EVERY_PAIR
+from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
+from icekeep.planning.spark.rows import arrow_dataframe, record_batches
+from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.spec.position_sets import spans
+from icekeep.storage.base import Storage
+
+FILE, REWRITE = "data file", "rewrite"
+_EXPECTED = "expected_files_count"
+
+_PLACE = "place"
+_ROWS = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False),
+        pa.field(STRETCH, pa.int32(), nullable=False),
+        pa.field(_PLACE, pa.int32(), nullable=False),
+    ]
+)
+_DIGEST_BYTES = 16
+_MODULUS = 1 << (8 * _DIGEST_BYTES)
+
+
+def exact_lines(plan: RewritePlan, methods: Mapping[int, GroupMethod], storage: Storage) -> Iterator[PlanLine]:
+    """All that a plan does: each group, then its files and the delete files that are applied to them."""
+    for group in plan.groups:
+        yield _group_line(group, methods[group.number])
+        files = group_files(group, storage)
+        for delete in files.deletes:
+            yield _delete_line(delete, group.number)
+        for file, state in zip(files.files, states_of(files), strict=True):
+            yield PlanLine(
+                do=REWRITE,
+                kind=FILE,
+                name=file.file_path,
+                group=group.number,
+                size_bytes=file.file_size_in_bytes,
+                record_count=file.record_count,
+                state=state,
+            )
+
+
+def cost_of(estimated: Estimate) -> PlanCost:
+    """What a plan will take."""
+    return PlanCost(
+        read_bytes=estimated.read_bytes,
+        written_bytes=estimated.written_bytes,
+        requests_count=estimated.requests_count,
+        cpu_ms=estimated.cpu_ms,
+    )
+
+
+def states_of(files: GroupFiles) -> list[str]:
+    """For each file of a group a hash of it and of the delete files that reach it, in whatever order these are."""
+    sums = [*accumulate((_delete_digest(one) for one in files.deletes), initial=0)]
+    return [_state(file, sums) for file in files.files]
+
+
+def plan_given(
+    scan: Scan,
+    spark: SparkSource,
+    strategy: Strategy,
+    options: RewriteDataFilesOptions,
+    given: GivenPlan,
+    directory: str | None,
+) -> RewritePlan:
+    """The groups of a plan that was given, of the files as the scan has them.
+
+    Groups that an earlier run of the same plan has committed are left out.
+
+    Args:
+        directory: as for `planner.plan`.
+
+    Raises:
+        SafetyError: a file is gone, or other deletes reach it, or a group would become other files.
+        AlreadyApplied: nothing is left.
+        InvalidTableError, MissingFileError, UnsupportedError, OptionError, NotFoundError: as `planner.plan`.
+    """
+    metadata = scan.table.metadata
+    sizes = file_sizes(options, write_options(metadata.properties).target_file_size_bytes)
+    rules = GroupRules(
+        sizes=sizes,
+        options=msgspec.structs.replace(options, rewrite_all=True),
+        strategy=strategy,
+        in_order=snapshots_in_order(strategy, metadata),
+        output_specs=output_specs(scan, spark, options),
+    )
+    found = {one.stretch: one for one in _groups(scan, spark, rules, given, directory)}
+    groups = {
+        number: msgspec.structs.replace(one.group, number=number, partition=path_of_group(one, metadata))
+        for number, one in found.items()
+    }
+    order = _held_order(groups, given, scan)
+    ordered = tuple(groups[number] for number in order)
+    snapshot = scan.version.snapshot
+    return RewritePlan(
+        branch=given.branch,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        sequence_number=0 if snapshot is None else snapshot.sequence_number,
+        schema_id=metadata.current_schema_id,
+        strategy=strategy.text,
+        target_file_size_bytes=sizes.target_bytes,
+        candidate_files_count=sum(group.files_count for group in ordered),
+        rewritten_data_files_count=sum(group.files_count for group in ordered),
+        rewritten_bytes_count=sum(group.bytes for group in ordered),
+        expected_files_count=sum(group.expected_files_count for group in ordered),
+        groups=ordered,
+    )
+
+
+def _groups(
+    scan: Scan, spark: SparkSource, rules: GroupRules, given: GivenPlan, directory: str | None
+) -> Iterable[PlannedGroup]:
+    columns = file_columns(None)
+    deletes = bool(scan.deletes.opened)
+    few = few_files(scan, limits_of(spark), columns, deletes=deletes, max_pairs=EVERY_PAIR)
+    rows = _rows(given)
+    if few is not None:
+        places = {path: (group, place) for path, group, place in rows}
+        by_group = defaultdict(list)
+        for one in few_planned_files(few, rules, only=places.keys()):
+            group, place = places[one.file.file_path]
+            by_group[group].append((place, msgspec.structs.replace(one, stretch=group)))
+        in_order = ([one for _, one in sorted(some, key=lambda pair: pair[0])] for some in by_group.values())
+        return [held(group_of(some, 0, rules)) for some in in_order]
+    plan_files = planned_files_with_deletes if deletes else planned_files
+    named = pa.Table.from_batches(record_batches(rows, _ROWS), _ROWS)
+    files = many_planned_files(plan_files(scan, spark, columns), rules)
+    own = files.join(F.broadcast(arrow_dataframe(started(spark), named)), "file_path")
+    # Also what is only looked at is held against the plan.
+    task = PackTask(rules=rules, storage=scan.table.storage, directory=directory or IN_PLAN, as_given=True)
+    return packed_in_tasks(own.repartition(STRETCH).sortWithinPartitions(STRETCH, _PLACE), task)[0]
+
+
+def _rows(given: GivenPlan) -> Iterator[tuple[str, int, int]]:
+    for place, line in enumerate(given.lines()):
+        if line.kind == FILE and line.group is not None:
+            yield line.name, line.group, place
+
+
+class _GivenGroup(NamedTuple):
+    """A group as the plan has it: its line, and the states of its files by path."""
+
+    line: PlanLine
+    states: dict[str, str]
+
+
+def _given_groups(given: GivenPlan) -> Iterator[_GivenGroup]:
+    """One after the other: of a large plan no more is held."""
+    current: _GivenGroup | None = None
+    for line in given.lines():
+        if line.kind == GROUP:
+            if current is not None:
+                yield current
+            current = _GivenGroup(line, {})
+        elif line.kind == FILE and current is not None:
+            current.states[line.name] = line.state
+    if current is not None:
+        yield current
+
+
+def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -> list[int]:
+    """The numbers of the groups that are to be done, in the order of the plan; each is held against it."""
+    metadata, storage = scan.table.metadata, scan.table.storage
+    has_landed = bool(landed(given, metadata))
+    order: list[int] = []
+    gone: list[str] = []
+    changed: list[str] = []
+    others: list[str] = []
+    for one in _given_groups(given):
+        assert one.line.group is not None
+        group = groups.get(one.line.group)
+        if group is None and has_landed:
+            continue
+        now = {} if group is None else _states_now(group, storage)
+        gone += [path for path in one.states if path not in now]
+        changed += [path for path, state in one.states.items() if now.get(path, state) != state]
+        if group is not None and group.expected_files_count != one.line.says.get(_EXPECTED):
+            others.append(f"group {one.line.group} would become {group.expected_files_count} files")
+        order.append(one.line.group)
+    problems = [f"{len(gone):,} files to rewrite are gone, such as {some_of(gone)}"] if gone else []
+    if changed:
+        problems.append(
+            f"{len(changed):,} files have other deletes now, or were put there anew, such as {some_of(changed)}"
+        )
+    if not problems and others:
+        problems.append(f"{others[0]} by the table's properties as they are now")
+    if problems:
+        raise moved(given, metadata, "; ".join(problems), gone_count=len(gone), changed_count=len(changed))
+    if has_landed and not order:
+        raise already(given, metadata)
+    return order
+
+
+def _states_now(group: FileGroup, storage: Storage) -> dict[str, str]:
+    files = group_files(group, storage)
+    return dict(zip((file.file_path for file in files.files), states_of(files), strict=True))
+
+
+def _group_line(group: FileGroup, method: GroupMethod) -> PlanLine:
+    return PlanLine(
+        do=REWRITE,
+        kind=GROUP,
+        group=group.number,
+        size_bytes=group.bytes,
+        record_count=group.record_count,
+        says={
+            "partition": group.partition,
+            "spec_id": group.spec_id,
+            "output_spec_id": group.output_spec_id,
+            "files_count": group.files_count,
+            "delete_files_count": group.delete_files_count,
+            _EXPECTED: group.expected_files_count,
+            "method": str(method.method),
+        },
+    )
+
+
+def _delete_line(delete: GroupDelete, number: int) -> PlanLine:
+    kind = "equality delete file" if delete.equality_ids else "position delete file"
+    if delete.content_offset is not None:
+        kind = "deletion vector"
+    return PlanLine(
+        do=APPLY,
+        kind=kind,
+        name=delete.file_path,
+        group=number,
+        size_bytes=delete.bytes_to_read,
+        record_count=delete.record_count,
+    )
+
+
+def _state(file: GroupFile, sums: Sequence[int]) -> str:
+    reaching = sum(sums[stop] - sums[start] for start, stop in spans(file.deletes)) % _MODULUS
+    facts = (
+        file.file_path,
+        file.spec_id,
+        file.partition,
+        file.record_count,
+        file.file_size_in_bytes,
+        file.sequence_number,
+        file.first_row_id,
+        len(file.deletes),
+    )
+    return blake2b(
+        repr(facts).encode() + reaching.to_bytes(_DIGEST_BYTES, "big"), digest_size=_DIGEST_BYTES
+    ).hexdigest()
+
+
+def _delete_digest(delete: GroupDelete) -> int:
+    facts = (delete.file_path, delete.content_offset, delete.content, delete.sequence_number)
+    return int.from_bytes(blake2b(repr(facts).encode(), digest_size=_DIGEST_BYTES).digest(), "big")

@@ -1,0 +1,211 @@
+"""A job's real plan as a value: all that it does, line by line. A later run that is given it does exactly that, or refuses.
+
+A job hands out an `ExactPlan`, and takes a `GivenPlan`. What it is given it never trusts: it finds its own work on the table as
+it is by then, leaves out what is not in the plan, and refuses where anything of the plan is missing in what it found. So a
+plan can only make a run do less than the job alone would.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.made_by import PLAN_KEY, made_by
+from icekeep.errors import SafetyError
+from icekeep.runs import Run, new_run
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.times import format_time
+
+NOTE_OF_DANGLING = (
+    "the last commit also takes out the delete files that reach no data file by then (remove-dangling-deletes)"
+)
+
+_SHOWN = 3
+"""So many files or snapshots are named in a refusal."""
+
+
+APPLY = "apply"
+"""What is done with delete files whose rows leave data files."""
+
+GROUP, SNAPSHOT, REFERENCE, FAULT, PART, TABLE = "group", "snapshot", "reference", "fault", "part", "table"
+_NO_FILES = frozenset({GROUP, SNAPSHOT, REFERENCE, FAULT, PART, TABLE})
+
+
+class PlanLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One thing that is done.
+
+    Attributes:
+        do: such as `rewrite`, `remove`, `expire`, `delete`, `mend`.
+        kind: of what, such as `data file`, `manifest`, `snapshot`, `group`.
+        name: a file's location, a reference's name, a snapshot's id.
+        group: what is done together has one number.
+        size_bytes, record_count: of the file, or of all files of a group.
+        state: a hash of what must be so still, beside the name.
+        says: what else people may want to know.
+    """
+
+    do: str
+    kind: str
+    name: str = ""
+    group: int | None = None
+    size_bytes: int | None = None
+    record_count: int | None = None
+    state: str = ""
+    says: Mapping[str, Any] = {}
+
+    @property
+    def is_of_a_file(self) -> bool:
+        """Whether it says what becomes of a file."""
+        return self.do != APPLY and self.kind not in _NO_FILES
+
+
+class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan will take, as far as that can be told before: bytes, requests of storage, milliseconds of all cores."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    requests_count: int = 0
+    cpu_ms: int = 0
+
+
+class ExactPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job hands out.
+
+    Attributes:
+        shown: the job's public plan, as `--dry-run` shows it.
+        snapshot_id: that it was made of: the head of `branch`, which `None` says for a table without one.
+        lines: all that is done; they may be read once, while the session runs that the plan was made in.
+        close: lets go of what the lines are read from; called in any case.
+        approve: the hash that the job's `approve` takes, if it has one.
+        notes: what is done beside the lines, and can only be told then.
+    """
+
+    shown: Any
+    snapshot_id: int | None
+    branch: str = MAIN
+    lines: Iterable[PlanLine] = ()
+    close: Callable[[], None] | None = None
+    approve: str | None = None
+    cost: PlanCost = PlanCost()
+    notes: tuple[str, ...] = ()
+
+
+class GivenPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is given: the same, by a file of it.
+
+    Attributes:
+        hash: of the file.
+        created_ms: when the plan was made, epoch milliseconds.
+        metadata_location: of the table as it was then.
+        lines: reads all lines, each time anew.
+    """
+
+    hash: str
+    created_ms: int
+    table_uuid: str | None
+    location: str
+    metadata_location: str
+    snapshot_id: int | None
+    branch: str
+    approve: str | None
+    lines: Callable[[], Iterator[PlanLine]]
+
+
+class AlreadyApplied(Exception):
+    """A plan that was given has been carried out before: there is nothing to do. Only `apply` meets it."""
+
+
+def refuse_other_table(given: GivenPlan, table: Table) -> None:
+    """Raise `SafetyError` where a table is not the one that a plan was made of, whatever its name is."""
+    uuid = table.metadata.table_uuid
+    if given.table_uuid != uuid:
+        raise SafetyError(
+            f"the plan is of another table that was called {table.name!r} (uuid {given.table_uuid}, this one has {uuid}): it "
+            "was dropped and made again; nothing is changed; make a new plan",
+            hash=given.hash,
+        )
+    if uuid is None and given.location != table.metadata.location:
+        raise SafetyError(
+            f"the plan is of a table at {given.location!r}, and {table.name!r} lies at {table.metadata.location!r}; nothing is "
+            "changed; make a new plan",
+            hash=given.hash,
+        )
+
+
+def run_of_plan(given: GivenPlan, job: str, runtime: Runtime) -> Run:
+    """A run that carries a plan out: its snapshots say which."""
+    return msgspec.structs.replace(new_run(job, runtime), plan=given.hash)
+
+
+def landed(given: GivenPlan, metadata: TableMetadata) -> list[Snapshot]:
+    """The snapshots that carried a plan out, or a part of it; none where they have expired."""
+    return [one for one in metadata.snapshots if (one.summary or {}).get(PLAN_KEY) == given.hash]
+
+
+def already(given: GivenPlan, metadata: TableMetadata) -> AlreadyApplied:
+    """That snapshots of the table carried the plan out."""
+    return AlreadyApplied(f"it was carried out before, by {_snapshots(landed(given, metadata))}")
+
+
+def moved(given: GivenPlan, metadata: TableMetadata, problem: str, **facts: Any) -> SafetyError:
+    """The refusal of a plan since the table moved in a way that matters.
+
+    Args:
+        problem: what of the plan does not hold any more.
+    """
+    return SafetyError(
+        f"the table moved, and the plan does not hold any more: {problem}; {came_since(given, metadata)}; nothing is changed; "
+        "make a new plan",
+        hash=given.hash,
+        **facts,
+    )
+
+
+def some_of(names: Sequence[str], total: int | None = None) -> str:
+    """The first of some names, and how many more there are."""
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    more = (len(names) if total is None else total) - min(len(names), _SHOWN)
+    return f"{shown} and {more:,} more" if more else shown
+
+
+def came_since(given: GivenPlan, metadata: TableMetadata) -> str:
+    """Which snapshots a branch got since a plan was made of it, and who made them."""
+    head = metadata.head(given.branch)
+    if head is None:
+        return f"branch {given.branch!r} is gone" if given.snapshot_id is not None else "no snapshot came since"
+    if head.snapshot_id == given.snapshot_id:
+        return f"branch {given.branch!r} has the same head {head.snapshot_id} as then"
+    newer: list[Snapshot] = []
+    for one in _back_from(head, metadata):
+        if one.snapshot_id == given.snapshot_id:
+            return f"since it was made came {_snapshots(newer)}"
+        newer.append(one)
+    if given.snapshot_id is None:
+        return f"since it was made came {_snapshots(newer)}"
+    if given.snapshot_id in metadata.snapshots_by_id:
+        return f"branch {given.branch!r} was moved away from snapshot {given.snapshot_id} to {_snapshots([head])}"
+    return f"the head of {given.branch!r} is {_snapshots([head])}, and snapshot {given.snapshot_id} of then has expired"
+
+
+def _back_from(head: Snapshot, metadata: TableMetadata) -> Iterator[Snapshot]:
+    one: Snapshot | None = head
+    seen: set[int] = set()
+    while one is not None and one.snapshot_id not in seen:
+        seen.add(one.snapshot_id)
+        yield one
+        one = None if one.parent_snapshot_id is None else metadata.snapshots_by_id.get(one.parent_snapshot_id)
+
+
+def _snapshots(some: Sequence[Snapshot]) -> str:
+    told = []
+    for one in islice(some, _SHOWN):
+        by = made_by(one.summary)
+        told.append(
+            f"{one.snapshot_id} ({one.operation or 'unknown'} at {format_time(one.timestamp_ms)}{f' by {by}' if by else ''})"
+        )
+    more = f" and {len(some) - _SHOWN:,} more" if len(some) > _SHOWN else ""
+    return f"{'snapshot' if len(some) == 1 else 'snapshots'} {', '.join(told)}{more}"

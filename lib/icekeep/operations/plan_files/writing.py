@@ -1,0 +1,148 @@
+"""A job's real plan -> a file, with the arguments as they mean one moment."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.errors import UsageError
+from icekeep.events import SILENT, Listener
+from icekeep.health.prices import Prices
+from icekeep.maintenance.exact_plans import ExactPlan, GivenPlan
+from icekeep.operations.jobs import resolve
+from icekeep.operations.plan_files.format import (
+    FORMAT,
+    VERSION,
+    PlanFile,
+    PlanHead,
+    PlanTotals,
+    Totals,
+    write_plan_file,
+)
+from icekeep.runs import icekeep_version
+from icekeep.settings import Job, Kind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.times import moment_ms, whole_days
+
+_SPARK_RUN = "icekeep.planning.spark.steps:spark_run"
+
+
+class PlanWritten(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that can be told.
+
+    Attributes:
+        hash: names the plan: it stands in the snapshots that carry it out.
+        notes: what is done beside what the file names.
+    """
+
+    path: str
+    hash: str
+    totals: PlanTotals
+    notes: tuple[str, ...] = ()
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """Of what, and when, a plan is made; `table` is its full name."""
+
+    job: str
+    table: str
+    table_uuid: str | None
+    location: str
+    metadata_location: str
+    created_ms: int
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, job: Job, name: str, table: Table, created_ms: int, arguments: Mapping[str, Any]) -> "Made":
+        """Of a table that was loaded."""
+        return cls(
+            job=job.name,
+            table=name,
+            table_uuid=table.metadata.table_uuid,
+            location=table.metadata.location,
+            metadata_location=table.metadata_location,
+            created_ms=created_ms,
+            arguments=arguments,
+        )
+
+
+def write_exact(
+    path: str, exact: ExactPlan, made: Made, prices: Prices | None, listener: Listener = SILENT
+) -> PlanWritten:
+    """Write a job's plan to a file, all of it or nothing; raises `UsageError` where it cannot be written."""
+    cost = exact.cost
+    costs: dict[str, Any] = msgspec.structs.asdict(cost)
+    if prices is not None:
+        costs |= {"cost": round(prices.cost(**costs), 6), "currency": prices.currency}
+    head = PlanHead(
+        format=FORMAT,
+        version=VERSION,
+        icekeep=icekeep_version(),
+        job=made.job,
+        table=made.table,
+        table_uuid=made.table_uuid,
+        location=made.location,
+        metadata_location=made.metadata_location,
+        branch=exact.branch,
+        snapshot_id=exact.snapshot_id,
+        created_ms=made.created_ms,
+        arguments=dict(made.arguments),
+        approve=exact.approve,
+        notes=exact.notes,
+    )
+    try:
+        # Lines that are in Spark come from there by jobs of the same run.
+        with resolve(_SPARK_RUN)(made.job, made.table, listener):
+            written = write_plan_file(path, head, exact.lines, Totals(costs))
+    finally:
+        if exact.close is not None:
+            exact.close()
+    return PlanWritten(path=path, hash=written.hash, totals=written.totals, notes=exact.notes)
+
+
+def given_of(file: PlanFile) -> GivenPlan:
+    """A file as its job is given it."""
+    head = file.head
+    return GivenPlan(
+        hash=file.hash,
+        created_ms=head.created_ms,
+        table_uuid=head.table_uuid,
+        location=head.location,
+        metadata_location=head.metadata_location,
+        snapshot_id=head.snapshot_id,
+        branch=head.branch,
+        approve=head.approve,
+        lines=file.lines,
+    )
+
+
+def absolute_arguments(job: Job, arguments: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """Arguments as a file has them: ages are moments, and a filter is text, read as of when the plan was made.
+
+    Raises:
+        UsageError: an argument cannot be written down, or is the hash of another plan.
+    """
+    if arguments.get("approve") is not None:
+        raise UsageError("approve is the hash of a plan, and a new plan is asked for; leave one of them out")
+    kinds = {setting.argument: setting.kind for setting in job.settings}
+    found = {name: _plain(name, value, kinds.get(name), now_ms) for name, value in arguments.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(name: str, value: Any, kind: Kind | None, now_ms: int) -> Any:
+    if value is None or value is ALWAYS_TRUE:
+        return None
+    if kind is Kind.TIME:
+        return moment_ms(value, now_ms)
+    if kind is Kind.DAYS:
+        return whole_days(value)
+    if kind in (Kind.FILTER, Kind.MANIFEST_FILTER) and not isinstance(value, str):
+        raise UsageError(f"{name} is an expression, and a plan's file holds text: give it as text")
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True)
+    except TypeError as error:
+        raise UsageError(f"{name} cannot be written to a plan's file: {error}") from None
+    if kind is Kind.OPTIONS and isinstance(plain, dict):
+        return {key: one for key, one in plain.items() if one is not None}
+    return plain

@@ -1,0 +1,104 @@
+"""Looks at our DAGs from inside a real Airflow, or runs them; in `.venv-airflow`, writes one JSON object as its last line.
+
+airflow_probe.py look DIRECTORY     what the DAGs are; and what becomes of a task for each exit status of $STATUSES
+airflow_probe.py runs DIRECTORY RUNS each of RUNS, a JSON list of [DAG, CONF], by `dag.test()`
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+from airflow.dag_processing.dagbag import DagBag
+
+
+class Instance:
+    """Of a task that is executed outside of a run."""
+
+    def xcom_push(self, key: str, value: Any) -> None: ...
+
+
+def look(directory: str) -> dict[str, Any]:
+    bag = DagBag(directory)
+    dags = {dag_id: _dag(dag) for dag_id, dag in sorted(bag.dags.items())}
+    outcomes = {}
+    if os.environ.get("STATUSES"):
+        task = next(task for dag in bag.dags.values() for task in dag.tasks if getattr(task, "calls", ()))
+        task.alias = None
+        outcomes = {status: _outcome(task, status) for status in os.environ["STATUSES"].split(",")}
+    spark = sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "datafusion"})
+    errors = bag.import_errors
+    return {"import_errors": errors, "dags": dags, "outcomes": outcomes, "spark": spark, "provider": _provider()}
+
+
+def _provider() -> dict[str, Any]:
+    from airflow.providers_manager import ProvidersManager
+    from airflow.sdk import Asset
+
+    data = ProvidersManager().providers["icekeep"].data
+    try:
+        wrong = Asset("iceberg://prod/t").uri
+    except ValueError as error:
+        wrong = type(error).__name__
+    return {"name": data["name"], "assets": [Asset("iceberg://prod/db/t/").uri], "wrong": wrong}
+
+
+def _dag(dag: Any) -> dict[str, Any]:
+    return {
+        "max_active_runs": dag.max_active_runs,
+        "catchup": dag.catchup,
+        "cron": dag.schedule,
+        "tasks": {
+            task.task_id: {
+                "after": sorted(task.upstream_task_ids),
+                "retries": task.retries,
+                "rule": task.trigger_rule.value,
+                "calls": [[call.job, call.table, [*call.arguments]] for call in getattr(task, "calls", ())],
+            }
+            for task in dag.tasks
+        },
+    }
+
+
+def _outcome(task: Any, status: str) -> str | None:
+    os.environ["STATUS"] = status
+    try:
+        task.execute({"ti": Instance()})
+    except Exception as error:  # noqa: BLE001 - its name is the answer
+        return type(error).__name__
+    return None
+
+
+def run(directory: str, runs: str) -> list[Any]:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    initdb()
+    bag = DagBag(directory)
+    assert not bag.import_errors, bag.import_errors
+    found = []
+    for dag_id, conf in json.loads(runs):
+        done = bag.dags[dag_id].test(run_conf=conf)
+        with create_session() as session:
+            query = session.query(TaskInstance).filter_by(dag_id=dag_id, run_id=done.run_id)
+            tasks = {f"{one.task_id}[{one.map_index}]": _instance(one) for one in query}
+            found.append({"state": str(done.state), "tasks": tasks, "events": _events(session, done.run_id)})
+    return found
+
+
+def _instance(one: Any) -> dict[str, Any]:
+    left = one.xcom_pull(task_ids=one.task_id, map_indexes=one.map_index)
+    return {"state": str(one.state), "name": one.rendered_map_index, "left": left}
+
+
+def _events(session: Any, run_id: str) -> list[Any]:
+    from airflow.models.asset import AssetEvent
+
+    events = session.query(AssetEvent).filter_by(source_run_id=run_id)
+    return [[event.uri, event.source_task_id, event.extra] for event in events]
+
+
+if __name__ == "__main__":
+    answer = run(*sys.argv[2:]) if sys.argv[1] == "runs" else look(sys.argv[2])
+    sys.stdout.write(json.dumps(answer, default=str) + "\n")

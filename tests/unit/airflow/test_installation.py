@@ -1,0 +1,88 @@
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from icekeep.airflow.assets import sanitize_uri, table_uri
+from icekeep.airflow.installation import SUBMITTED, Installation, job_words
+from icekeep.airflow.provider import get_provider_info
+from icekeep.airflow.submitting import arguments_of_defaults, submit_arguments
+from icekeep.airflow.units import Call
+from icekeep.operations.config import parse_config
+
+
+def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
+    here = Installation(conf="/c.yaml", python="/py", home="/home/icekeep")
+    assert here.command(["compact", "-x"]) == ["/py", "-P", "-m", "icekeep", "compact", "-x"]
+    assert here.environment({"A": "b"}) == {"A": "b", "PYTHONPATH": "/home/icekeep/lib"}
+    assert here.environment({"PYTHONPATH": "/more"}) == {"PYTHONPATH": f"/home/icekeep/lib{os.pathsep}/more"}
+    assert here.application("compact") == ("/home/icekeep/jobs/compact.py", [])
+    installed = Installation(conf="/c.yaml", python="/py")
+    assert installed.command([]) == here.command([])
+    assert installed.environment({"PYTHONPATH": "/more"}) == {"PYTHONPATH": "/more"}
+    assert installed.application("compact") == (str(SUBMITTED), ["compact"])
+    assert [path.name for path in SUBMITTED.parent.glob("*.py")].count("__init__.py") == 1
+    assert {path.name for path in SUBMITTED.parent.glob("*.py")} == {"__init__.py", SUBMITTED.name}
+
+
+def test_a_job_is_told_its_table_its_configuration_and_where_its_result_goes():
+    call = Call(job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d",))
+    words = job_words(call, "nightly", "/c.yaml", Path("/tmp/r.json"))
+    assert words == [
+        "--table=c.d.t",
+        "--config=/c.yaml",
+        "--older-than=7d",
+        "--policy=nightly",
+        "--output=table",
+        "--result-file=/tmp/r.json",
+    ]
+    plain = Call(job="compact", table="c.d.t")
+    assert job_words(plain, None, "c.yaml", None, "json") == ["--table=c.d.t", "--config=c.yaml", "--output=json"]
+
+
+POLICIES = """
+defaults: {schedule: null, connection: cluster, spark_conf: {spark.a: 1}}
+policies:
+  - name: n
+    tables: [c.d.t]
+    jobs: {compact: }
+    deploy_mode: cluster
+    py_files: icekeep.zip
+    archives: ["hdfs:///env.tar.gz#env"]
+    files: [a.xml, b.xml]
+    spark_conf: {spark.b: 2}
+"""
+
+
+def test_spark_submit_is_told_what_the_policy_says():
+    config = parse_config(POLICIES)
+    assert submit_arguments(config.policies[0]) == {
+        "conn_id": "cluster",
+        "conf": {"spark.a": "1", "spark.b": "2"},
+        "deploy_mode": "cluster",
+        "py_files": "icekeep.zip",
+        "archives": "hdfs:///env.tar.gz#env",
+        "files": "a.xml,b.xml",
+    }
+    assert arguments_of_defaults(config.rules.defaults) == {"conn_id": "cluster", "conf": {"spark.a": "1"}}
+
+
+@pytest.mark.parametrize("table", ["c.d.t", "c.d.e.t", "c.d é.t/x?#"])
+def test_the_uri_of_a_table_is_one_that_airflow_takes_as_it_is(table):
+    uri = table_uri(table)
+    assert sanitize_uri(urlsplit(uri)).geturl() == uri
+    assert uri.isascii()
+
+
+@pytest.mark.parametrize("uri", ["iceberg:///d/t", "iceberg://c/t", "iceberg://c", "iceberg://c//t"])
+def test_a_uri_that_names_no_table_is_refused(uri):
+    with pytest.raises(ValueError, match="CATALOG/NAMESPACE/TABLE"):
+        sanitize_uri(urlsplit(uri))
+
+
+def test_the_provider_names_what_is_there():
+    info = get_provider_info()
+    for module in [*info["operators"][0]["python-modules"]]:
+        assert (Path(__file__).parents[3] / "lib" / f"{module.replace('.', '/')}.py").is_file()
+    assert {one["handler"] for one in info["asset-uris"]} == {f"{sanitize_uri.__module__}.{sanitize_uri.__name__}"}

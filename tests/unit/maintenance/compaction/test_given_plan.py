@@ -1,0 +1,196 @@
+"""Plans of `compact` that are written to a file and carried out later."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from contracts.plan_contract import PlanContract
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, IcekeepError
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.operations.plan_files.format import read_plan_file
+from icekeep.tables.refs import create_branch, create_tag
+from icekeep.tables.rollback import rollback_to_snapshot
+from kit.job_world import Fault, Killed, World
+from kit.lake import events
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+from unit.maintenance.compaction.test_job_contract import TestCompact as Contract
+
+pytestmark = pytest.mark.slow
+
+
+def delete_a_row(world: World) -> None:
+    delete_positions(world.table, [(data_files(world.table)[0].file_path, 1)])
+
+
+def delete_by_a_vector(world: World) -> None:
+    delete_by_vector(world.table, data_files(world.table)[0].file_path, [1])
+
+
+def delete_by_value(world: World) -> None:
+    delete_equal(world.table, events(1, 1).select(["id"]), ["id"])
+
+
+def compact_all(world: World) -> None:
+    compact(world.table, no_spark, options={"rewrite-all": "true"})
+
+
+def roll_back(world: World) -> None:
+    rollback_to_snapshot(world.table, world.table.metadata.snapshots[1].snapshot_id)
+
+
+class TestPlan(PlanContract):
+    contract = Contract
+
+    @pytest.mark.parametrize(
+        ("version", "move", "match"),
+        [
+            (2, delete_a_row, r"1 files have other deletes now.* came snapshot \d+ \(.*by icekeep"),
+            (3, delete_by_a_vector, "1 files have other deletes now"),
+            (2, delete_by_value, "5 files have other deletes now"),
+            (2, compact_all, r"5 files to rewrite are gone.* came snapshot \d+ \(replace at .* by icekeep"),
+            (1, roll_back, r"3 files to rewrite are gone.*'main' was moved away from snapshot \d+ to snapshot \d+"),
+        ],
+    )
+    def test_what_became_of_a_planned_file_matters(
+        self, path: Path, version: int, move: Callable[[World], None], match: str
+    ) -> None:
+        world = World(version)
+        for number in range(5):
+            world.append(number)
+        self.write(world, path)
+        move(world)
+        error = self.refused(world, path, match)
+        assert error.facts["hash"] == read_plan_file(str(path)).hash
+
+    @pytest.mark.parametrize("move", [lambda table: create_tag(table, "v1"), lambda table: create_branch(table, "b")])
+    def test_references_do_not_matter(self, path: Path, move: Callable[..., object]) -> None:
+        world = self._filled()
+        self.write(world, path)
+        move(world.table)
+        assert self.apply(world, path).result.rewritten_data_files_count == 5
+
+    def test_manifests_that_others_rewrote_do_not_matter(self, path: Path) -> None:
+        world = World(2, commit__manifest_merge__enabled="false")
+        for number in range(5):
+            world.append(number)
+        self.write(world, path)
+        rewrite_manifests(world.table, no_spark)
+        assert self.apply(world, path).result.rewritten_data_files_count == 5
+
+    def test_files_that_came_since_are_left_alone(self, path: Path) -> None:
+        world = self._filled()
+        planned = {file.file_path for file in data_files(world.table)}
+        self.write(world, path)
+        for number in range(10, 20):
+            world.append(number)
+        came = {file.file_path for file in data_files(world.table)} - planned
+        rows = world.rows()
+        assert self.apply(world, path).result.rewritten_data_files_count == 5
+        assert {file.file_path for file in data_files(world.table)} > came
+        assert not {file.file_path for file in data_files(world.table)} & planned
+        assert world.rows() == rows
+
+    def test_files_that_a_plan_leaves_out_keep_its_groups_as_they_are(self, path: Path) -> None:
+        """Groups are those of the plan: found anew they would be put together in another way."""
+        world = World(2)
+        for number in range(24):
+            world.append(number, rows=5 if number % 4 else 3000)
+        largest = max(file.file_size_in_bytes for file in data_files(world.table))
+        options = {"max-file-group-size-bytes": str(largest + 1), "min-input-files": "2"}
+        self.write(world, path, options=options)
+        lines = [*read_plan_file(str(path)).lines()]
+        planned = {line.name for line in lines if line.kind == "data file"}
+        groups_count = sum(line.kind == "group" for line in lines)
+        assert 2 < len(planned) < 24
+        assert groups_count > 1
+        done = self.apply(world, path).result
+        assert (done.rewritten_data_files_count, done.added_data_files_count) == (len(planned), groups_count)
+        assert not planned & {file.file_path for file in data_files(world.table)}
+
+    def test_a_group_that_would_become_other_files_is_refused(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        commit(world.table, ChangeProperties(updates={"write.target-file-size-bytes": "1000"}))
+        self.refused(world, path, "group 0 would become .* files by the table's properties")
+
+    def test_of_a_branch_its_own_files_count(self, path: Path) -> None:
+        world = self._filled()
+        create_branch(world.table, "audit")
+        self.write(world, path, branch="audit")
+        compact_all(world)
+        main = world.table.metadata.head("main")
+        assert self.apply(world, path).result.rewritten_data_files_count == 5
+        assert world.table.metadata.head("main") == main
+        self.write(world, path)
+
+    def test_a_plan_of_which_a_part_has_landed_is_carried_out_to_its_end(self, path: Path) -> None:
+        """Each partition is a commit; wherever it is cut off, the next `apply` does the rest and no group twice."""
+        made = World(2, [("at", "month")])
+        for month in (1, 2, 3):
+            for number in range(5):
+                made.append(10 * month + number, month=month)
+        options = {"partial-progress.enabled": "true", "partial-progress.max-commits": "3"}
+        self.write(made, path, options=options)
+        with Fault(counted := made.copy()) as clean:
+            self.apply(counted, path)
+        swaps = [place for place, (operation, _) in enumerate(clean.calls) if operation == "swap"]
+        rows, parts = made.rows(), 0
+        for place in swaps:
+            world = made.copy()
+            with Fault(world, place + 1, "killed"), suppress(IcekeepError, Killed):
+                self.apply(world, path)
+            left = len(data_files(world.table))
+            parts += 3 < left < 15
+            world.runtime.pass_ms(86_400_000)
+            again = self.apply(world, path)
+            assert bool(again.applied_before) is (left == 3)
+            assert len(data_files(world.table)) == 3
+            assert world.rows() == rows
+        assert parts
+
+    def test_what_others_change_meanwhile_is_a_conflict_and_not_planned_anew(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        rows, others = world.rows(), []
+
+        def compact_first(operation: str, location: str) -> None:
+            if operation in ("write", "create") and location.endswith(".parquet") and not others:
+                others.append(location)
+                compact_all(world)
+
+        world.storage.before = compact_first
+        with pytest.raises(ConflictError):
+            self.apply(world, path)
+        assert others
+        assert len(data_files(world.table)) == 1
+        assert world.rows() == rows
+        self.refused(world, path, "5 files to rewrite are gone")
+
+    def test_its_summaries_name_it(self, path: Path) -> None:
+        world = self._filled()
+        told = self.write(world, path)
+        self.apply(world, path)
+        head = world.table.metadata.head("main")
+        assert head is not None
+        assert (head.summary or {})["icekeep.plan"] == told.hash
+
+    def test_its_lines_are_in_groups_with_what_applies_to_them(self, path: Path) -> None:
+        world = World(2, [("at", "month")])
+        world.append(1, 2, 3, 4, 5)
+        delete_a_row(world)
+        self.write(world, path)
+        lines = [*read_plan_file(str(path)).lines()]
+        assert [(line.do, line.kind, line.group) for line in lines] == [
+            ("rewrite", "group", 0),
+            ("apply", "position delete file", 0),
+            *[("rewrite", "data file", 0)] * 5,
+        ]
+        assert {line.name for line in lines[2:]} == {file.file_path for file in data_files(world.table)}
+        assert sum(line.size_bytes or 0 for line in lines[2:]) == lines[0].size_bytes
+        assert lines[0].says["delete_files_count"] == 1

@@ -1,0 +1,118 @@
+"""Plans of `expire_snapshots` that are written to a file and carried out later."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.job_contract import lost
+from contracts.plan_contract import PlanContract
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.operations.plan_files.format import read_plan_file
+from icekeep.spec.units import DAY_MS
+from icekeep.tables.refs import create_branch, create_tag, replace_tag
+from icekeep.tables.rollback import set_current_snapshot
+from kit.job_world import World
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files
+from unit.maintenance.expiration.test_job_contract import TestExpireSnapshots as Contract
+
+pytestmark = pytest.mark.slow
+
+
+def oldest(world: World) -> int:
+    return world.table.metadata.snapshots[0].snapshot_id
+
+
+class TestPlan(PlanContract):
+    contract = Contract
+
+    def test_a_snapshot_that_got_a_tag_matters(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        create_tag(world.table, "audit", oldest(world))
+        error = self.refused(world, path, f"snapshot {oldest(world)}, which tag 'audit' names by now must stay")
+        assert error.facts["snapshot_ids"] == [oldest(world)]
+
+    def test_a_tag_on_what_stays_does_not_matter(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        create_tag(world.table, "audit")
+        assert self.apply(world, path).result.expired_snapshots_count == 2
+
+    def test_a_rollback_to_what_would_expire_matters(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        set_current_snapshot(world.table, oldest(world))
+        self.refused(
+            world, path, r"which branch 'main' names by now must stay; branch 'main' was moved away from snapshot"
+        )
+
+    def test_what_others_have_expired_in_part_matters(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        gone = oldest(world)
+        expire_snapshots(world.table, no_spark, snapshot_ids=[gone], older_than="90d", trash=0)
+        self.refused(world, path, f"1 of what was to expire are gone, such as '{gone}'")
+
+    def test_what_others_have_expired_as_a_whole_is_done(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        expire_snapshots(world.table, no_spark, **self.contract.told)
+        before = world.state()
+        assert "or somebody else expired them" in str(self.apply(world, path).applied_before)
+        assert world.state() == before
+
+    def test_a_file_that_is_in_use_again_matters(self, path: Path) -> None:
+        world = self._filled()
+        old = create_branch(world.table, "old", oldest(world))
+        (file, *_) = data_files(old, "old")
+        world = self._filled()
+        self.write(world, path)
+        commit(world.table, AppendFiles(files=(file,)))
+        error = self.refused(world, path, f"files to delete are in use by now, or gone, such as '{file.file_path}'")
+        assert error.facts["missing_count"] == 1
+
+    def test_what_else_would_expire_by_then_stays(self, path: Path) -> None:
+        """Ages are of when the plan was made, and of the newest snapshots others are the newest by now."""
+        world = World(2)
+        for number in range(4):
+            world.append(number)
+        world.runtime.pass_ms(2 * DAY_MS)
+        self.write(world, path, older_than="1d", retain_last=3)
+        assert [line.kind for line in read_plan_file(str(path)).lines()][:1] == ["snapshot"]
+        ids = [one.snapshot_id for one in world.table.metadata.snapshots]
+        for number in range(4, 8):
+            world.append(number)
+        world.runtime.pass_ms(9 * DAY_MS)
+        before = world.copy()
+        assert self.apply(world, path).result.expired_snapshots_count == 1
+        left = [one.snapshot_id for one in world.table.metadata.snapshots]
+        assert (left[:3], len(left)) == (ids[1:], 7)
+        planned = {line.name for line in read_plan_file(str(path)).lines() if line.do == "delete"}
+        assert lost(before, world) == planned
+
+    def test_references_that_go_are_in_the_plan_with_where_they_are(self, path: Path) -> None:
+        world = self._filled()
+        create_tag(world.table, "short", oldest(world), max_ref_age="1h")
+        self.write(world, path)
+        lines = [line for line in read_plan_file(str(path)).lines() if line.kind == "reference"]
+        assert [(line.do, line.name, line.state) for line in lines] == [("remove", "short", str(oldest(world)))]
+        kept = world.copy()
+        assert self.apply(world, path).result.expired_ref_names == ("short",)
+        replace_tag(kept.table, "short", kept.table.metadata.snapshots[1].snapshot_id)
+        self.refused(kept, path, "reference 'short', which was to go, is at another snapshot")
+
+    def test_explicit_snapshots_are_those_of_the_plan(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path, snapshot_ids=[oldest(world)], older_than="90d")
+        assert self.apply(world, path).result.expired_snapshots_count == 1
+        assert self.apply(world, path).applied_before
+
+    def test_the_hash_of_its_files_is_that_which_approve_takes(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        approve = read_plan_file(str(path)).head.approve
+        done = expire_snapshots(world.table, no_spark, approve=approve, **self.contract.told)
+        assert done.hash == approve

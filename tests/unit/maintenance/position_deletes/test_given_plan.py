@@ -1,0 +1,54 @@
+"""Plans of `rewrite_position_deletes` that are written to a file and carried out later."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.plan_contract import PlanContract
+from icekeep.errors import UsageError
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.operations.plan_files.format import read_plan_file
+from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_positions
+from unit.maintenance.position_deletes.test_job_contract import TestRewritePositionDeletes as Contract
+
+pytestmark = pytest.mark.slow
+
+
+class TestPlan(PlanContract):
+    contract = Contract
+
+    def test_delete_files_that_others_rewrote_matter(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path)
+        rewrite_position_deletes(world.table, no_spark)
+        self.refused(world, path, r"\d+ delete files are gone, or are not what they were.*came snapshot")
+
+    def test_delete_files_that_reach_nothing_any_more_matter(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path)
+        compact(world.table, no_spark, options={"rewrite-all": "true", "remove-dangling-deletes": "true"})
+        self.refused(world, path, "delete files are gone, or are not what they were")
+
+    def test_deletes_that_came_since_are_left_alone(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path)
+        planned = sum(line.is_of_a_file for line in read_plan_file(str(path)).lines())
+        delete_positions(world.table, [(data_files(world.table)[0].file_path, 4)])
+        rows = world.rows()
+        assert self.apply(world, path).result.rewritten_delete_files_count == planned
+        assert world.rows() == rows
+
+    def test_a_table_that_was_upgraded_would_get_vectors(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path)
+        upgrade_format_version(world.table, 3)
+        self.refused(world, path, "the delete files would become vectors by now")
+
+    def test_a_conversion_cannot_be_planned_for(self, path: Path) -> None:
+        world = Contract.fill(2)
+        with pytest.raises(UsageError, match="leave out convert_equality_deletes for a plan"):
+            self.write(world, path, convert_equality_deletes=True)
+        assert not path.exists()

@@ -1,0 +1,40 @@
+"""Plans of `repair` that are written to a file and carried out later."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.plan_contract import PlanContract
+from icekeep.maintenance.repairing.job import repair
+from icekeep.operations.plan_files.format import read_plan_file
+from kit.no_spark import no_spark
+from unit.maintenance.repairing.test_job_contract import TestRepair as Contract
+
+pytestmark = pytest.mark.slow
+
+
+class TestPlan(PlanContract):
+    contract = Contract
+    # The totals of the head are mended, and the head is another one then.
+    may_append = False
+
+    def test_what_others_mended_in_part_matters(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        repair(world.table, no_spark, fault=[302])
+        self.refused(world, path, r"mends do not apply as they were planned, such as of fault \d+ in")
+
+    def test_what_others_mended_as_a_whole_is_done(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        repair(world.table, no_spark, **self.contract.told)
+        before = world.state()
+        assert "or somebody else mended them" in str(self.apply(world, path).applied_before)
+        assert world.state() == before
+
+    def test_its_lines_tell_each_fault(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        faults = [line for line in read_plan_file(str(path)).lines() if line.kind == "fault"]
+        assert {line.says["fault_id"] for line in faults} == {215, 302, 405}
+        assert all(line.name and line.says["action"] for line in faults)

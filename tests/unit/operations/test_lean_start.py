@@ -1,0 +1,84 @@
+"""What a process of a command's own imports, before and during its work."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kit.lake import Lake
+from kit.shell import ROOT
+
+pytestmark = pytest.mark.process
+
+COMMAND = (
+    "from icekeep.cli import {door}\nimport sys\ntry:\n    {call}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+)
+ALL = ["--option", "rewrite-all=true"]
+
+
+def modules_of(call, *words, code=COMMAND):
+    """What a process has imported in the end, and what it printed."""
+    door = "main" if "main" in call else "entry_point"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(door=door, call=call), *words],
+        env={"PYTHONPATH": str(ROOT / "lib")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split()), done.stdout
+
+
+@pytest.fixture
+def words(tmp_path):
+    lake = Lake(tmp_path)
+    lake.filled(commits=3)
+    conf = tmp_path / "icekeep.yaml"
+    conf.write_text(
+        f"catalogs: {{local: {{type: sql, uri: '{lake.properties['uri']}', warehouse: '{tmp_path.as_uri()}'}}}}"
+    )
+    return ["--conf", str(conf), "--table", "local.db.events", "--output", "json"]
+
+
+@pytest.mark.parametrize(
+    ("call", "before"),
+    [("entry_point()", ["compact", *ALL]), ("sys.exit(main(job='compact'))", ALL)],
+    ids=["command", "script"],
+)
+def test_a_small_compaction_imports_no_pandas(words, call, before):
+    modules, answer = modules_of(call, *before, *words)
+    assert '"rewritten_data_files_count": 9' in answer
+    assert "pyarrow" in modules
+    assert not {name for name in modules if name.partition(".")[0] == "pandas"}
+
+
+def test_a_report_imports_no_pandas(words):
+    modules, _ = modules_of("entry_point()", "report", *words)
+    assert "pyarrow" in modules
+    assert "pandas" not in modules
+
+
+def test_a_process_of_others_has_pandas_as_before(words):
+    modules, answer = modules_of("sys.exit(main(sys.argv[1:]))", "compact", *ALL, *words)
+    assert '"rewritten_data_files_count": 9' in answer
+    assert "pandas" in modules
+
+
+def test_pandas_can_be_used_afterwards():
+    code = """
+from icekeep.operations.lean_start import leave_pandas_out
+leave_pandas_out()
+import sys
+assert "pandas" not in sys.modules
+import pyarrow as pa
+print(pa.table({{"a": [1, None]}}).to_pandas()["a"].sum())
+import pandas as pd
+print(pa.array(pd.Series([1.5, float("nan")])).null_count, pa.Table.from_pandas(pd.DataFrame({{"b": [1]}})).num_rows)
+leave_pandas_out()
+assert "pandas" in sys.modules
+print(*sys.modules, file=sys.stderr)
+"""
+    modules, answer = modules_of("", code=code)
+    assert "pandas" in modules
+    assert answer.split() == ["1.0", "1", "1"]

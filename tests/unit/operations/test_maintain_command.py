@@ -1,0 +1,184 @@
+"""`icekeep maintain` in this process: what it is told, what it tells, and what jobs are handed."""
+
+import json
+import pickle
+import threading
+
+import pytest
+
+from icekeep.cli import main
+from icekeep.errors import SafetyError
+from icekeep.events import CommitRetried, InRun, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
+from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
+from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.maintain_shown import maintain_shown
+from icekeep.operations.maintain_verb import _Stoppable, _Stopped
+from icekeep.reports.values import NotRead
+from icekeep.runtime import SYSTEM, SystemRuntime
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.lake import SCHEMA, Lake, events
+from kit.runtime import FakeRuntime
+
+POLICIES = """
+policies:
+  - name: nightly
+    schedule: "@daily"
+    match: local.db.**
+    jobs: {compact: , expire_snapshots: {older_than: 0s, retain_last: 1}}
+  - {name: by-hand, schedule: null, match: local.db.**, jobs: {check: }}
+"""
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    lake = Lake(tmp_path)
+    for name, files in {"a": 6, "b": 1}.items():
+        table = create_table(lake.catalog, ("db", name), SCHEMA)
+        for number in range(files):
+            table = append(table, [events(number, 3)])
+    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in lake.properties.items())
+    (tmp_path / "icekeep.yaml").write_text(f"catalogs:\n  local:\n{lines}{POLICIES}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return lake
+
+
+def run(capsys, *words):
+    status = main(["maintain", "--config", "icekeep.yaml", "--output", "json", *words])
+    out = capsys.readouterr()
+    return status, json.loads(out.out), out.err
+
+
+@pytest.mark.slow
+def test_jobs_run_as_their_own_commands_and_are_written_down_below_the_run(lake, capsys):
+    status, document, err = run(capsys)
+    assert (status, document["status"], document["result"]["done_jobs_count"]) == (0, "done", 4)
+    assert "local.db.a: rewriting data files: started" in err
+    assert document["run_id"] == document["result"]["run_id"]
+    assert len(lake.catalog.load(("db", "a")).metadata.snapshots) == 1
+    status, checked, _ = run(capsys, "--policy", "by-hand", "--tables", "local.db.b")
+    assert (status, [job["job"] for job in checked["result"]["tables"][0]["jobs"]]) == (0, ["check"])
+    assert main(["runs", "--config", "icekeep.yaml", "--output", "json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["result"]["runs"]
+    parts = [one for one in runs if one["parent_id"] == document["run_id"]]
+    assert sorted((one["table"], one["job"], one["policy"]) for one in parts) == [
+        (f"local.db.{table}", job, "nightly") for table in "ab" for job in ("compact", "expire_snapshots")
+    ]
+
+
+@pytest.mark.slow
+def test_a_job_that_refuses_is_told_with_its_reason_and_the_run_ends_with_3(lake, capsys, monkeypatch):
+    def refuse(table, spark, **_):
+        raise SafetyError(f"{table.name} may not")
+
+    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", refuse)
+    status, document, _ = run(capsys, "--match", "db.a")
+    jobs = {job["job"]: job for job in document["result"]["tables"][0]["jobs"]}
+    assert (status, document["result"]["refused_jobs_count"]) == (3, 1)
+    assert (jobs["compact"]["status"], jobs["compact"]["why"]) == ("refused", "db.a may not")
+    assert jobs["compact"]["error_kind"] == SafetyError.kind
+    assert jobs["expire_snapshots"]["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "nothing"), "there is no policy 'nothing' in icekeep.yaml; there is nightly, by-hand"),
+        (("--tables", "db.a"), "'db.a' is not a full name; give CATALOG.NAMESPACE.TABLE"),
+        (("--match", "db"), "'db' can match no table"),
+        (("--match", "other.*"), "no table that the policies of this run reach"),
+        (("--workers", "0"), "--workers"),
+        (("--catalog", "nowhere"), "there is no catalog 'nowhere'"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_begins(lake, capsys, words, said):
+    status, document, _ = run(capsys, *words)
+    assert status == 2
+    assert said in document["error"]["message"]
+
+
+def test_without_a_configuration_there_is_nothing_to_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["maintain", "--output", "json"]) == 2
+    assert "there are no policies" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_catalog_that_cannot_be_opened_is_named_and_the_others_are_worked_on(lake, capsys):
+    file = lake.directory / "icekeep.yaml"
+    text = file.read_text().replace("catalogs:\n", "catalogs:\n  lost: {type: rest, uri: '${NOT_SET_ANYWHERE}'}\n")
+    file.write_text(text.replace("match: local.db.**", "match: '**.db.*'"))
+    status, document, _ = run(capsys, "--dry-run")
+    assert status == 0
+    assert [one["name"] for one in document["result"]["not_read"]] == ["lost.*"]
+    assert document["result"]["due_jobs_count"] == 4
+
+
+class Told:
+    def __init__(self):
+        self.events = []
+
+    def on(self, event):
+        self.events.append(event)
+
+
+def test_a_run_that_stops_ends_jobs_between_steps_and_all_that_they_say_is_passed_on():
+    told, stop = Told(), threading.Event()
+    listener = _Stopped(told, stop)
+    events = [StepStarted("reading", 3), StepFinished("reading"), Warned("careful"), SnapshotCommitted("db.t", 1, "m")]
+    committed = events[-1]
+    for event in events:
+        listener.on(event)
+    assert told.events == events
+    stop.set()
+    for event in (committed, StepFinished("x"), Warned("y")):
+        listener.on(event)
+    for event in (StepStarted("x"), StepAdvanced("x"), CommitRetried("db.t", 1, 5, "z")):
+        for said in (event, InRun("compact-1", event)):
+            with pytest.raises(Interrupted):
+                listener.on(said)
+
+
+def test_who_waits_for_the_next_attempt_wakes_where_the_run_stops():
+    runtime, stop = FakeRuntime(), threading.Event()
+    stoppable = _Stoppable(runtime, stop)
+    assert (stoppable.now_ms(), stoppable.is_abandoned()) == (runtime.now_ms(), False)
+    assert isinstance(pickle.loads(pickle.dumps(_Stoppable(SYSTEM, stop))), SystemRuntime)
+    stoppable.sleep_ms(1)
+    threading.Timer(0.05, stop.set).start()
+    with pytest.raises(Interrupted):
+        stoppable.sleep_ms(60_000)
+
+
+def test_what_people_are_shown():
+    jobs = (
+        JobDone(job="compact", policy="p", status="done", why="w", elapsed_ms=90_000, figures={"added_bytes": 2048}),
+        JobDone(job="check", policy="p", status="not_due", why="it ran 1h ago"),
+        JobDone(job="expire_snapshots", policy="p", status="elsewhere", why="run x is at work on the table"),
+    )
+    result = MaintainResult(
+        status="partial",
+        run_id="maintain-1",
+        tables_count=1,
+        done_jobs_count=1,
+        failing=(Failing(table="c.db.u", job="compact", failures_in_a_row=4, why="it broke"),),
+        not_read=(NotRead(name="c.db.v", kind="k", reason="no metadata"),),
+        notes=("a note",),
+        tables=(TableDone(table="c.db.t", jobs=jobs, problems=("table property x: no",)),),
+    )
+    shown = maintain_shown(result)
+    assert [(row["job"], row["took"], row["figures"]) for row in shown["jobs"]] == [
+        ("compact", "90.0 s", "added_bytes 2.0 KiB"),
+        ("expire_snapshots", "-", "-"),
+    ]
+    assert shown["failing"] == ["c.db.u compact: failed 4 times in a row: it broke"]
+    assert (shown["not_read"], shown["notes"]) == (["c.db.v: no metadata"], ["a note"])
+    assert shown["problems"] == ["c.db.t: table property x: no"]
+    assert "not_due" not in shown
+    assert "failed_jobs_count" not in shown
+    due = DueJob(job="compact", policy="p", arguments=(), observes=False, why="w", estimate_ms=1, estimate_bytes=2)
+    listed = DueList(
+        status="done", tables=(DueTable(table="c.db.t", value=1.0, estimate_ms=1, estimate_bytes=2, jobs=(due,)),)
+    )
+    assert [row["job"] for row in maintain_shown(listed)["due"]] == ["compact"]
