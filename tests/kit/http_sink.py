@@ -1,10 +1,16 @@
 """A server on this machine that takes what is sent to it, refuses it, or never answers."""
 
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
+
+with warnings.catch_warnings():
+    # It warns once of what it can do without. In a thread that is not ours that would be an error, as pytest wants it.
+    warnings.simplefilter("ignore")
+    import requests  # noqa: F401
 
 
 class Request(NamedTuple):

@@ -253,6 +253,7 @@ def test_a_trace_and_lineage_are_sent_as_the_environment_says(monkeypatch, capsy
         monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", server.url)
         assert run(*COMPACT) == 0
     out, err = capsys.readouterr()
+    assert warnings_of(err) == []
     assert sorted(request.path for request in server.requests) == [
         "/api/v1/lineage",
         "/api/v1/lineage",
