@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
+from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
 from icekeep.planning.slow_reads import note_slow_read, slow_reads
-from icekeep.planning.spark import answers, steps
+from icekeep.planning.spark import answers
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.rows import collected, streamed
 from icekeep.planning.spark.slots import attempt_id
@@ -293,7 +293,7 @@ def test_tasks_whose_thread_cannot_begin_are_an_error(
     def gone(_: object) -> None:
         raise OSError("no JVM")
 
-    monkeypatch.setattr(steps.InheritableThread, "run", gone)
+    monkeypatch.setattr(InheritableThread, "run", gone)
     [(number, error)] = finished_tasks(spark_session, ["a"], failing, None)
     assert (number, str(error)) == (-1, "Spark failed: no JVM")
     with pytest.raises(OSError, match="no JVM"):

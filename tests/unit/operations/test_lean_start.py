@@ -13,6 +13,7 @@ pytestmark = pytest.mark.process
 COMMAND = (
     "from icekeep.cli import {door}\nimport sys\ntry:\n    {call}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
 )
+ABSENT = "if name in ('pyspark', 'py4j'): raise ModuleNotFoundError(name)"
 ALL = ["--option", "rewrite-all=true"]
 
 
@@ -46,11 +47,19 @@ def words(tmp_path):
     [("entry_point()", ["compact", *ALL]), ("sys.exit(main(job='compact'))", ALL)],
     ids=["command", "script"],
 )
-def test_a_small_compaction_imports_no_pandas(words, call, before):
+def test_a_small_compaction_imports_neither_pandas_nor_spark(words, call, before):
     modules, answer = modules_of(call, *before, *words)
     assert '"rewritten_data_files_count": 9' in answer
     assert "pyarrow" in modules
-    assert not {name for name in modules if name.partition(".")[0] == "pandas"}
+    assert not {name.partition(".")[0] for name in modules} & {"pandas", "pyspark", "py4j"}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--sort-order", "id", "--verify"]], ids=["binpack", "sort"])
+def test_a_small_compaction_needs_no_pyspark_that_is_installed(words, arguments):
+    without = f"class Without:\n    def find_spec(self, name, path=None, target=None):\n        {ABSENT}\n"
+    code = f"import sys\n{without}sys.meta_path.insert(0, Without())\n{COMMAND}"
+    _, answer = modules_of("entry_point()", "compact", *ALL, *arguments, *words, code=code)
+    assert '"rewritten_data_files_count": 9' in answer
 
 
 def test_a_report_imports_no_pandas(words):

@@ -1,22 +1,26 @@
 """Which data files ask to be rewritten, each by itself: planned files in, few or a DataFrame of many, and the reasons out."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.planning.deletes.delete_index import Reaching
 from icekeep.planning.scan.plan import FewFiles
+from icekeep.planning.spark.lazily import F
 from icekeep.spec.manifests.structs import FileContent
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 HAS_BAD_SIZE = "has_bad_size"
 HAS_MANY_DELETES = "has_many_deletes"
 
 
-def with_reasons(files: DataFrame, sizes: FileSizes, options: RewriteDataFilesOptions) -> DataFrame:
+def with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFilesOptions) -> "DataFrame":
     """The files with two columns more: whether the size asks for a rewrite, and whether deletes do.
 
     Deletes ask for it where `delete-file-threshold` or more of them reach the file, and one at least; or where
@@ -40,12 +44,12 @@ def reasons_of_few(few: FewFiles, sizes: FileSizes, options: RewriteDataFilesOpt
     return {HAS_BAD_SIZE: bad_size, HAS_MANY_DELETES: _many_deletes_of_few(few, options)}
 
 
-def candidates(files: DataFrame, *, rewrite_all: bool) -> DataFrame:
+def candidates(files: "DataFrame", *, rewrite_all: bool) -> "DataFrame":
     """Those of the files that have a reason; all of them with `rewrite-all`."""
     return files if rewrite_all else files.where(F.col(HAS_BAD_SIZE) | F.col(HAS_MANY_DELETES))
 
 
-def _many_deletes(options: RewriteDataFilesOptions) -> Column:
+def _many_deletes(options: RewriteDataFilesOptions) -> "Column":
     count = F.size(F.filter("deletes", _may_apply))
     enough = count >= max(1, options.delete_file_threshold)
     own = F.filter("deletes", lambda delete: _is_of_positions(delete) & delete.referenced_data_file.isNotNull())
@@ -93,10 +97,10 @@ def _are_of_positions(reaching: Reaching) -> NDArray[np.bool_]:
     return found
 
 
-def _may_apply(delete: Column) -> Column:
+def _may_apply(delete: "Column") -> "Column":
     since = F.coalesce(F.col("file_sequence_number"), F.lit(0))
     return ~_is_of_positions(delete) | (delete.sequence_number >= since)
 
 
-def _is_of_positions(delete: Column) -> Column:
+def _is_of_positions(delete: "Column") -> "Column":
     return delete.content == int(FileContent.POSITION_DELETES)

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
@@ -36,6 +36,9 @@ from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
 
@@ -168,7 +171,9 @@ class _Running:
         method = self._work.methods[group.number].method
         return method is RewriteMethod.SHUFFLE or (method is RewriteMethod.SORT and self._execution.workers.is_local)
 
-    def _rewritten_together(self, groups: Sequence[FileGroup], spark: SparkSession) -> Generator[Finished, None, None]:
+    def _rewritten_together(
+        self, groups: Sequence[FileGroup], spark: "SparkSession"
+    ) -> Generator[Finished, None, None]:
         try:
             work = self._part(groups)
         except IcekeepError as error:

@@ -2,13 +2,11 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compaction.candidates import (
@@ -23,7 +21,11 @@ from icekeep.maintenance.compaction.key_ranges import ColumnFacts, Ends, KeySpac
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import FewFiles
+from icekeep.planning.spark.lazily import F
 from icekeep.spec.position_sets import Part, PositionSet, narrowed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 STRETCH = "stretch"
 _FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")
@@ -69,7 +71,7 @@ def _deletes_of_few(few: FewFiles, chosen: Sequence[int]) -> Iterator[Sequence[G
     return (Part(deletes, positions) for positions in parts)
 
 
-def many_planned_files(files: DataFrame, rules: GroupRules) -> DataFrame:
+def many_planned_files(files: "DataFrame", rules: GroupRules) -> "DataFrame":
     """The same as a DataFrame of `planned_files`, whose rows are for `ManyPlannedFiles`."""
     known = with_reasons(with_key_metrics(files, rules.space), rules.sizes, rules.options)
     if rules.strategy.ordering is not None:
@@ -137,7 +139,7 @@ def ends_of_row(row: Mapping[str, Any], space: KeySpace) -> Ends:
     return ends_of(space, [_facts(row, field_id) for field_id in space.field_ids], row["record_count"])
 
 
-def with_key_metrics(files: DataFrame, space: KeySpace | None) -> DataFrame:
+def with_key_metrics(files: "DataFrame", space: KeySpace | None) -> "DataFrame":
     """Of the metrics only those of the order's columns, each in a column of its own: rows that are sorted stay small."""
     if space is None:
         return files

@@ -10,13 +10,10 @@ from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.grouping import (
@@ -50,6 +47,7 @@ from icekeep.maintenance.groups.file_sizes import file_sizes
 from icekeep.maintenance.groups.options import in_job_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
+from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -57,6 +55,9 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _PACKED = pa.schema([("group", pa.binary()), ("tally", pa.binary())])
 
@@ -254,7 +255,7 @@ def held(one: PlannedGroup) -> PlannedGroup:
 class _TasksPacker:
     """Many files: they are packed in Spark tasks, each all files of its keys, or of stretches of them."""
 
-    def __init__(self, files: DataFrame, task: "PackTask", notes: tuple[str, ...]) -> None:
+    def __init__(self, files: "DataFrame", task: "PackTask", notes: tuple[str, ...]) -> None:
         self._files, self._task, self.notes = files, task, notes
 
     def groups(self) -> tuple[list[PlannedGroup], FileTally]:
@@ -303,7 +304,7 @@ class PackTask(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(one, group=group, files=None)
 
 
-def packed_in_tasks(files: DataFrame, task: PackTask) -> tuple[list[PlannedGroup], FileTally]:
+def packed_in_tasks(files: "DataFrame", task: PackTask) -> tuple[list[PlannedGroup], FileTally]:
     """The groups of files that are in the order of their keys, and what was found on the way to them."""
     rows = collected(files.mapInArrow(partial(_pack, task), from_arrow_schema(_PACKED)), "planning groups of files")
     groups, tally = [], FileTally()

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
-from pyspark import TaskContext
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
+from icekeep.planning.spark.lazily import task_context
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.turns import in_turns
@@ -65,7 +65,7 @@ def run_task(task: Task, storage: Storage) -> Done:
             return rewrite_together([*map(_named, task)], storage)
         return rewrite(_named(task), storage)
 
-    return _timed(rewrite_task, is_alone=isinstance(task, tuple) or TaskContext.get() is not None)
+    return _timed(rewrite_task, is_alone=isinstance(task, tuple) or task_context() is not None)
 
 
 def _named(task: RewriteTask) -> RewriteTask:

@@ -6,12 +6,11 @@ and converts nothing.
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepBug
 from icekeep.formats.memory import peak_memory_bytes
@@ -33,6 +32,9 @@ from icekeep.spec.bins import cut_evenly, each_once, packed
 from icekeep.spec.schema import Schema
 from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _READ_BYTES = 64 * MIB
 """What a task reads of files: so little that a slow one is not waited for, and much against what its start costs."""
@@ -75,7 +77,7 @@ class _Exchange(msgspec.Struct, frozen=True):
     max_bytes: int
 
 
-def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, storage: Storage) -> Ran:
+def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: "SparkSession", storage: Storage) -> Ran:
     """Rewrite the pieces of a task in its order, each range of keys by a task of its own.
 
     Args:

@@ -9,25 +9,25 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
-from pyspark.sql.types import StructField, StructType
 
 from icekeep.maintenance.compaction.grouping import GroupRules
 from icekeep.maintenance.compaction.planned_files import METRICS, STRETCH, ends_of_row, with_key_metrics
 from icekeep.planning.entries.read import entries_count
 from icekeep.planning.scan.plan import Scan, planned_files
 from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.lazily import F, from_arrow_schema, with_field
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.manifests.encode import PartitionCodec
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 KEY = "group_partition"
 
@@ -51,7 +51,7 @@ class Cuts(msgspec.Struct, frozen=True):
     points: tuple[Place, ...]
 
 
-def group_key(rules: GroupRules) -> Column:
+def group_key(rules: GroupRules) -> "Column":
     """The second half of `GroupRules.key_of` as a column."""
     moved = [spec_id for spec_id in rules.output_specs if rules.is_moved(spec_id)]
     return F.when(F.col("spec_id").isin(moved), F.lit(bytearray())).otherwise(F.col("partition")).alias(KEY)
@@ -134,13 +134,12 @@ def _every(batch: pa.RecordBatch, crowded: Mapping[Key, int]) -> list[dict[str, 
     return rows
 
 
-def with_stretches(files: DataFrame, rules: GroupRules, cuts: Mapping[Key, Cuts]) -> DataFrame:
+def with_stretches(files: "DataFrame", rules: GroupRules, cuts: Mapping[Key, Cuts]) -> "DataFrame":
     """Rows of `many_planned_files` with their keys, and with the number of the stretch that each is in."""
     keyed = files.select("*", group_key(rules))
     if not cuts:
         return keyed.withColumn(STRETCH, F.lit(0))
-    column = StructField(STRETCH, from_arrow_type(pa.int32()), nullable=False)
-    return keyed.mapInArrow(partial(_numbered, rules, cuts), StructType([*keyed.schema.fields, column]))
+    return keyed.mapInArrow(partial(_numbered, rules, cuts), with_field(keyed.schema, STRETCH, pa.int32()))
 
 
 def _numbered(

@@ -6,12 +6,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.planning.spark.steps import inherited
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -36,7 +38,7 @@ _Arrived: TypeAlias = SimpleQueue[_Result[Done] | _Ended]
 def side_by_side(
     items: Sequence[Item],
     work: Callable[[Item], Generator[Done, None, None]],
-    spark: SparkSession | None,
+    spark: "SparkSession | None",
     *,
     tag: str,
     concurrency: int,

@@ -7,14 +7,16 @@ decision 21 (`docs/design/decisions`) has why the rule is said here again, and t
 """
 
 from collections.abc import Mapping
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
+from icekeep.planning.spark.lazily import F
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.partitioning import PartitionSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 BROADCAST_MAX_COUNT = 20_000
 """With no more delete files than this, some 10 MB, each executor gets them all and no data file is shuffled."""
@@ -24,8 +26,8 @@ _WHOLE_TABLE = bytearray(b"t")
 
 
 def with_deletes(
-    data: DataFrame, deletes: DataFrame, specs: Mapping[int, PartitionSpec], *, deletes_count: int | None = None
-) -> DataFrame:
+    data: "DataFrame", deletes: "DataFrame", specs: Mapping[int, PartitionSpec], *, deletes_count: int | None = None
+) -> "DataFrame":
     """The data files, each with the delete files that a reader must apply to it; lazy.
 
     Both are read once. The new column `deletes` has the type `entry_schema.REACHING_DELETES`, is never null, and is ordered by
@@ -67,7 +69,7 @@ def with_deletes(
     return reaching.select(*(F.col(name) for name in data.columns), _in_force().alias("deletes"))
 
 
-def deletes_in_use(planned: DataFrame) -> DataFrame:
+def deletes_in_use(planned: "DataFrame") -> "DataFrame":
     """One row that counts the delete files of a plan's column `deletes`, each once however many data files it reaches.
 
     For `deletion_vectors`, `position_delete_files` and `equality_delete_files`: columns `<kind>_count`, `<kind>_bytes` (of
@@ -98,11 +100,11 @@ def deletes_in_use(planned: DataFrame) -> DataFrame:
     )
 
 
-def _sum_where(kind: str, column: str) -> Column:
+def _sum_where(kind: str, column: str) -> "Column":
     return F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col(column))), F.lit(0))
 
 
-def _scopes(deletes: DataFrame, specs: Mapping[int, PartitionSpec]) -> DataFrame:
+def _scopes(deletes: "DataFrame", specs: Mapping[int, PartitionSpec]) -> "DataFrame":
     """A row for each scope that has delete files: its name, and its members in the order of the column `deletes`."""
     path_id = DELETE_FILE_PATH.field_id
     member = F.struct(
@@ -118,7 +120,7 @@ def _scopes(deletes: DataFrame, specs: Mapping[int, PartitionSpec]) -> DataFrame
     return named.groupBy("scope").agg(F.sort_array(F.collect_list("member")).alias("members"))
 
 
-def _scope(specs: Mapping[int, PartitionSpec]) -> Column:
+def _scope(specs: Mapping[int, PartitionSpec]) -> "Column":
     """What a delete file is for, as bytes that start with the kind of scope."""
     path, only, spec_id = F.col("file_path"), F.col("referenced_data_file"), F.col("spec_id")
     is_positions = F.col("content") == int(FileContent.POSITION_DELETES)
@@ -136,29 +138,29 @@ def _scope(specs: Mapping[int, PartitionSpec]) -> Column:
     return F.coalesce(scope, F.lit(bytearray()))
 
 
-def _file_scope(path: Column) -> Column:
+def _file_scope(path: "Column") -> "Column":
     return F.concat(F.lit(bytearray(b"f")), path.cast("binary"))
 
 
-def _partition_scope() -> Column:
+def _partition_scope() -> "Column":
     number = F.col("spec_id").cast("string").cast("binary")
     return F.concat(F.lit(bytearray(b"p")), number, F.lit(bytearray(b":")), F.col("partition"))
 
 
-def _is_newer(member: Column) -> Column:
+def _is_newer(member: "Column") -> "Column":
     """Whether a delete file is new enough for the data file: equality deletes spare their own commit's."""
     number = F.col("sequence_number")
     return (member.sequence_number > number) | (~_is_equality(member.delete) & (member.sequence_number == number))
 
 
-def _is_newer_and_may_name(member: Column) -> Column:
+def _is_newer_and_may_name(member: "Column") -> "Column":
     path, lower, upper = F.col("file_path").cast("binary"), member.lower_path, member.upper_path
     # Some writers cut an upper bound and forget to increment it.
     may_name = (lower.isNull() | (lower <= path)) & (upper.isNull() | (path <= upper) | F.startswith(path, upper))
     return _is_newer(member) & (_is_equality(member.delete) | may_name)
 
 
-def _in_force() -> Column:
+def _in_force() -> "Column":
     """What remains once a deletion vector took the place of position deletes, in order."""
     of_file, of_partition, of_table = F.col("of_file"), F.col("of_partition"), F.col("of_table")
     vectors = F.filter(of_file, lambda member: _is_vector(member.delete))
@@ -182,20 +184,20 @@ def _in_force() -> Column:
     return F.transform(F.sort_array(in_force), lambda member: member.delete)
 
 
-def _is_equality(file: Column) -> Column:
+def _is_equality(file: "Column") -> "Column":
     return file.content == int(FileContent.EQUALITY_DELETES)
 
 
-def _is_vector(file: Column) -> Column:
+def _is_vector(file: "Column") -> "Column":
     return (file.content == int(FileContent.POSITION_DELETES)) & (F.lower(file.file_format) == "puffin")
 
 
-def _is_elsewhere(member: Column) -> Column:
+def _is_elsewhere(member: "Column") -> "Column":
     file = member.delete
     return (file.spec_id != F.col("spec_id")) | (file.partition != F.col("partition"))
 
 
-def _error(*parts: str | Column) -> Column:
+def _error(*parts: "str | Column") -> "Column":
     """Fails the job with an error that `spark.rows.collected` makes again; the parts of its line, texts and columns."""
     columns = (F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts)
     return F.raise_error(F.concat(F.lit("icekeep.errors.InvalidTableError: "), *columns))

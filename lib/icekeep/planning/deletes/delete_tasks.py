@@ -8,15 +8,12 @@ them goes where that is, and all others go everywhere: so a task has no fewer da
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StructField, StructType
 
 from icekeep.errors import IcekeepBug
 from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching, reaching
@@ -25,11 +22,15 @@ from icekeep.planning.entries.read import folded
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.spark.amounts import MATCHED_FILES, tasks_count
 from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.lazily import F, with_field
 from icekeep.planning.spark.rows import partition_key
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 CROWDED_COUNT = 2_000
 """A partition with more delete files that may be for several data files is crowded."""
@@ -77,13 +78,13 @@ class _Counts:
 
 
 def with_deletes_in_tasks(
-    data: DataFrame,
-    deletes: DataFrame,
+    data: "DataFrame",
+    deletes: "DataFrame",
     specs: Mapping[int, PartitionSpec],
     *,
     data_count: int,
     shared_count: int,
-) -> DataFrame:
+) -> "DataFrame":
     """What `delete_join.with_deletes` gives, and raises, for the same arguments; lazy.
 
     Args:
@@ -99,11 +100,10 @@ def with_deletes_in_tasks(
     others = deletes.select(F.explode(parts_of_delete).alias("part"), delete.alias("delete"))
     both = files.unionByName(others, allowMissingColumns=True)
     met = both.repartition(parts_count, partition_key(F.col("part"), parts_count)).select("data", "delete")
-    column = StructField("deletes", from_arrow_type(REACHING_DELETES), nullable=False)
-    return met.mapInArrow(partial(_matched, specs), StructType([*data.schema.fields, column]))
+    return met.mapInArrow(partial(_matched, specs), with_field(data.schema, "deletes", REACHING_DELETES))
 
 
-def _part(path: Column, parts_count: int) -> Column:
+def _part(path: "Column", parts_count: int) -> "Column":
     return F.pmod(F.hash(path), F.lit(parts_count))
 
 

@@ -8,11 +8,10 @@ the manifest list knows them.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.formats.processors import processors_count
 from icekeep.planning.entries.decode import (
@@ -34,6 +33,9 @@ from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import parse_location
 from icekeep.storage.many import REQUESTS_AT_ONCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 F = TypeVar("F", bound="Fold")
 R = TypeVar("R")
@@ -92,7 +94,7 @@ def entries(
     wanted: EntryFilter,
     columns: Iterable[str],
     reading: Reading | None = None,
-) -> DataFrame:
+) -> "DataFrame":
     """The wanted entries of some manifests; lazy where tasks decode them.
 
     Args:
@@ -165,12 +167,12 @@ class _Folding(msgspec.Struct, frozen=True):
     new: Callable[[], Any]
 
 
-def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
+def shares(whole: DecodeTask, spark: "SparkSession") -> list[DecodeTask]:
     """The same work in parts, one for each Spark task."""
     return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
 
 
-def manifests_by_task(manifests: Sequence[ManifestFile], spark: SparkSession) -> list[list[ManifestFile]]:
+def manifests_by_task(manifests: Sequence[ManifestFile], spark: "SparkSession") -> list[list[ManifestFile]]:
     """The manifests that each Spark task reads, balanced by their bytes."""
     bins_count = tasks_count(spark, sum(m.manifest_length for m in manifests), MANIFEST_BYTES)
     return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))

@@ -4,12 +4,10 @@ version -> manifest list -> manifests (by partition summaries) -> entries (by pa
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from icekeep.catalog.base import Table
 from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
@@ -29,10 +27,14 @@ from icekeep.planning.entries.select_manifests import (
 from icekeep.planning.manifests.entry_schema import METRICS, STORED
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.scan.versions import Version, VersionArguments, chosen_version
+from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 _OF_DELETES = frozenset({"equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"})
@@ -154,7 +156,7 @@ def few_files(
     return None if found is None else FewFiles(files=asked, reaching=found)
 
 
-def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
+def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
     """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; deletes are not looked at.
 
     Raises:
@@ -163,7 +165,7 @@ def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_
     return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
 
 
-def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
+def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
     """The same with a column `deletes`: what a reader must apply to each file, as `entry_schema.REACHING_DELETES`.
 
     Raises:
@@ -177,7 +179,7 @@ def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable
 
 
 def matched_with_deletes(
-    files: DataFrame,
+    files: "DataFrame",
     table: Table,
     spark: SparkSource,
     manifests: Sequence[ManifestFile],
@@ -185,7 +187,7 @@ def matched_with_deletes(
     *,
     data_count: int,
     only_positions: bool = False,
-) -> DataFrame:
+) -> "DataFrame":
     """Data files, about `data_count`, with what of the delete files of some manifests a reader must apply to each.
 
     Raises:

@@ -10,11 +10,15 @@ slots never change, it is the number of these. `spark.sql.shuffle.partitions` is
 divides by itself.
 """
 
+from typing import TYPE_CHECKING
+
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.planning.spark.slots import is_local, parallelism
 from icekeep.spec.units import MIB
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SMALL_TASKS = 100
 _PARALLELISM = "spark.default.parallelism"
@@ -55,7 +59,7 @@ DATA_BYTES = Amount(16 * MIB, 128 * MIB)
 """Bytes of data files that are read."""
 
 
-def tasks_count(spark: SparkSession, total: float, amount: Amount, *, a_slot: int = 1, beside: float = 0) -> int:
+def tasks_count(spark: "SparkSession", total: float, amount: Amount, *, a_slot: int = 1, beside: float = 0) -> int:
     """Into how many tasks work is cut, at least one.
 
     Args:
@@ -67,7 +71,7 @@ def tasks_count(spark: SparkSession, total: float, amount: Amount, *, a_slot: in
     return max(1, int(-(-total // most)), min(small_tasks(spark, a_slot=a_slot), int(total // least)))
 
 
-def small_tasks(spark: SparkSession, *, a_slot: int = 1) -> int:
+def small_tasks(spark: "SparkSession", *, a_slot: int = 1) -> int:
     """How many tasks may be small.
 
     Args:

@@ -5,16 +5,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
-from pyspark import AccumulatorParam, SparkContext, TaskContext, cloudpickle
 
 from icekeep.errors import IcekeepError
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error
+from icekeep.planning.spark.lazily import task_context
 from icekeep.storage.last_read import forget_reads
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -30,8 +33,11 @@ class Answer(msgspec.Struct, frozen=True):
     slow_reads: SlowReads = SlowReads()
 
 
-class Arrivals(AccumulatorParam[list[tuple[int, bytes]]]):
-    """Answers on their way to the driver: Spark hands on those of a task when it has ended well, and once."""
+class Arrivals:
+    """Answers on their way to the driver (an `AccumulatorParam` of PySpark's).
+
+    Spark hands on those of a task when it has ended well, and once.
+    """
 
     def __init__(self, queue: SimpleQueue[Any] | None = None) -> None:
         self._queue = queue
@@ -64,8 +70,10 @@ class Shared:
         self._pickled, self._broadcast = pickled, broadcast
 
     @classmethod
-    def of(cls, shared: Any, context: SparkContext) -> Self:
+    def of(cls, shared: Any, context: "SparkContext") -> Self:
         # By value where workers cannot import it, such as a class of a notebook.
+        from pyspark import cloudpickle
+
         pickled = cloudpickle.dumps(shared)
         if len(pickled) <= _MAX_CLOSURE_BYTES:
             return cls(pickled, None)
@@ -95,7 +103,7 @@ def pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> byt
         result = work(payload)
         return pickle.dumps(Answer(result, slow_reads=slow_reads_since(before)))
     except Exception as error:
-        context = TaskContext.get()
+        context = task_context()
         if context is not None and context.attemptNumber() + 1 < max_failures:
             raise
         return pickle.dumps(Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))

@@ -7,8 +7,6 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from icekeep.errors import IcekeepError, JobFailedError, and_more, revived
 from icekeep.planning.spark.lacking import lacking
@@ -57,6 +55,9 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
     Raises:
         JobFailedError: Spark mentions none of ours, such as where executors are lost.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     try:
         yield
     # Two stages that fail at once make an error that PySpark knows no class for.

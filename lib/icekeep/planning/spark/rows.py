@@ -3,21 +3,22 @@
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mmh3
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.planning.spark.failures import translated
+from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.steps import described, in_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _SPARK_SEED = 42
 
 
-def arrow_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
+def arrow_dataframe(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     """Rows that the driver holds as a DataFrame, nullability and all."""
     # Spark stops reading at a batch without rows, and fails at a column without chunks.
     whole = rows.combine_chunks() if rows.num_rows else pa.Table.from_pylist([], schema=rows.schema)
@@ -32,7 +33,7 @@ def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int
         yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
 
 
-def collected(rows: DataFrame, step: str | None = None) -> list[Row]:
+def collected(rows: "DataFrame", step: str | None = None) -> list["Row"]:
     """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is.
 
     Args:
@@ -42,13 +43,13 @@ def collected(rows: DataFrame, step: str | None = None) -> list[Row]:
         return in_spark(rows.sparkSession, rows.collect)
 
 
-def arrow_table(rows: DataFrame, step: str | None = None) -> pa.Table:
+def arrow_table(rows: "DataFrame", step: str | None = None) -> pa.Table:
     """The same as an Arrow table."""
     with described(step), translated():
         return in_spark(rows.sparkSession, rows.toArrow)
 
 
-def streamed(rows: DataFrame, step: str | None = None) -> Iterator[Row]:
+def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:
     """The same as `collected`, a partition at a time."""
     with translated():
         # A block around the rows would describe what the caller does between them.
@@ -57,7 +58,7 @@ def streamed(rows: DataFrame, step: str | None = None) -> Iterator[Row]:
         yield from found
 
 
-def partition_key(number: Column, parts: int) -> Column:
+def partition_key(number: "Column", parts: int) -> "Column":
     """What a shuffle of so many partitions by one column sends to the partition of a number, an int below `parts`."""
     # As text, which Spark parses once: a plan with a node for each of thousands of keys would be slow.
     keys = F.split(F.lit(",".join(map(str, hash_keys(parts)))), ",").cast("array<int>")

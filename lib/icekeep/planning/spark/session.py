@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from icekeep.errors import UsageError
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
 from icekeep.planning.spark.java import java_program
-from icekeep.planning.spark.slots import is_local_master
 from icekeep.runs import note_application
 
 _FORCED = {
@@ -71,12 +70,6 @@ def _noted(spark: SparkSession) -> SparkSession:
 def is_running() -> bool:
     """Whether this process has a Spark session; the active one is that of a thread, and others may have none."""
     return SparkContext._active_spark_context is not None
-
-
-def is_running_on_cluster() -> bool:
-    """Whether this process has a Spark session whose tasks run on other machines."""
-    context = SparkContext._active_spark_context
-    return context is not None and not is_local_master(context.master)
 
 
 def stop_session(spark: SparkSession) -> None:

@@ -1,12 +1,15 @@
 """How many tasks a Spark session runs at once, and how often it tries one."""
 
 import re
+from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from icekeep.planning.spark.lazily import running_context, task_context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def is_local(spark: SparkSession) -> bool:
+def is_local(spark: "SparkSession") -> bool:
     """Whether all tasks run in one process of Spark, on this machine."""
     return is_local_master(spark.sparkContext.master)
 
@@ -16,7 +19,13 @@ def is_local_master(master: str) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
-def max_task_failures(spark: SparkSession) -> int:
+def is_running_on_cluster() -> bool:
+    """Whether this process has a Spark session whose tasks run on other machines."""
+    context = running_context()
+    return context is not None and not is_local_master(context.master)
+
+
+def max_task_failures(spark: "SparkSession") -> int:
     """How often Spark tries a task; once on a local master, unless it is written `local[N,F]`."""
     if is_local(spark):
         tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", spark.sparkContext.master)
@@ -24,12 +33,12 @@ def max_task_failures(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 
 
-def parallelism(spark: SparkSession) -> int:
+def parallelism(spark: "SparkSession") -> int:
     """How many tasks the session runs at once, on all executors together, or what `spark.default.parallelism` says."""
     return int(spark.sparkContext.defaultParallelism)
 
 
-def executor_slots(spark: SparkSession) -> int:
+def executor_slots(spark: "SparkSession") -> int:
     """How many tasks share one executor, and so its memory; with a local master all that run at once.
 
     It is `spark.executor.cores` by `spark.task.cpus`. Where nobody set the former an executor has what the master gives it: all
@@ -39,7 +48,7 @@ def executor_slots(spark: SparkSession) -> int:
     return max(1, _executor_cores(spark) // max(1, int(conf.get("spark.task.cpus", "1") or 1)))
 
 
-def _executor_cores(spark: SparkSession) -> int:
+def _executor_cores(spark: "SparkSession") -> int:
     context = spark.sparkContext
     if is_local(spark):
         threads = re.match(r"local\[\s*(\*|\d+)", context.master)
@@ -64,5 +73,5 @@ def _executor_cores(spark: SparkSession) -> int:
 
 def attempt_id() -> int:
     """The number of the attempt at this task, for names of what it writes; no other of the Spark application has it."""
-    context = TaskContext.get()
+    context = task_context()
     return 0 if context is None else int(context.taskAttemptId())

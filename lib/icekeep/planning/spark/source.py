@@ -5,15 +5,20 @@ Planning small tables needs no session, and starting one takes seconds.
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.errors import UsageError
+from icekeep.planning.spark.lazily import is_session
 from icekeep.planning.spark.limits import LIMITS, Limits
-from icekeep.planning.spark.session import build_session
 from icekeep.runs import note_application
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+else:
+    # As annotations are shown that are looked at: PySpark is imported where a session is wanted, and not before.
+    SparkSession = Any
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +45,13 @@ def started(spark: SparkSource) -> SparkSession:
         UsageError: as `build_session` raises it.
     """
     given = _session_of(spark)
-    if isinstance(given, SparkSession):
-        return _noted(given)
-    return _noted(build_session("icekeep") if given is None else given())
+    if is_session(given):
+        return _noted(cast("SparkSession", given))
+    if given is None:
+        from icekeep.planning.spark.session import build_session
+
+        return _noted(build_session("icekeep"))
+    return _noted(cast("Callable[[], SparkSession]", given)())
 
 
 def _noted(session: SparkSession) -> SparkSession:
@@ -57,7 +66,7 @@ def _noted(session: SparkSession) -> SparkSession:
 
 def is_started(spark: SparkSource) -> bool:
     """Whether a session was given, and none has to be started."""
-    return isinstance(_session_of(spark), SparkSession)
+    return is_session(_session_of(spark))
 
 
 def limits_of(spark: SparkSource) -> Limits:
@@ -67,7 +76,7 @@ def limits_of(spark: SparkSource) -> Limits:
 
 def check_source(spark: object) -> None:
     """Raise `UsageError` for what is no source of a session: a filter given in its place would else fail much later."""
-    if not (spark is None or isinstance(spark, (SparkSession, Engine)) or callable(spark)):
+    if not (spark is None or is_session(spark) or isinstance(spark, Engine) or callable(spark)):
         raise UsageError(
             f"{spark!r} is no Spark session; give a session, or nothing, and other arguments by their names"
         )

@@ -15,15 +15,15 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from itertools import count
-from typing import Any, Generic, TypeVar
-
-from py4j.clientserver import ClientServer
-from pyspark import InheritableThread, SparkContext, inheritable_thread_target
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from icekeep.events import Listener
 from icekeep.planning.spark.watching import SparkWatch, stages_of
 from icekeep.runtime import SYSTEM
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class _Run:
         self._numbers = count(1)
         self._context: SparkContext | None = None
 
-    def new_tag(self, context: SparkContext) -> str:
+    def new_tag(self, context: "SparkContext") -> str:
         """A tag for what begins now and nothing else."""
         self._context = context
         return f"{self.tag}-{next(self._numbers)}"
@@ -95,30 +95,30 @@ def described(step: str | None) -> Iterator[None]:
         _STEPS.reset(token)
 
 
-class _JobThread(InheritableThread):
+def _job_thread(act: Callable[[], None], done: "Future[Any]") -> threading.Thread:
     """A thread with the caller's local properties; to take these over it asks the JVM, which may be gone."""
+    from pyspark import InheritableThread
 
-    def __init__(self, act: Callable[[], None], done: "Future[Any]") -> None:
-        super().__init__(act, daemon=True, name="spark jobs")
-        self._done = done
+    class JobThread(InheritableThread):
+        def run(self) -> None:
+            try:
+                super().run()
+            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+                done.set_exception(error)
 
-    def run(self) -> None:
-        try:
-            super().run()
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
-            self._done.set_exception(error)
+    return JobThread(act, daemon=True, name="spark jobs")
 
 
 class Begun(Generic[R]):
     """Something that begins Spark jobs, under way in a thread of its own."""
 
-    def __init__(self, spark: SparkSession, action: Callable[[], R]) -> None:
+    def __init__(self, spark: "SparkSession", action: Callable[[], R]) -> None:
         self._context, self._run, self._step = spark.sparkContext, _RUN.get(), ": ".join(_STEPS.get())
         run = self._run
         self._tag = f"icekeep-{SYSTEM.new_uuid()}" if run is None else run.new_tag(self._context)
         self._done: Future[R] = Future()
         self._action = action
-        _JobThread(self._act, self._done).start()
+        _job_thread(self._act, self._done).start()
 
     def result(self) -> R:
         """What came of it, once it is over; an interrupt stops the jobs before it is raised."""
@@ -161,6 +161,8 @@ class Begun(Generic[R]):
     def _mark(self) -> None:
         """Set what is said of the Spark jobs that this thread begins."""
         context, run, text = self._context, self._run, self._step
+        from py4j.clientserver import ClientServer
+
         if not isinstance(context._gateway, ClientServer):
             # With PYSPARK_PIN_THREAD=false a thread of ours has none in the JVM, and what is set there would be anybody's.
             return
@@ -175,12 +177,12 @@ class Begun(Generic[R]):
             context.setJobDescription(text)
 
 
-def in_spark(spark: SparkSession, action: Callable[[], R]) -> R:
+def in_spark(spark: "SparkSession", action: Callable[[], R]) -> R:
     """Do what begins Spark jobs, as jobs of the run and the step, and wait for it."""
     return Begun(spark, action).result()
 
 
-def inherited(spark: SparkSession | None, work: Callable[[A], R]) -> Callable[[A], R]:
+def inherited(spark: "SparkSession | None", work: Callable[[A], R]) -> Callable[[A], R]:
     """Work that other threads may do, several at a time, as a part of this run and step, with this thread's properties."""
     context = copy_context()
 
@@ -189,16 +191,18 @@ def inherited(spark: SparkSession | None, work: Callable[[A], R]) -> Callable[[A
 
     if spark is None:
         return run
+    from pyspark import inheritable_thread_target
+
     target: Callable[[A], R] = inheritable_thread_target(spark)(run)
     return target
 
 
-def _cancel(context: SparkContext, tag: str, wait_ms: int) -> None:
+def _cancel(context: "SparkContext", tag: str, wait_ms: int) -> None:
     """Cancel the jobs with a tag."""
     _apart(lambda: context.cancelJobsWithTag(tag), wait_ms)
 
 
-def _await_tasks(context: SparkContext, tag: str) -> None:
+def _await_tasks(context: "SparkContext", tag: str) -> None:
     """Wait until no task of the jobs with a tag is active, as far as Spark's status says."""
     until_ms = SYSTEM.monotonic_ms() + _TASKS_MS
     # What has happened reaches the status by a queue.

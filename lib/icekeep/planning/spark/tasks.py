@@ -12,21 +12,23 @@ from contextlib import closing
 from functools import partial
 from operator import itemgetter
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark import RDD, Accumulator, TaskContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.planning.slow_reads import add_slow_reads
 from icekeep.planning.spark.answers import Answer, Arrivals, Shared, one_thread, pickled_answer, sorted_out, told_of
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
+from icekeep.planning.spark.lazily import from_arrow_schema, task_context
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.slots import max_task_failures
 from icekeep.planning.spark.steps import Begun, described, in_spark
 from icekeep.storage.last_read import forget_reads
+
+if TYPE_CHECKING:
+    from pyspark import RDD, Accumulator
+    from pyspark.sql import DataFrame, SparkSession
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -38,7 +40,7 @@ _ANSWERS = pa.schema([("answer", pa.binary())])
 
 
 def run_tasks(
-    spark: SparkSession | None,
+    spark: "SparkSession | None",
     payloads: Sequence[P],
     work: Callable[[P, S], R],
     shared: S,
@@ -84,7 +86,7 @@ def all_results(ran: tuple[list[R], list[IcekeepError]]) -> list[R]:
 
 
 def finished_tasks(
-    spark: SparkSession | None,
+    spark: "SparkSession | None",
     payloads: Sequence[P],
     work: Callable[[P, S], R],
     shared: S,
@@ -111,7 +113,7 @@ def finished_tasks(
 
 
 def run_over_partitions(
-    rows: DataFrame,
+    rows: "DataFrame",
     work: Callable[[Iterable[pa.RecordBatch], S], R],
     shared: S,
     *,
@@ -132,7 +134,7 @@ def run_over_partitions(
 
 
 def run_exchange(
-    spark: SparkSession,
+    spark: "SparkSession",
     payloads: Sequence[P],
     send: Callable[[P, S], Iterator[tuple[int, V]]],
     parts: int,
@@ -156,13 +158,13 @@ def run_exchange(
     return _gathered(spark, received, handed, step)
 
 
-def _one_a_task(spark: SparkSession, payloads: Sequence[Any]) -> RDD[bytes]:
+def _one_a_task(spark: "SparkSession", payloads: Sequence[Any]) -> "RDD[bytes]":
     """Payloads for tasks, each for the one of its number."""
     return spark.sparkContext.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
 
 
 def _gathered(
-    spark: SparkSession, answers: RDD[bytes], shared: Shared, step: str | None, payloads: Sequence[Any] = ()
+    spark: "SparkSession", answers: "RDD[bytes]", shared: Shared, step: str | None, payloads: Sequence[Any] = ()
 ) -> tuple[list[Any], list[IcekeepError]]:
     """What came of tasks of which each gives one answer; `payloads` are those of the tasks that are named in errors."""
     try:
@@ -228,7 +230,7 @@ def _in_threads(
 
 
 def _in_spark(
-    spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
+    spark: "SparkSession", payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
 ) -> Generator[tuple[int, Answer], None, None]:
     if not payloads:
         return
@@ -276,9 +278,9 @@ def _answered(
         yield pickled_answer(lambda one: work(one, shared.value()), pickle.loads(pickled), max_failures)
 
 
-def _hand_on(arrivals: Accumulator[list[tuple[int, bytes]]], answers: Iterable[bytes]) -> None:
+def _hand_on(arrivals: "Accumulator[list[tuple[int, bytes]]]", answers: Iterable[bytes]) -> None:
     """Hand on the answer of a task with the number of its payload."""
-    context = TaskContext.get()
+    context = task_context()
     assert context is not None
     arrivals.add([(context.partitionId(), answer) for answer in answers])
 
@@ -295,8 +297,8 @@ def _run_rows(
 
 
 def dataframe_from_tasks(
-    spark: SparkSession, payloads: Sequence[P], run: Callable[[P], Iterator[pa.RecordBatch]], schema: pa.Schema
-) -> DataFrame:
+    spark: "SparkSession", payloads: Sequence[P], run: Callable[[P], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> "DataFrame":
     """The rows that `run` yields for each payload, each payload in a task of its own; lazy.
 
     Args:

@@ -3,13 +3,13 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from typing import TYPE_CHECKING, Any
 
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted, tell
 from icekeep.runtime import SYSTEM
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 FIRST_MS = 2_000
 """What is over before that is not told."""
@@ -28,7 +28,7 @@ class SparkWatch:
         self._over = threading.Event()
 
     @contextmanager
-    def watching(self, context: SparkContext, tag: str, step: str) -> Iterator[None]:
+    def watching(self, context: "SparkContext", tag: str, step: str) -> Iterator[None]:
         """Tell the listener of the jobs with a tag while the block lasts, as of a step; one without a name is not told of."""
         if self._listener is SILENT or not step:
             yield
@@ -64,7 +64,7 @@ class SparkWatch:
 class _Watched:
     """Spark jobs with one tag, and what has been told of them."""
 
-    def __init__(self, context: SparkContext, tag: str, step: str) -> None:
+    def __init__(self, context: "SparkContext", tag: str, step: str) -> None:
         self._context, self._tag, self._step = context, tag, step
         self._began_ms = SYSTEM.monotonic_ms()
         self._done, self._total = 0, 0
@@ -76,6 +76,8 @@ class _Watched:
 
     def tasks(self) -> tuple[int, int]:
         """How many tasks are done, and how many there are as far as is known by now."""
+        from py4j.protocol import Py4JError
+
         try:
             stages = stages_of(self._context, self._tag)
             return sum(stage.numCompletedTasks() for stage in stages), sum(stage.numTasks() for stage in stages)
@@ -101,7 +103,7 @@ class _Watched:
             tell(listener, StepFinished(self._step))
 
 
-def stages_of(context: SparkContext, tag: str) -> list[Any]:
+def stages_of(context: "SparkContext", tag: str) -> list[Any]:
     """What Spark's status says of the stages of the jobs with a tag (`SparkStageInfo`)."""
     # What PySpark has of it knows groups alone, and a group may be the user's own.
     tracker = context._jsc.sc().statusTracker()

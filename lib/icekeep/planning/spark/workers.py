@@ -6,18 +6,20 @@ executor is there is still done here.
 """
 
 import os
+from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.formats.memory import task_memory_bytes
 from icekeep.formats.processors import processors_count
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS, Limits
-from icekeep.planning.spark.session import is_running_on_cluster
-from icekeep.planning.spark.slots import executor_slots, is_local, parallelism
+from icekeep.planning.spark.slots import executor_slots, is_local, is_running_on_cluster, parallelism
 from icekeep.planning.spark.source import SparkSource, is_started, limits_of, started
 from icekeep.spec.units import GIB
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 THREAD_BYTES = GIB
 """What a thread that rewrites files has of the memory of this process or its container: with it row groups of the usual size
@@ -35,7 +37,7 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
         limits: up to where this process does work by itself.
     """
 
-    spark: SparkSession | None
+    spark: "SparkSession | None"
     slots: int
     process_slots: int
     is_local: bool

@@ -1,9 +1,7 @@
 """The `ManifestReader` for large tables: what a commit asks of many entries is worked out in Spark tasks."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, TypeVar
 
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifests import StorageManifestReader
@@ -17,6 +15,9 @@ from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -58,7 +59,7 @@ class SparkManifestReader(StorageManifestReader):
         return [found[identity(manifest)] for manifest in manifests]
 
 
-def _bins(manifests: Sequence[ManifestFile], session: SparkSession) -> list[list[ManifestFile]]:
+def _bins(manifests: Sequence[ManifestFile], session: "SparkSession") -> list[list[ManifestFile]]:
     bins_count = tasks_count(session, sum(m.manifest_length for m in manifests), FILTERED_MANIFEST_BYTES)
     return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
 

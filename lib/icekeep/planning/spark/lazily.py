@@ -1,0 +1,54 @@
+"""What is PySpark's and is imported when it is first used: small work needs none of it, and it may not even be installed."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+
+class _Functions:
+    """`pyspark.sql.functions`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("pyspark.sql.functions"), name)
+
+
+F: Any = _Functions()
+
+
+def from_arrow_schema(schema: Any) -> Any:
+    """PySpark's schema for one of Arrow."""
+    from pyspark.sql.pandas.types import from_arrow_schema as made
+
+    return made(schema)
+
+
+def from_arrow_type(type_: Any) -> Any:
+    """PySpark's type for one of Arrow."""
+    from pyspark.sql.pandas.types import from_arrow_type as made
+
+    return made(type_)
+
+
+def with_field(schema: Any, name: str, type_: Any) -> Any:
+    """PySpark's schema with one more field behind the others, of Arrow's type, which is never null."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([*schema.fields, StructField(name, from_arrow_type(type_), nullable=False)])
+
+
+def is_session(one: object) -> bool:
+    """Whether something is a session of Spark."""
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and isinstance(one, sql.SparkSession)
+
+
+def running_context() -> Any:
+    """Of the session that this process has, whatever thread started it; `None` where it has none."""
+    spark = sys.modules.get("pyspark")
+    return None if spark is None else spark.SparkContext._active_spark_context
+
+
+def task_context() -> Any:
+    """Of the Spark task that this is; `None` where it is none."""
+    spark = sys.modules.get("pyspark")
+    return None if spark is None else spark.TaskContext.get()
