@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.estimate import Estimate
@@ -33,6 +32,7 @@ from icekeep.maintenance.exact_plans import APPLY, GROUP, GivenPlan, PlanCost, P
 from icekeep.maintenance.groups.file_sizes import file_sizes
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
+from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.rows import arrow_dataframe, record_batches
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.spec.position_sets import spans
