@@ -40,6 +40,7 @@ from icekeep.storage.base import Storage
 
 FILE, REWRITE = "data file", "rewrite"
 _EXPECTED = "expected_files_count"
+_OUTPUT_SPEC = "output_spec_id"
 
 _PLACE = "place"
 _ROWS = pa.schema(
@@ -209,6 +210,8 @@ def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -
         changed += [path for path, state in one.states.items() if now.get(path, state) != state]
         if group is not None and group.expected_files_count != one.line.says.get(_EXPECTED):
             others.append(f"group {one.line.group} would become {group.expected_files_count} files")
+        if group is not None and group.output_spec_id != one.line.says.get(_OUTPUT_SPEC):
+            others.append(f"files of group {one.line.group} would be of partition spec {group.output_spec_id}")
         order.append(one.line.group)
     problems = [f"{len(gone):,} files to rewrite are gone, such as {some_of(gone)}"] if gone else []
     if changed:
@@ -239,7 +242,7 @@ def _group_line(group: FileGroup, method: GroupMethod) -> PlanLine:
         says={
             "partition": group.partition,
             "spec_id": group.spec_id,
-            "output_spec_id": group.output_spec_id,
+            _OUTPUT_SPEC: group.output_spec_id,
             "files_count": group.files_count,
             "delete_files_count": group.delete_files_count,
             _EXPECTED: group.expected_files_count,

@@ -13,6 +13,7 @@ from itertools import groupby
 
 import msgspec
 
+from icekeep.errors import SafetyError
 from icekeep.maintenance.compaction.group_deletes import with_deletes_once
 from icekeep.maintenance.compaction.key_overlap import along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
 from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
@@ -254,9 +255,20 @@ def _comes_out_otherwise(some: Sequence[_Chosen], rules: GroupRules) -> bool:
 
 
 def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> PlannedGroup:
-    """Files as one group, in their order."""
+    """Files as one group, in their order.
+
+    Raises:
+        SafetyError: they are of several partitions, and are not moved to another spec: one file would hold rows of all of them,
+            where readers look for those of one. A plan that was made while they were moved has such groups.
+    """
     sizes, factor = rules.sizes, rules.strategy.compression_factor
     spec_id, partition = rules.key_of(files[0].file)
+    for one in files:
+        if rules.key_of(one.file) != (spec_id, partition):
+            raise SafetyError(
+                f"files of several partitions would become one, such as {files[0].file.file_path!r} and "
+                f"{one.file.file_path!r}; nothing was changed: make the plan anew"
+            )
     total = sum(one.file.file_size_in_bytes for one in files)
     group_files = with_deletes_once((one.file, one.deletes) for one in files)
     group = FileGroup(

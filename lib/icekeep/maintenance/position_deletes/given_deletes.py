@@ -77,6 +77,8 @@ def given_deletes(deletes: PositionDeletes, given: GivenPlan, metadata: TableMet
     if gone:
         problem = f"{len(gone):,} delete files are gone, or are not what they were, such as {some_of(gone)}"
         raise moved(given, metadata, problem, gone_count=len(gone))
+    if any(len({found[line.state][0] for line in group}) > 1 for group in groups):
+        raise moved(given, metadata, "delete files of several partitions would become one")
     others = {line.says.get("becomes") for line in lines if line.kind == GROUP} - {becomes}
     if others:
         raise moved(given, metadata, f"the delete files would become {becomes} by now")

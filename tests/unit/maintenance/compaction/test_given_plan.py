@@ -13,8 +13,10 @@ from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.operations.plan_files.format import read_plan_file
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.update_spec import update_spec
 from kit.job_world import Fault, Killed, World
 from kit.lake import events
 from kit.no_spark import no_spark
@@ -44,8 +46,32 @@ def roll_back(world: World) -> None:
     rollback_to_snapshot(world.table, world.table.metadata.snapshots[1].snapshot_id)
 
 
+def back_to_months(world: World) -> None:
+    update_spec(world.table, [RemovePartitionField("b"), AddPartitionField("at", "month", name="at_month")])
+
+
+def delete_by_value_in_march(world: World) -> None:
+    """A spec that has equality deletes keeps its files."""
+    [march] = [file for file in data_files(world.table) if "at_month=2013-03" in file.file_path]
+    delete_equal(world.table, events(999, 1, 3).select(["id"]), ["id"], like=march)
+
+
 class TestPlan(PlanContract):
     contract = Contract
+
+    @pytest.mark.parametrize("move", [back_to_months, delete_by_value_in_march])
+    def test_files_of_several_partitions_never_become_one(self, path: Path, move: Callable[[World], None]) -> None:
+        """The plan is made while they move to another partition spec, and they do not move any more when it is applied."""
+        world = World(2, (("at", "month"),))
+        for number in range(10):
+            world.append(number, month=1 + number // 5)
+        world.append(77, month=3)
+        update_spec(world.table, [RemovePartitionField("at_month"), AddPartitionField("id", "bucket[1]", name="b")])
+        self.write(world, path, where="at < '2013-03-01T00:00:00+00:00'")
+        move(world)
+        before = world.table.metadata_location
+        self.refused(world, path, "files of several partitions would become one.*: make the plan anew")
+        assert world.table.metadata_location == before
 
     @pytest.mark.parametrize(
         ("version", "move", "match"),
