@@ -96,6 +96,7 @@ class Jobs:
                 run_id=f"{assignment.call.job}-{assignment.catalog.runtime.new_uuid()}",
                 job=assignment.call.job,
                 table=assignment.table,
+                policy=assignment.policy,
                 status=ran.status,
                 exit_status=ran.exit_status,
                 error_message=ran.error_message,

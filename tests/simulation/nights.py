@@ -268,7 +268,13 @@ class Run:
         simulation.lake.tried[name, job] += 1
         begun_ms = simulation.scheduler.now_ms
         record = RunRecord(
-            run_id=f"{job}-{number}", job=job, table=name, process=self.run_id, started_ms=begun_ms, seen_ms=begun_ms
+            run_id=f"{job}-{number}",
+            job=job,
+            table=name,
+            policy="nightly",
+            process=self.run_id,
+            started_ms=begun_ms,
+            seen_ms=begun_ms,
         )
         simulation.records.put(record)
         simulation.occupied(name, self.run_id)

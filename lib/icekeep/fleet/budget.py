@@ -55,6 +55,10 @@ class Budget:
         """Take what a job is estimated to need."""
         self._taken_bytes += estimate.bytes
 
+    def give_back(self, estimate: Estimate) -> None:
+        """What was taken for a job that was not begun after all."""
+        self._taken_bytes -= estimate.bytes
+
     def end(self, estimate: Estimate, elapsed_ms: int) -> None:
         """Take note of how long a job took that has ended well."""
         self._estimated_ms += max(1, estimate.elapsed_ms)

@@ -73,6 +73,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         choices: its jobs, in the order in which they run.
         health: `None` where it cannot be told (`not_read` says why), or nothing of it may be begun now.
+        table_uuid: of the table that was looked at; `None` where it could not be read.
         seen_ms: when the look began; what other runs have done since is done.
     """
 
@@ -83,6 +84,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     health: TableHealth | None
     not_read: NotRead | None
     seen_ms: int
+    table_uuid: str | None = None
 
     @property
     def name(self) -> str:
@@ -169,6 +171,7 @@ class _Look:
         self._catalog, self._leases, self._looking = catalog, leases, looking
         self._in_force: dict[Identifier, tuple[TableRules, tuple[Problem, ...]]] = {}
         self._left_out: set[Identifier] = set()
+        self._uuids: dict[Identifier, str | None] = {}
         self._last: dict[str, dict[str, LastRuns]] = {}
         self._now_ms = catalog.runtime.now_ms()
 
@@ -193,6 +196,7 @@ class _Look:
 
     def _prepared(self, table: Table) -> Table | None:
         """The table, if any of its jobs may begin now."""
+        self._uuids[table.identifier] = table.metadata.table_uuid
         self._in_force[table.identifier] = rules, _ = self._resolved(table.identifier, table.metadata.properties)
         now_ms = self._now_ms
         may = any(
@@ -224,6 +228,7 @@ class _Look:
             health=health,
             not_read=not_read,
             seen_ms=self._now_ms,
+            table_uuid=self._uuids.get(identifier),
         )
 
     def _resolved(

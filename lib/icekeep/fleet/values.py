@@ -55,6 +55,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         status: that of its outcome, or `failed`.
         exit_status: that of the job's own command.
         result: its result or plan; `None` where it failed.
+        held_by: why it was not begun after all, as the table says by now; `None` where it was.
     """
 
     status: str
@@ -63,10 +64,15 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     error_kind: str | None = None
     error_message: str | None = None
     result: Any = None
+    held_by: str | None = None
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """One job on one table, as it is handed to whoever runs it."""
+    """One job on one table, as it is handed to whoever runs it.
+
+    Attributes:
+        table_uuid: that of the table that was looked at; `None` where it could not be read.
+    """
 
     catalog: Catalog
     identifier: Identifier
@@ -74,6 +80,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     call: JobCall
     policy: str
     observes: bool
+    table_uuid: str | None = None
 
 
 class RunCall(Protocol):

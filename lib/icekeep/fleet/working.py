@@ -132,6 +132,10 @@ class Works:
         elapsed_ms = self._runtime.monotonic_ms() - began_ms
         if ran is None:
             return self._note(seen, choice, JobStatus.INTERRUPTED, "the run was interrupted", elapsed_ms)
+        if ran.held_by is not None:
+            with self._lock:
+                self._budget.give_back(estimate)
+            return self._note(seen, choice, JobStatus.NOT_BEGUN, ran.held_by)
         if ran.exit_status == 0:
             with self._lock:
                 self._budget.end(estimate, elapsed_ms)
@@ -147,6 +151,7 @@ class Works:
             call=choice.call,
             policy=choice.rule.policy,
             observes=choice.observes,
+            table_uuid=seen.table_uuid,
         )
         try:
             ran = self._run_call(assignment)

@@ -2,8 +2,8 @@
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,7 +45,8 @@ from icekeep.operations.surroundings import Shared, Surroundings
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.told import Problem
-from icekeep.policies.values import Rules
+from icekeep.policies.values import Mode, Rules
+from icekeep.policies.windows import is_open
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
@@ -56,6 +57,9 @@ DEFAULT_WORKERS = 4
 
 _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""
+
+_LOOKS_ITSELF = frozenset({"remove_orphan_files"})
+"""Jobs that look for other tables by themselves: what lies below their table may have become another one's a minute ago."""
 
 _INTERRUPTED = 130
 
@@ -187,12 +191,15 @@ class _Calls:
 
     def __call__(self, assignment: Assignment) -> Ran:
         job, runtime = assignment.call.job, self._surroundings.runtime
+        load, held_by = self._loaded(assignment)
+        if held_by is not None:
+            return Ran(status=JobStatus.NOT_BEGUN, held_by=held_by)
         run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
         surroundings = msgspec.structs.replace(
             self._surroundings,
             listener=_Stopped(self._surroundings.listener, self._stop),
             begun=Begun(),
-            shared=self._shared if job in _FRESH else msgspec.structs.replace(self._shared, load=self._remembering),
+            shared=msgspec.structs.replace(self._shared, load=load),
         )
         words = [f"--table={assignment.table}", *assignment.call.arguments]
         if assignment.observes:
@@ -200,7 +207,7 @@ class _Calls:
         try:
             told = parse_command(words, job, runtime.now_ms(), "")
             command = msgspec.structs.replace(told, conf=self._command.conf)
-            with sharing(self._looks):
+            with nullcontext() if job in _LOOKS_ITSELF else sharing(self._looks):
                 outcome = run_job(command, JOBS[job], surroundings, run)
         except Exception as error:  # noqa: BLE001 - each failure of a job is told with its status
             ended = how_it_ended(error, None)
@@ -213,8 +220,18 @@ class _Calls:
             )
         return Ran(status=outcome.status, exit_status=outcome.exit_status, run_id=run.run_id, result=outcome.result)
 
-    def _remembering(self, reference: TableReference) -> Table:
-        return self._memory.over(self._shared.load(reference))
+    def _loaded(self, assignment: Assignment) -> tuple[Callable[[TableReference], Table], str | None]:
+        """What gives the job its table, as it is now, and why the job may not begin after all.
+
+        The look at all tables may be hours old: owners have switched jobs off since, or made another table of the name.
+        """
+        try:
+            table = assignment.catalog.load(assignment.identifier)
+            held_by = _held_since(self._shared.config.rules, assignment, table)
+        except IcekeepError as error:
+            return partial(_fails, error), None
+        fresh = assignment.call.job in _FRESH
+        return (lambda reference: table if fresh else self._memory.over(table)), held_by
 
 
 class _Stopped:
@@ -285,6 +302,27 @@ def _resolved(
 ) -> tuple[TableRules, tuple[Problem, ...]]:
     found = resolve_table(rules, catalog, identifier, properties)
     return found.rules, found.problems
+
+
+def _held_since(rules: Rules, assignment: Assignment, table: Table) -> str | None:
+    """Why a job that was due on a table when it was looked at may not begin on it by now; `None` where it may."""
+    if assignment.table_uuid is not None and table.metadata.table_uuid != assignment.table_uuid:
+        return "it is another table than the one that was looked at: the name was given anew"
+    found, _ = _resolved(rules, assignment.catalog, assignment.identifier, table.metadata.properties)
+    rule = next((one for one in found.jobs if one.job == assignment.call.job), None)
+    if rule is None or rule.policy != assignment.policy:
+        return "another policy decides of it than when it was looked at"
+    if rule.held_by is not None:
+        return rule.held_by
+    if rule.window is not None and not is_open(rule.window, table.runtime.now_ms()):
+        return f"its window is closed: {rule.window}"
+    if rule.call != assignment.call or (rule.mode is Mode.OBSERVE) != assignment.observes:
+        return "what is wanted of it has changed since it was looked at"
+    return None
+
+
+def _fails(error: IcekeepError, reference: TableReference) -> Table:
+    raise error
 
 
 def _load(catalogs: Mapping[str, Catalog], reference: TableReference) -> Table:

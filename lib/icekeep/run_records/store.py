@@ -204,7 +204,10 @@ class RunRecords:
 
 
 def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
-    """The newest run of each table and job that did its work, and what of those after it failed."""
+    """The newest run of each table and job that did its work, and what of those after it failed.
+
+    A run by hand has arguments of its own, on a branch of its own perhaps: it says nothing of what policies want.
+    """
     ended = sa.func.coalesce(RUNS.c.ended_ms, RUNS.c.seen_ms)
     is_ok = RUNS.c.exit_status.in_(GOOD_EXIT_STATUSES)
     has_died = sa.and_(RUNS.c.status == RUNNING, RUNS.c.seen_ms < now_ms - SILENT_MS)
@@ -223,7 +226,7 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
             sa.func.max(sa.case((is_ok, ended))).over(partition_by=each).label("last_ok_ms"),
             sa.func.max(sa.case((has_failed, ended))).over(partition_by=each).label("last_failure_ms"),
         )
-        .where(wanted, sa.or_(is_ok, has_failed))
+        .where(wanted, RUNS.c.policy.is_not(None), sa.or_(is_ok, has_failed))
         .subquery()
     )
     is_since = sa.and_(told.c.has_failed, told.c.at_ms > sa.func.coalesce(told.c.last_ok_ms, -1))

@@ -83,7 +83,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the runs of one job on one table. Times are epoch milliseconds; `None`: there was no such run.
+    """What is known of the runs of one job on one table that policies asked for; those by hand do not count.
+
+    Times are epoch milliseconds; `None`: there was no such run.
 
     A run that was interrupted counts for neither; one that has died counts as a failure. So does one that is to be tried again
     (exit status 75).

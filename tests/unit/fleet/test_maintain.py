@@ -440,7 +440,13 @@ def test_what_another_run_came_to_an_end_with_meanwhile_is_not_done_here_and_wha
     def another(assignment):
         now_ms = world.runtime.now_ms()
         told = RunRecord(
-            run_id="compact-other", job="compact", table="local.db.some", started_ms=now_ms, seen_ms=now_ms, **ended
+            run_id="compact-other",
+            job="compact",
+            table="local.db.some",
+            policy="nightly",
+            started_ms=now_ms,
+            seen_ms=now_ms,
+            **ended,
         )
         records.end(told if ended["exit_status"] is None else msgspec.structs.replace(told, ended_ms=now_ms))
         world.runtime.pass_ms(HOUR_MS)

@@ -7,12 +7,16 @@ import threading
 import pytest
 
 from icekeep.cli import main
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError
 from icekeep.events import CommitRetried, InRun, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
+from icekeep.operations import maintain_verb
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.maintain_shown import maintain_shown
 from icekeep.operations.maintain_verb import _Stoppable, _Stopped
+from icekeep.operations.running_jobs import run_job
 from icekeep.reports.values import NotRead
 from icekeep.runtime import SYSTEM, SystemRuntime
 from icekeep.tables.append import append
@@ -182,3 +186,46 @@ def test_what_people_are_shown():
         status="done", tables=(DueTable(table="c.db.t", value=1.0, estimate_ms=1, estimate_bytes=2, jobs=(due,)),)
     )
     assert [row["job"] for row in maintain_shown(listed)["due"]] == ["compact"]
+
+
+def after_the_first_job(monkeypatch, act):
+    """Let somebody act when the first job of a run has begun."""
+    done = []
+
+    def run(command, *arguments):
+        if not done:
+            done.append(command.table)
+            act({"a", "b", "c"} - {command.table.rpartition(".")[2]})
+        return run_job(command, *arguments)
+
+    monkeypatch.setattr(maintain_verb, "run_job", run)
+
+
+@pytest.mark.slow
+def test_owners_are_asked_again_before_each_job(lake, capsys, monkeypatch):
+    def act(left):
+        opted_out, made_anew = sorted(left)
+        change = ChangeProperties(updates={"icekeep.enabled": "false"})
+        commit(lake.catalog.load(("db", opted_out)), change, runtime=SYSTEM)
+        lake.catalog.drop(("db", made_anew))
+        other = create_table(lake.catalog, ("db", made_anew), SCHEMA, location=str(lake.directory / "elsewhere"))
+        for number in range(3):
+            other = append(other, [events(number, 3)])
+        names.extend(left)
+
+    names = []
+    table = create_table(lake.catalog, ("db", "c"), SCHEMA)
+    for number in range(3):
+        table = append(table, [events(number, 3)])
+    after_the_first_job(monkeypatch, act)
+    status, document, _ = run(capsys, "--workers", "1")
+    assert status == 3
+    jobs = {one["table"]: one["jobs"] for one in document["result"]["tables"]}
+    opted_out, made_anew = (
+        [job["why"] for job in jobs[f"local.db.{name}"] if job["status"] == "not_begun"] for name in sorted(names)
+    )
+    assert opted_out
+    assert all("icekeep.enabled" in why for why in opted_out)
+    assert made_anew
+    assert all("the name was given anew" in why for why in made_anew)
+    assert len(lake.catalog.load(("db", sorted(names)[1])).metadata.snapshots) == 3
