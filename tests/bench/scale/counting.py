@@ -9,10 +9,11 @@ from types import SimpleNamespace, TracebackType
 from typing import Any
 from urllib.parse import urlparse
 
+import pyspark
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from icekeep.planning.spark import answers, tasks
+from icekeep.planning.spark import tasks
 
 _BYTES = {
     "results_bytes": ("Result Size",),
@@ -41,13 +42,14 @@ class SparkCounts:
     def __enter__(self) -> "SparkCounts":
         self._begin = self._settled_bytes()
         tasks.pickle = self._counting(pickle)  # type: ignore[attr-defined]
-        answers.cloudpickle = self._counting(cloudpickle)  # type: ignore[attr-defined]
+        # Where a session is wanted it is imported anew, by its package.
+        pyspark.cloudpickle = self._counting(cloudpickle)  # type: ignore[attr-defined]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks.pickle, answers.cloudpickle = pickle, cloudpickle  # type: ignore[attr-defined]
+        tasks.pickle, pyspark.cloudpickle = pickle, cloudpickle  # type: ignore[attr-defined]
         self._end = self._settled_bytes()
 
     def _settled_bytes(self) -> int:
