@@ -1,4 +1,4 @@
-"""Zip the package for `spark-submit --py-files`: modules, their stub and templates, and nothing else, at the top of the archive."""
+"""Zip the package for `spark-submit --py-files`: modules, stub and templates, and nothing else, at the top of the archive."""
 
 import sys
 import zipfile
@@ -10,7 +10,11 @@ def main(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted((root / "icekeep").rglob("*")):
-            if path.suffix in (".py", ".pyi") or path.name == "py.typed" or (path.is_file() and path.parent.name == "templates"):
+            if (
+                path.suffix in (".py", ".pyi")
+                or path.name == "py.typed"
+                or (path.is_file() and path.parent.name == "templates")
+            ):
                 archive.write(path, path.relative_to(root))
 
 

@@ -20,6 +20,7 @@ def test_runs_are_read_as_they_were_written_and_by_others(postgres):
     assert records.last_of(["l.db.t"], NOW_MS) == {}
     whole = record(
         "compact-1",
+        policy="nightly",
         arguments={"where": "a = 'ü'"},
         result={"files": [1, None]},
         snapshot_id_before=2**62,
