@@ -22,7 +22,6 @@ from icekeep.operations.arguments import (
     parse_command,
     said_with_flags,
 )
-from icekeep.operations.config import read_config
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
@@ -164,9 +163,9 @@ def _works_on_data(name: str, jobs: Mapping[str, Job]) -> bool:
 def _config(command: Command, surroundings: Surroundings) -> Answer:
     begun, runtime = surroundings.begun, surroundings.runtime
     begun.begin(command.name, command.arguments, runtime)
-    config = read_config(command.conf)
-    catalogs = known_catalogs(command.conf, surroundings.seams).all().values()
-    outcome = begun.outcome("done", show_config(config.path, catalogs, config.policies), runtime)
+    known = known_catalogs(command.conf, surroundings.seams)
+    shown = show_config(known.config.path, known.all().values(), known.config.policies)
+    outcome = begun.outcome("done", shown, runtime)
     return Answer(outcome.exit_status, plain_values(outcome), title="configuration")
 
 

@@ -84,6 +84,11 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {said}"[:_LINE_LENGTH_MAX] if said else name
 
 
+def printable(text: str) -> str:
+    """A text in which what moves a terminal's cursor, or turns a line around, is spelled out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def and_more(names: Sequence[object], shown_count: int = 1) -> str:
     """What follows the first of some names in a message that shows no more of them."""
     return f" and {len(names) - shown_count} more" if len(names) > shown_count else ""

@@ -11,6 +11,9 @@ import msgspec
 
 from icekeep.runtime import Runtime
 
+GOOD_EXIT_STATUSES = (0, 3)
+"""Of a run that did its work, be it in part or with faults found."""
+
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job or a command.

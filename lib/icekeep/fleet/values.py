@@ -41,9 +41,6 @@ class JobStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-WELL = frozenset({"done", JobStatus.OBSERVED})
-"""Of a job that was begun and did all that it was to do."""
-
 IDLE = frozenset({JobStatus.NOT_DUE, JobStatus.HELD, JobStatus.CLOSED, JobStatus.POSTPONED, JobStatus.ELSEWHERE})
 """Of a job that this run had no reason to begin."""
 

@@ -27,7 +27,7 @@ from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult,
 from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.catalogs import Catalogs, TableReference
-from icekeep.operations.config import CatalogSettings, Config, read_config
+from icekeep.operations.config import CatalogSettings, Config
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
@@ -85,9 +85,9 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
         UnavailableError: the process that started this one is gone already.
     """
     wishes = Wishes(**command.arguments)
-    config = read_config(command.conf)
-    require_file(config)
     catalogs = known_catalogs(command.conf, surroundings.seams)
+    config = catalogs.config
+    require_file(config)
     # Asked once, before several threads ask.
     catalogs.all()
     chosen = _settings(catalogs, command.catalog, config.rules, _scope(wishes, config))
@@ -97,11 +97,11 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
         with looked_after(surroundings), ExitStack() as records:
             if is_in_cluster_mode(surroundings.seams):
                 session.started()
-            places = _places(command, config, chosen, surroundings) if writes else []
+            places = _places(catalogs, chosen, surroundings) if writes else []
             recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
             for one in recordings:
                 one.began()
-            fleet = _fleet(command, Opened(config, catalogs, chosen, session), surroundings)
+            fleet = _fleet(command, Opened(catalogs, chosen, session), surroundings)
             result = result_of(fleet, wishes, is_dry_run=command.dry_run)
             outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
             for one in recordings:
@@ -112,9 +112,8 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
 
 
 class Opened(NamedTuple):
-    """What a run goes by: the configuration, its catalogs, those of them that are meant, and what starts Spark."""
+    """What a run goes by: the catalogs, with the configuration, those of them that are meant, and what starts Spark."""
 
-    config: Config
     catalogs: Catalogs
     chosen: Sequence[CatalogSettings]
     session: Session
@@ -128,12 +127,12 @@ def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResu
 
 
 def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
-    wishes, config = Wishes(**command.arguments), by.config
+    wishes, config = Wishes(**command.arguments), by.catalogs.config
     stop = threading.Event()
     opened, not_opened = _opened(by.chosen, surroundings, _Stoppable(surroundings.runtime, stop))
     by_name = {catalog.name: catalog for catalog in opened}
     records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
-    shared = Shared(config=config, catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
+    shared = Shared(catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
     memory, run = Memory(), surroundings.begun.run
     assert run is not None
     return Fleet(
@@ -227,7 +226,7 @@ class _Calls:
         """
         try:
             table = assignment.catalog.load(assignment.identifier)
-            held_by = _held_since(self._shared.config.rules, assignment, table)
+            held_by = _held_since(self._shared.catalogs.config.rules, assignment, table)
         except IcekeepError as error:
             return partial(_fails, error), None
         fresh = assignment.call.job in _FRESH
@@ -329,16 +328,14 @@ def _load(catalogs: Mapping[str, Catalog], reference: TableReference) -> Table:
     return catalogs[reference.catalog.name].load(parse_identifier(reference.name))
 
 
-def _places(
-    command: Command, config: Config, chosen: Sequence[CatalogSettings], surroundings: Surroundings
-) -> list[Place]:
+def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> list[Place]:
     """Where the run itself is written down: in the record of each catalog, and where several have one, once there."""
     places: dict[str, Place] = {}
     for settings in chosen:
-        records = _records_of(config, settings, surroundings)
+        records = _records_of(catalogs.config, settings, surroundings)
         if records is not None:
             reference = TableReference(settings, "")
-            places.setdefault(records.address, place_of(config.history, reference, command, surroundings))
+            places.setdefault(records.address, place_of(catalogs, reference, surroundings))
     return [*places.values()]
 
 

@@ -6,10 +6,11 @@ bytes, moments and spans are shown exactly and readably.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import msgspec
 from rich import box
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, printable
 from icekeep.spec.times import EARLIEST_MS, format_span, format_time
 from icekeep.spec.units import format_bytes
 
@@ -51,17 +52,33 @@ def write_at_once(path: str, text: str, what: str) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
+    with written_at_once(path, what) as stream:
+        stream.write(text.encode())
+
+
+@contextmanager
+def written_at_once(path: str, what: str) -> Iterator[BinaryIO]:
+    """A stream into a file that is there, as a whole, when the block has ended well; else it is as it was.
+
+    Args:
+        what: it is, as an error says.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with partial.open("wb") as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UsageError(f"cannot write {what} {path!r}: {(error.strerror or '').lower()}", path=path) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink()
 
 
 def require_directory(path: str, what: str = "result file") -> None:
@@ -102,7 +119,7 @@ def format_value(name: str, value: Any) -> str:
         return ", ".join(f"{key}={format_value(str(key), below)}" for key, below in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _format_items(value)
-    return _one_line(str(value))
+    return printable(str(value))
 
 
 def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
@@ -121,7 +138,7 @@ def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
         if isinstance(items[0], Mapping):
             _print_rows(console, items)
         else:
-            console.print(Text("\n".join(_one_line(str(item)) for item in items[:_MAX_ROWS])), soft_wrap=True)
+            console.print(Text("\n".join(printable(str(item)) for item in items[:_MAX_ROWS])), soft_wrap=True)
         if len(items) > _MAX_ROWS:
             console.print(Text(f"... and {len(items) - _MAX_ROWS:,} more; --output json has them all"))
 
@@ -140,7 +157,7 @@ def _format_number(name: str, value: int) -> str:
 def _format_items(items: Sequence[Any]) -> str:
     if any(isinstance(item, Mapping) for item in items):
         return f"{len(items):,} items"
-    shown = ", ".join(_one_line(str(item)) for item in items[:_MAX_ITEMS])
+    shown = ", ".join(printable(str(item)) for item in items[:_MAX_ITEMS])
     more = f" ... ({len(items):,} in all)" if len(items) > _MAX_ITEMS else ""
     return (shown + more) or "-"
 
@@ -182,8 +199,3 @@ def _print_rows(console: Console, items: Sequence[Any]) -> None:
 
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool))
-
-
-def _one_line(text: str) -> str:
-    """Control characters in a name must not move a terminal's cursor."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -26,7 +26,6 @@ from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.config import read_config
-from icekeep.operations.history_settings import HistorySettings
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.plan_files.results import AppliedBefore, applied_before_dropped
@@ -76,12 +75,11 @@ def run_job(
     begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
     begun.only_tells, surroundings = command.dry_run, surroundings.in_run()
     shared = surroundings.shared
-    config = read_config(command.conf) if shared is None else shared.config
     catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
     reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
     arguments = parse_arguments(command.arguments, job, begun.started_ms if given is None else given.created_ms)
-    place = None if command.dry_run else place_of(config.history, reference, command, surroundings)
+    place = None if command.dry_run else place_of(catalogs, reference, surroundings)
     with recorded(begun, place, surroundings) as recording:
         table, work = _loaded(command, job, arguments, reference, surroundings, given)
         if table is None:
@@ -115,16 +113,13 @@ def looked_after(surroundings: Surroundings) -> Iterator[None]:
         yield
 
 
-def place_of(
-    history: HistorySettings, reference: TableReference, command: Command, surroundings: Surroundings
-) -> Place:
+def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surroundings) -> Place:
     """Where a run on a table is written down."""
 
     def open_catalog(name: str) -> Any:
-        settings = known_catalogs(command.conf, surroundings.seams).get(name)
-        return resolve(surroundings.seams.open_catalog)(settings, runtime=surroundings.runtime)
+        return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)
 
-    return Place(history, reference.catalog, open_catalog)
+    return Place(catalogs.history, reference.catalog, open_catalog)
 
 
 def _loaded(

@@ -13,7 +13,6 @@ import msgspec
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import TableReference, find_table
-from icekeep.operations.config import read_config
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.recording import Recording, recorded
@@ -75,11 +74,11 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
             outcome = _OF_NO_TABLE[verb.about](command, verb, surroundings)
             recording.ended(outcome)
         return outcome
-    config = read_config(command.conf)
-    reference = find_table(known_catalogs(command.conf, surroundings.seams), command.table, command.catalog)
+    catalogs = known_catalogs(command.conf, surroundings.seams)
+    reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
     changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
-    place = place_of(config.history, reference, command, surroundings) if changes else None
+    place = place_of(catalogs, reference, surroundings) if changes else None
     begun.only_tells = not changes
     with recorded(begun, place, surroundings) as recording:
         if verb.about is About.NEW_TABLE:
@@ -145,7 +144,7 @@ def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings)
 def _run_over_policies(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
     catalogs = known_catalogs(command.conf, surroundings.seams)
     opens = partial(resolve(surroundings.seams.open_catalog), runtime=surroundings.runtime)
-    result = resolve(verb.run)(read_config(command.conf), catalogs, opens, command.catalog, **command.arguments)
+    result = resolve(verb.run)(catalogs.config, catalogs, opens, command.catalog, **command.arguments)
     return surroundings.begun.outcome(result.status, result, surroundings.runtime)
 
 

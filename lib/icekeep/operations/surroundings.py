@@ -8,7 +8,6 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Event, InRun, Listener, RunEnded, RunStarted
 from icekeep.operations.catalogs import Catalogs, TableReference
-from icekeep.operations.config import Config
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.outcomes import Begun
 from icekeep.runtime import Runtime
@@ -50,7 +49,6 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         session: starts Spark for all of them; whoever has it looks after it, and after the process.
     """
 
-    config: Config
     catalogs: Catalogs
     load: Callable[[TableReference], Table]
     session: StartsSpark

@@ -5,7 +5,6 @@ and of those whose snapshots have expired. A run that both tell of is one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from icekeep.health.commits import job_of, number_of
 from icekeep.health.values import TableHealth
 from icekeep.maintenance.commit_history.growth import growth_points
 from icekeep.maintenance.commit_history.result import TableTotals
+from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory
 from icekeep.run_records.values import RunRecord
 from icekeep.spec.metadata import TableMetadata
@@ -66,14 +66,10 @@ def histories_of(
     largest = sorted(tables, key=lambda one: -one.data.data_files_bytes)[:GROWING_TABLES]
     growing = {one.table: _points(one) for one in largest}
     listener.on(StepStarted(_STEP, len(tables), "tables"))
-    pool = ThreadPoolExecutor(TABLES_AT_ONCE)
-    try:
-        read = partial(_read, catalog, growing, by_table, listener)
-        found = tuple(pool.map(read, (one.table for one in tables)))
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    read = partial(_read, catalog, growing, by_table, listener)
+    found = in_threads(read, (one.table for one in tables), TABLES_AT_ONCE)
     listener.on(StepFinished(_STEP, f"{len(tables)} tables"))
-    return found
+    return tuple(found)
 
 
 def _read(

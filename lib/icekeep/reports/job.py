@@ -1,7 +1,6 @@
 """The function `report`: tables of a catalog are chosen, and each looked at by itself; what fails is told, and ends nothing."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Lock
 
@@ -28,6 +27,7 @@ from icekeep.maintenance.checking.job import check_unreadable
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
 from icekeep.policies.globs import NAME_IN_CATALOG, Glob, parse_glob
 from icekeep.reports.histories import with_histories
+from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import NotRead, ReportResult
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
@@ -113,20 +113,9 @@ def look_over(
     """
     listener.on(StepStarted(_STEP, len(chosen), "tables"))
     look = _Look(catalog, _shared(spark), prices, listener, prepare)
-    found = _in_threads(look.at, chosen, LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE)
+    found = in_threads(look.at, chosen, LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE)
     listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
     return found
-
-
-def _in_threads(
-    look: Callable[[Identifier], TableHealth | NotRead | None], chosen: Sequence[Identifier], at_once: int
-) -> list[TableHealth | NotRead | None]:
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        return [*pool.map(look, chosen)]
-    finally:
-        # After an interrupt, tables that were not begun are not looked at any more.
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def merged(reports: Sequence[ReportResult], not_read: Sequence[NotRead] = ()) -> ReportResult:

@@ -15,7 +15,6 @@ from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowEr
 from icekeep.errors import UnavailableError
 from icekeep.run_records.schema import LEASES, RUNS, are_there, make_tables
 from icekeep.run_records.values import (
-    GOOD_EXIT_STATUSES,
     INTERRUPTED,
     RUNNING,
     SILENT_MS,
@@ -24,6 +23,7 @@ from icekeep.run_records.values import (
     RunFilter,
     RunRecord,
 )
+from icekeep.runs import GOOD_EXIT_STATUSES
 from icekeep.runtime import SYSTEM, Runtime
 
 T = TypeVar("T")

@@ -20,9 +20,6 @@ BEAT_EVERY_MS = MINUTE_MS
 SILENT_MS = 5 * MINUTE_MS
 """A run that has not been seen for so long has died."""
 
-GOOD_EXIT_STATUSES = (0, 3)
-"""Of a run that did its work, be it in part or with faults found."""
-
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job on a table, of a command that changed one, or of `maintain` over many.

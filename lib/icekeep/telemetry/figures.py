@@ -17,11 +17,9 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.runs import GOOD_EXIT_STATUSES
 from icekeep.telemetry import metrics
 from icekeep.telemetry.metrics import Metric
-
-_DONE_WELL = (0, 3)
-"""Exit statuses of a run that did its work, as the record of runs has it."""
 
 _OF_RESULTS: Mapping[Metric, tuple[str, ...]] = {
     metrics.REWRITTEN_FILES: (
@@ -165,7 +163,7 @@ def table_labels(name: str) -> tuple[str, str, str]:
 
 def is_done_well(exit_status: int) -> bool:
     """Whether a run with this exit status did its work, be it in part or with faults found."""
-    return exit_status in _DONE_WELL
+    return exit_status in GOOD_EXIT_STATUSES
 
 
 def run_labels(started: RunStarted) -> tuple[str, ...]:

@@ -9,18 +9,16 @@ The last line has the hash of all bytes before it. It holds off accidents and sh
 a plan says is never trusted by those who carry it out.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.maintenance.exact_plans import PlanLine
+from icekeep.operations.output import written_at_once
 
 FORMAT = "icekeep-plan"
 VERSION = 1
@@ -132,33 +130,22 @@ def write_plan_file(path: str, head: PlanHead, lines: Iterable[PlanLine], totals
     Raises:
         UsageError: the file cannot be written.
     """
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     hashing = blake2b(digest_size=_DIGEST_BYTES)
-    try:
-        with partial.open("wb") as stream:
+    with written_at_once(path, "plan") as stream:
 
-            def write(record: object) -> None:
-                line = _ENCODER.encode(record) + b"\n"
-                hashing.update(line)
-                stream.write(line)
+        def write(record: object) -> None:
+            line = _ENCODER.encode(record) + b"\n"
+            hashing.update(line)
+            stream.write(line)
 
-            write(head)
-            for line in lines:
-                totals.add(line)
-                write(line)
-            total = totals.total()
-            write(_Totals(totals=total))
-            digest = hashing.hexdigest()
-            stream.write(_ENCODER.encode({"hash": digest}) + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(target)
-    except OSError as error:
-        raise UsageError(f"cannot write plan {path!r}: {(error.strerror or '').lower()}", path=path) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
+        write(head)
+        for line in lines:
+            totals.add(line)
+            write(line)
+        total = totals.total()
+        write(_Totals(totals=total))
+        digest = hashing.hexdigest()
+        stream.write(_ENCODER.encode({"hash": digest}) + b"\n")
     return PlanFile(path=path, head=head, totals=total, hash=digest)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from icekeep.errors import printable
 from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
 from icekeep.reports.page.views import catalog_totals, job_totals, table_views
 from icekeep.reports.values import ReportResult
@@ -105,9 +106,7 @@ def _span(span_ms: int) -> str:
 
 def _visible(value: Any) -> Any:
     """Text of others without characters that a page cannot have, or that would turn a line around."""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
-        return value
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in value)
+    return value if not isinstance(value, str) or isinstance(value, Markup) else printable(value)
 
 
 def _breakable(text: str) -> Markup:
