@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
-from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
+from icekeep.errors import IcekeepError, NotFoundError, UsageError
 from icekeep.events import (
     CommitRetried,
     Event,
@@ -28,6 +28,7 @@ from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.catalogs import Catalogs, TableReference
 from icekeep.operations.config import CatalogSettings, Config
+from icekeep.operations.each_catalog import of_each_catalog
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
@@ -47,7 +48,6 @@ from icekeep.policies.resolution import TableRules
 from icekeep.policies.told import Problem
 from icekeep.policies.values import Mode, Rules
 from icekeep.policies.windows import is_open
-from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
 from icekeep.runtime import Runtime
@@ -129,7 +129,8 @@ def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResu
 def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     wishes, config = Wishes(**command.arguments), by.catalogs.config
     stop = threading.Event()
-    opened, not_opened = _opened(by.chosen, surroundings, _Stoppable(surroundings.runtime, stop))
+    opens: Any = resolve(surroundings.seams.open_catalog)
+    opened, not_opened = of_each_catalog(by.chosen, partial(opens, runtime=_Stoppable(surroundings.runtime, stop)))
     by_name = {catalog.name: catalog for catalog in opened}
     records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
     shared = Shared(catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
@@ -279,21 +280,6 @@ def _settings(catalogs: Catalogs, name: str | None, rules: Rules, scope: Scope) 
         for one in catalogs.all().values()
         if any(policy.may_reach_in(one.name) for policy in policies) and (not wanted or one.name in wanted)
     ]
-
-
-def _opened(
-    chosen: Sequence[CatalogSettings], surroundings: Surroundings, runtime: Any
-) -> tuple[list[Catalog], list[NotRead]]:
-    opens: Any = resolve(surroundings.seams.open_catalog)
-    opened, not_opened = [], []
-    for settings in chosen:
-        try:
-            opened.append(opens(settings, runtime=runtime))
-        except IcekeepError as error:
-            if len(chosen) == 1:
-                raise
-            not_opened.append(NotRead(name=f"{settings.name}.*", kind=error.kind, reason=first_line(error)))
-    return opened, not_opened
 
 
 def _resolved(

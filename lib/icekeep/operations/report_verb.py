@@ -9,13 +9,14 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned, tell
 from icekeep.operations.catalogs import Catalogs, find_table
 from icekeep.operations.config import CatalogSettings
+from icekeep.operations.each_catalog import of_each_catalog
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.source import SparkSource
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
-from icekeep.reports.values import NotRead, ReportResult
+from icekeep.reports.values import ReportResult
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runtime import Runtime
 
@@ -56,7 +57,7 @@ def report_over(
     if not chosen:
         known.get(None)
     look = partial(report, spark=spark, match=match, prices=known.prices, listener=listener)
-    reports, not_read = _reports(chosen, lambda settings: _looked(settings, look, known, histories, listener))
+    reports, not_read = of_each_catalog(chosen, lambda settings: _looked(settings, look, known, histories, listener))
     found = merged(reports, not_read)
     if match is not None and not found.tables_count and not found.not_read:
         first = match.partition(".")[0]
@@ -64,21 +65,6 @@ def report_over(
         looked = ", ".join(settings.name for settings in chosen)
         raise NotFoundError(f"{match!r} matches no table of {looked}{hint if known.find(first) is not None else ''}")
     return found
-
-
-def _reports(
-    chosen: Sequence[CatalogSettings], look: Callable[[CatalogSettings], ReportResult]
-) -> tuple[list[ReportResult], list[NotRead]]:
-    reports: list[ReportResult] = []
-    not_read: list[NotRead] = []
-    for settings in chosen:
-        try:
-            reports.append(look(settings))
-        except IcekeepError as error:
-            if len(chosen) == 1:
-                raise
-            not_read.append(NotRead(name=f"{settings.name}.*", kind=error.kind, reason=first_line(error)))
-    return reports, not_read
 
 
 def _looked(
