@@ -5,12 +5,16 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
 told = json.loads(Path(sys.argv[1]).read_text())
 properties = told["catalog"]
 where = "spark.sql.catalog.local"
+server = urlsplit(properties["uri"])
+at_server = f"jdbc:postgresql://{server.hostname}:{server.port}{server.path}"
+uri = at_server if server.hostname else properties["uri"].replace("sqlite:///", "jdbc:sqlite:")
 builder = (
     SparkSession.builder.master("local[2]")
     .config("spark.jars", ",".join(str(jar) for jar in Path(told["jars"]).glob("*.jar")))
@@ -19,7 +23,9 @@ builder = (
     .config("spark.sql.session.timeZone", "UTC")
     .config(where, "org.apache.iceberg.spark.SparkCatalog")
     .config(f"{where}.catalog-impl", "org.apache.iceberg.jdbc.JdbcCatalog")
-    .config(f"{where}.uri", "jdbc:" + properties["uri"].replace("sqlite:///", "sqlite:"))
+    .config(f"{where}.uri", uri)
+    .config(f"{where}.jdbc.user", server.username or "")
+    .config(f"{where}.jdbc.password", server.password or "")
     .config(f"{where}.warehouse", properties["warehouse"])
 )
 spark = builder.getOrCreate()
