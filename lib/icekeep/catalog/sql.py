@@ -42,6 +42,7 @@ from icekeep.catalog.metadata_files import (
 )
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.catalog.resending import Sent, sent_until_known
+from icekeep.catalog.sql_tables import NAMESPACES, SCHEMA, TABLES
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,
@@ -56,26 +57,6 @@ from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
 T = TypeVar("T")
-
-_SCHEMA = sa.MetaData()
-_TABLES = sa.Table(
-    "iceberg_tables",
-    _SCHEMA,
-    sa.Column("catalog_name", sa.String(255), primary_key=True),
-    sa.Column("table_namespace", sa.String(255), primary_key=True),
-    sa.Column("table_name", sa.String(255), primary_key=True),
-    sa.Column("metadata_location", sa.String(1000)),
-    sa.Column("previous_metadata_location", sa.String(1000)),
-    sa.Column("iceberg_type", sa.String(5)),
-)
-_NAMESPACES = sa.Table(
-    "iceberg_namespace_properties",
-    _SCHEMA,
-    sa.Column("catalog_name", sa.String(255), primary_key=True),
-    sa.Column("namespace", sa.String(255), primary_key=True),
-    sa.Column("property_key", sa.String(255), primary_key=True),
-    sa.Column("property_value", sa.String(1000)),
-)
 
 
 class SqlCatalog:
@@ -107,7 +88,7 @@ class SqlCatalog:
 
     def find(self, identifier: Identifier | str) -> Pointer:
         identifier = as_identifier(identifier)
-        columns = (_TABLES.c.metadata_location, _TABLES.c.previous_metadata_location)
+        columns = (TABLES.c.metadata_location, TABLES.c.previous_metadata_location)
         rows: Sequence[Any] = self._select(sa.select(*columns).where(*self._row(identifier)))
         if not rows:
             raise no_such_table(self, identifier)
@@ -125,14 +106,14 @@ class SqlCatalog:
         validate_table_identifier(identifier)
         if identifier[:-1] not in self._namespaces():
             raise no_such_namespace(self, identifier[:-1])
-        if self._select(sa.select(_TABLES.c.table_name).where(*self._row(identifier))):
+        if self._select(sa.select(TABLES.c.table_name).where(*self._row(identifier))):
             raise table_exists(self, identifier)
         location = self._write(metadata, version=0)
         values = {"metadata_location": location, **self._key(identifier)}
         if self._has_types:
             values["iceberg_type"] = "TABLE"
         try:
-            self._change(lambda connection: connection.execute(sa.insert(_TABLES).values(values)))
+            self._change(lambda connection: connection.execute(sa.insert(TABLES).values(values)))
         except OutcomeUnknownError:
             raise
         except DuplicateRowError as error:
@@ -147,11 +128,11 @@ class SqlCatalog:
         validate_table_identifier(identifier)
         namespace, table_name = identifier[:-1], identifier[-1]
         in_namespace = sa.and_(
-            _NAMESPACES.c.catalog_name == self.name,
-            _NAMESPACES.c.namespace == format_identifier(namespace),
-            _NAMESPACES.c.property_key == "location",
+            NAMESPACES.c.catalog_name == self.name,
+            NAMESPACES.c.namespace == format_identifier(namespace),
+            NAMESPACES.c.property_key == "location",
         )
-        rows = self._select(sa.select(_NAMESPACES.c.property_value).where(in_namespace))
+        rows = self._select(sa.select(NAMESPACES.c.property_value).where(in_namespace))
         if rows and rows[0][0]:
             return join(rows[0][0], table_name)
         if not self.warehouse:
@@ -190,13 +171,13 @@ class SqlCatalog:
     ) -> str:
         row = self._row(identifier)
         while True:
-            rows = self._select(sa.select(_TABLES.c.metadata_location).where(*row))
+            rows = self._select(sa.select(TABLES.c.metadata_location).where(*row))
             if not rows:
                 raise no_such_table(self, identifier)
             location = rows[0][0]
             check_meant(self, identifier, Pointer(str(location), self._storage), table_uuid, metadata_location)
             # The row that was looked at goes, or none: else somebody committed meanwhile, and it is looked at again.
-            statement = sa.delete(_TABLES).where(*row, _TABLES.c.metadata_location.is_not_distinct_from(location))
+            statement = sa.delete(TABLES).where(*row, TABLES.c.metadata_location.is_not_distinct_from(location))
             if self._change(partial(_changed_rows, statement)):
                 return str(location or "")
 
@@ -218,7 +199,7 @@ class SqlCatalog:
 
         def insert() -> None:
             try:
-                self._change(lambda connection: connection.execute(sa.insert(_TABLES).values(values)))
+                self._change(lambda connection: connection.execute(sa.insert(TABLES).values(values)))
             except DuplicateRowError as error:
                 raise table_exists(self, identifier) from error
 
@@ -228,7 +209,7 @@ class SqlCatalog:
         validate_table_identifier(new)
         if new[:-1] not in self._namespaces():
             raise no_such_namespace(self, new[:-1])
-        statement = sa.update(_TABLES).where(*self._row(old)).values(self._key(new))
+        statement = sa.update(TABLES).where(*self._row(old)).values(self._key(new))
         try:
             if self._change(lambda connection: connection.execute(statement).rowcount) == 0:
                 raise no_such_table(self, old)
@@ -239,11 +220,23 @@ class SqlCatalog:
         if namespace not in self._namespaces():
             raise no_such_namespace(self, namespace)
         wanted = (
-            _TABLES.c.catalog_name == self.name,
-            _TABLES.c.table_namespace == format_identifier(namespace),
+            TABLES.c.catalog_name == self.name,
+            TABLES.c.table_namespace == format_identifier(namespace),
             self._is_table(),
         )
-        return sorted((*namespace, name) for (name,) in self._select(sa.select(_TABLES.c.table_name).where(*wanted)))
+        return sorted((*namespace, name) for (name,) in self._select(sa.select(TABLES.c.table_name).where(*wanted)))
+
+    def list_pointers(self) -> dict[Identifier, Pointer | None]:
+        """All tables of the catalog; see `catalog/pointer_lists.py`."""
+        named = (TABLES.c.table_namespace, TABLES.c.table_name)
+        where = (TABLES.c.metadata_location, TABLES.c.previous_metadata_location)
+        rows: Sequence[Any] = self._select(
+            sa.select(*named, *where).where(TABLES.c.catalog_name == self.name, self._is_table())
+        )
+        return {
+            (*namespace.split("."), name): Pointer(str(location), self._storage, previous or None) if location else None
+            for namespace, name, location, previous in rows
+        }
 
     def list_namespaces(self) -> list[Identifier]:
         return sorted(self._namespaces())
@@ -268,7 +261,7 @@ class SqlCatalog:
             for key, value in {"exists": "true", **(properties or {})}.items()
         ]
         try:
-            self._change(lambda connection: connection.execute(sa.insert(_NAMESPACES), rows))
+            self._change(lambda connection: connection.execute(sa.insert(NAMESPACES), rows))
         except DuplicateRowError:
             # Somebody made it between the look and the insert.
             self.create_namespace(namespace, properties, exists_ok=exists_ok)
@@ -277,9 +270,7 @@ class SqlCatalog:
         if namespace not in self._namespaces():
             raise no_such_namespace(self, namespace)
         text = format_identifier(namespace)
-        statement = sa.delete(_NAMESPACES).where(
-            _NAMESPACES.c.catalog_name == self.name, _NAMESPACES.c.namespace == text
-        )
+        statement = sa.delete(NAMESPACES).where(NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == text)
 
         def remove(connection: sa.Connection) -> None:
             # Views count as well: a namespace is there as long as a row names it or one below it.
@@ -302,13 +293,13 @@ class SqlCatalog:
         """The compare and swap; its conflict is proved, since the statement changed no row."""
         row = self._row(table.identifier)
         statement = (
-            sa.update(_TABLES)
-            .where(*row, _TABLES.c.metadata_location == table.metadata_location)
+            sa.update(TABLES)
+            .where(*row, TABLES.c.metadata_location == table.metadata_location)
             .values(metadata_location=location, previous_metadata_location=table.metadata_location)
         )
         if connection.execute(statement).rowcount == 1:
             return None
-        current = connection.execute(sa.select(_TABLES.c.metadata_location).where(*row)).scalar_one_or_none()
+        current = connection.execute(sa.select(TABLES.c.metadata_location).where(*row)).scalar_one_or_none()
         if current == location:
             # A statement that was sent again after a lost answer finds its own work.
             return None
@@ -348,7 +339,7 @@ class SqlCatalog:
 
     def _row(self, identifier: Identifier) -> list[sa.ColumnElement[bool]]:
         is_key = [
-            _TABLES.c[column] == value for column, value in self._key(validate_table_identifier(identifier)).items()
+            TABLES.c[column] == value for column, value in self._key(validate_table_identifier(identifier)).items()
         ]
         return [*is_key, self._is_table()]
 
@@ -356,15 +347,15 @@ class SqlCatalog:
         """Views share the database's tables; rows that were written before V1 have no type and are tables."""
         if self._is_prepared() and not self._has_types:
             return sa.true()
-        return sa.or_(_TABLES.c.iceberg_type == "TABLE", _TABLES.c.iceberg_type.is_(None))
+        return sa.or_(TABLES.c.iceberg_type == "TABLE", TABLES.c.iceberg_type.is_(None))
 
     def _namespaces(self) -> set[Identifier]:
         return _with_parents(name for (name,) in self._select(self._namespaces_query()))
 
     def _namespaces_query(self) -> sa.CompoundSelect[Any]:
         return sa.union(
-            sa.select(_TABLES.c.table_namespace).where(_TABLES.c.catalog_name == self.name),
-            sa.select(_NAMESPACES.c.namespace).where(_NAMESPACES.c.catalog_name == self.name),
+            sa.select(TABLES.c.table_namespace).where(TABLES.c.catalog_name == self.name),
+            sa.select(NAMESPACES.c.namespace).where(NAMESPACES.c.catalog_name == self.name),
         )
 
     def _is_prepared(self) -> bool:
@@ -380,7 +371,7 @@ class SqlCatalog:
         if self._is_prepared():
             return
         try:
-            self._change(_SCHEMA.create_all)
+            self._change(SCHEMA.create_all)
         except (IcekeepError, DuplicateRowError):
             # Another process may have made them at the same moment.
             if not self._is_prepared():

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -57,9 +57,6 @@ DEFAULT_WORKERS = 4
 
 _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""
-
-_LOOKS_ITSELF = frozenset({"remove_orphan_files"})
-"""Jobs that look for other tables by themselves: what lies below their table may have become another one's a minute ago."""
 
 _INTERRUPTED = 130
 
@@ -207,7 +204,7 @@ class _Calls:
         try:
             told = parse_command(words, job, runtime.now_ms(), "")
             command = msgspec.structs.replace(told, conf=self._command.conf)
-            with nullcontext() if job in _LOOKS_ITSELF else sharing(self._looks):
+            with sharing(self._looks):
                 outcome = run_job(command, JOBS[job], surroundings, run)
         except Exception as error:  # noqa: BLE001 - each failure of a job is told with its status
             ended = how_it_ended(error, None)

@@ -492,3 +492,32 @@ def test_a_table_that_moved_on_while_it_was_loaded_is_loaded_as_it_is_now(catalo
     slow = SqlCatalog(catalog.name, {"uri": str(catalog._database._url)}, storage)
     assert slow.load(EVENTS).metadata.properties[COUNTER] == "2"
     assert storage.fired["moved"] == 1
+
+
+def test_all_pointers_are_told_in_one_statement_and_views_are_none(catalog, table, database, monkeypatch):
+    catalog.create_namespace(("lake", "raw"))
+    name = ("lake", "raw", "clicks")
+    other = catalog.create(name, simple_metadata(catalog.default_location(name)))
+    for name, kind, location in (("seen", "VIEW", "file:///v.json"), ("broken", "TABLE", None)):
+        run(
+            database,
+            "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)"
+            " VALUES (?, 'db', ?, ?, ?)",
+            catalog.name,
+            name,
+            location,
+            kind,
+        )
+    asked = []
+    select = catalog._select
+    monkeypatch.setattr(catalog, "_select", lambda query: asked.append(query) or select(query))
+    found = catalog.list_pointers()
+    assert len(asked) == 1
+    monkeypatch.undo()
+    assert found == {
+        table.identifier: catalog.find(table.identifier),
+        other.identifier: catalog.find(other.identifier),
+        ("db", "broken"): None,
+    }
+    with pytest.raises(InvalidTableError, match="no metadata location"):
+        catalog.find(("db", "broken"))

@@ -63,10 +63,17 @@ class _Document(msgspec.Struct, rename="kebab"):
     properties: dict[str, Any] | None = None
 
 
-def look_at(catalog: Catalog, identifier: Identifier) -> Neighbour | None:
-    """One other table; `None` if it is gone."""
+def recalled(identifier: Identifier, pointer: Pointer) -> Neighbour | None:
+    """One other table whose metadata file is known by now and never changes; `None` where it is to be looked at."""
+    location = pointer.metadata_location
+    known = None if _may_change(location) else _KNOWN.get((location, ()))
+    return None if known is None else Neighbour(identifier, location, known)
+
+
+def look_at(catalog: Catalog, identifier: Identifier, pointer: Pointer | None = None) -> Neighbour | None:
+    """One other table, by its pointer where that was told; `None` if it is gone."""
     try:
-        pointer = catalog.find(identifier)
+        pointer = catalog.find(identifier) if pointer is None else pointer
         while True:
             try:
                 return Neighbour(identifier, pointer.metadata_location, _roots(pointer))
@@ -114,8 +121,7 @@ def _roots(pointer: Pointer) -> TableRoots:
     """Where the table of a pointer is, read if that is not known yet."""
     location = pointer.metadata_location
     stamp: tuple[int, ...] = ()
-    if parse_version_name(location.rsplit("/", 1)[-1]) is not None:
-        # Numbers come again when a table is dropped and made anew; other names have an identifier that does not.
+    if _may_change(location):
         info = pointer.storage.head(location)
         stamp = () if info is None else (info.size_bytes, info.modified_ms)
     known = _KNOWN.get((location, stamp))
@@ -123,6 +129,11 @@ def _roots(pointer: Pointer) -> TableRoots:
         known = _parsed_roots(pointer.storage.read(location), location)
         _KNOWN.put((location, stamp), known)
     return known
+
+
+def _may_change(metadata_location: str) -> bool:
+    """Numbers come again when a table is dropped and made anew; other names have an identifier that does not."""
+    return parse_version_name(metadata_location.rsplit("/", 1)[-1]) is not None
 
 
 def _parsed_roots(data: bytes, metadata_location: str) -> TableRoots:

@@ -5,18 +5,19 @@ nothing is deleted from a table whose place is not its own. Only places are read
 version that is not known here has its place all the same. Of a table that cannot be loaded the catalog may tell the place.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
+from icekeep.catalog.base import Catalog, Identifier, Pointer, Table, format_identifier
+from icekeep.catalog.pointer_lists import lists_pointers
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError, first_line
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at
-from icekeep.maintenance.deletion.shared_neighbours import Look, shared_looks
+from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at, recalled
+from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, Look, shared_looks
 from icekeep.maintenance.deletion.territory import compared, table_roots
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
@@ -84,7 +85,8 @@ def neighbours(
     """
     ours = _own_roots(table)
     judged = TableRoots(ours.table_uuid, looked_at, ()) if looked_at else ours
-    identifiers, unlisted_reason, found = (_shared(table) if is_listed else None) or _read(table, is_listed=is_listed)
+    shared = _shared(table, FRESH_MS if looked_at else OLD_MS) if is_listed else None
+    identifiers, unlisted_reason, found = shared or _read(table, is_listed=is_listed)
     if table.identifier not in identifiers:
         # Some catalogs fold the case of names, and list this one under another spelling.
         found = [
@@ -107,31 +109,54 @@ def neighbours(
     )
 
 
-def _read(table: Table, *, is_listed: bool) -> tuple[Sequence[Identifier], str, list[Neighbour]]:
+class _Listed(msgspec.Struct, frozen=True):
+    """All tables of a catalog by name, with their pointers where it tells them at once; and why not all could be listed."""
+
+    pointers: Mapping[Identifier, Pointer | None]
+    unlisted_reason: str = ""
+
+
+def _read(table: Table, *, is_listed: bool) -> tuple[Collection[Identifier], str, list[Neighbour]]:
     """The names of all tables of the catalog, why not all could be listed, and where the others lie."""
-    identifiers, unlisted_reason = _all_tables(table.catalog, {table.identifier[:-1]})
+    listed = _all_tables(table.catalog, {table.identifier[:-1]})
+    identifiers, unlisted_reason = listed.pointers.keys(), listed.unlisted_reason
     if is_listed and not unlisted_reason and _folded(table.identifier) not in map(_folded, identifiers):
         unlisted_reason = f"catalog {table.catalog.name!r} does not list the table itself, so it may not list others"
-    return identifiers, unlisted_reason, _looked_at(table.catalog, [x for x in identifiers if x != table.identifier])
+    others = {name: pointer for name, pointer in listed.pointers.items() if name != table.identifier}
+    return identifiers, unlisted_reason, _looked_at(table.catalog, others)
 
 
-def _shared(table: Table) -> tuple[Sequence[Identifier], str, list[Neighbour]] | None:
-    """The same from a look that the jobs of a run share; `None` where there is none, or it has not seen all, or not this one."""
+def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str, list[Neighbour]] | None:
+    """The same from a look that the jobs of a run share.
+
+    `None` where there is none, or it has not seen all, or not this table; and where the catalog tells all pointers at once, so
+    that a look of one's own costs one request. Tables whose names are new since the look are looked at.
+    """
     looks, catalog = shared_looks(), table.catalog
+    if looks is None or lists_pointers(catalog) is not None:
+        return None
 
     def look() -> Look | None:
-        identifiers, unlisted_reason = _all_tables(catalog, set())
-        return None if unlisted_reason else Look(tuple(identifiers), tuple(_looked_at(catalog, identifiers)))
+        listed = _all_tables(catalog, set())
+        return None if listed.unlisted_reason else Look(tuple(_looked_at(catalog, listed.pointers)))
 
-    found = None if looks is None else looks.of(catalog, look)
-    if found is None or table.identifier not in found.identifiers:
+    found = looks.of(catalog, look, max_age_ms)
+    listed = None if found is None else _all_tables(catalog, set())
+    if found is None or listed is None or listed.unlisted_reason or table.identifier not in listed.pointers:
         return None
-    return found.identifiers, "", [n for n in found.neighbours if n.identifier != table.identifier]
+    known = {n.identifier: n for n in found.neighbours}
+    new = _looked_at(catalog, {name: pointer for name, pointer in listed.pointers.items() if name not in known})
+    neighbours = [*(known[name] for name in listed.pointers if name in known), *new]
+    return listed.pointers.keys(), "", [n for n in neighbours if n.identifier != table.identifier]
 
 
-def _looked_at(catalog: Catalog, identifiers: Iterable[Identifier]) -> list[Neighbour]:
+def _looked_at(catalog: Catalog, pointers: Mapping[Identifier, Pointer | None]) -> list[Neighbour]:
     """Where tables lie that are still there."""
-    return [n for n in _each(lambda other: look_at(catalog, other), identifiers) if n is not None]
+    known = {name: None if pointer is None else recalled(name, pointer) for name, pointer in pointers.items()}
+    unknown = [name for name, neighbour in known.items() if neighbour is None]
+    looked = dict(zip(unknown, _each(lambda name: look_at(catalog, name, pointers[name]), unknown), strict=True))
+    found = [neighbour or looked[name] for name, neighbour in known.items()]
+    return [neighbour for neighbour in found if neighbour is not None]
 
 
 def _own_roots(table: Table) -> TableRoots:
@@ -142,8 +167,14 @@ def _own_roots(table: Table) -> TableRoots:
     return TableRoots(table.metadata.table_uuid, location, elsewhere)
 
 
-def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> tuple[list[Identifier], str]:
-    """The names of all tables of the catalog, those of some namespaces at least, and why not all of them could be listed."""
+def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
+    """All tables of the catalog, those of some namespaces at least."""
+    at_once = lists_pointers(catalog)
+    if at_once is not None:
+        try:
+            return _Listed(dict(sorted(at_once.list_pointers().items())))
+        except IcekeepError as error:
+            return _Listed({}, f"catalog {catalog.name!r} does not list its tables: {first_line(error)}")
     problems = []
     try:
         namespaces = {*namespaces, *catalog.list_namespaces()}
@@ -160,11 +191,11 @@ def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> tuple[list[Ide
             text = format_identifier(namespace)
             return (), f"catalog {catalog.name!r} does not list the tables of namespace {text!r}: {first_line(error)}"
 
-    identifiers: list[Identifier] = []
+    pointers: dict[Identifier, Pointer | None] = {}
     for listed, problem in _each(list_one, sorted(namespaces)):
-        identifiers += listed
+        pointers.update(dict.fromkeys(listed))
         problems += [problem] if problem else []
-    return identifiers, "; ".join(problems)
+    return _Listed(pointers, "; ".join(problems))
 
 
 def _tell_problem(neighbour: Neighbour, accepted: Collection[str], listener: Listener) -> None:

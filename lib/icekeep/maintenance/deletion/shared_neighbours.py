@@ -1,8 +1,9 @@
 """One look at all tables of a catalog for the jobs of many of them: for 500 tables it is 500 pointers, and not 500 times 500.
 
-A job by itself looks at its neighbours when it begins, and may list a large one for longer than `OLD_MS` before it deletes: what
-such a look may miss, one that is shared may miss too, and no more: a table that was made, moved or registered within that time in
-the directories of another one.
+Names are listed for each job, as a table may have been registered a moment ago; what is shared is where those lie that were there
+before. A job by itself looks at its neighbours when it begins, and may list a large one for longer than `OLD_MS` before it
+deletes: what such a look may miss, one that is shared may miss too, and no more. Catalogs that tell all pointers at once
+(`catalog/pointer_lists.py`) are asked by each job, and share nothing.
 """
 
 import threading
@@ -12,18 +13,20 @@ from contextvars import ContextVar
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier
+from icekeep.catalog.base import Catalog
 from icekeep.maintenance.deletion.neighbour_roots import Neighbour
 from icekeep.spec.units import MINUTE_MS
 
 OLD_MS = 5 * MINUTE_MS
 """A look that is older is made anew."""
 
+FRESH_MS = MINUTE_MS
+"""The same for a job that takes for garbage what lies in a place and no metadata names."""
+
 
 class Look(msgspec.Struct, frozen=True):
-    """All tables of a catalog, and where each lies that is still there."""
+    """Where each table of a catalog lies that is still there."""
 
-    identifiers: tuple[Identifier, ...]
     neighbours: tuple[Neighbour, ...]
 
 
@@ -35,15 +38,18 @@ class SharedLooks:
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def of(self, catalog: Catalog, look: Callable[[], Look | None]) -> Look | None:
-        """What a look found that is not old, or finds now; `None` where `look` says that not all could be seen."""
+    def of(self, catalog: Catalog, look: Callable[[], Look | None], max_age_ms: int = OLD_MS) -> Look | None:
+        """What a look found that is not older than so many milliseconds, or finds now.
+
+        `None` where `look` says that not all could be seen.
+        """
         key = catalog.identity
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             now_ms = catalog.runtime.monotonic_ms()
             at_ms, known = self._looks.get(key, (0, None))
-            if known is not None and now_ms - at_ms < OLD_MS:
+            if known is not None and now_ms - at_ms < max_age_ms:
                 return known
             # Dated by its beginning.
             found = look()

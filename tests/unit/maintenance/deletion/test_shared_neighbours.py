@@ -8,7 +8,8 @@ import pytest
 
 from icekeep.errors import SafetyError, UnavailableError
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
-from icekeep.maintenance.deletion.shared_neighbours import OLD_MS, SharedLooks, shared_looks, sharing
+from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, SharedLooks, shared_looks, sharing
+from icekeep.spec.definition_updates import SetLocation
 from kit.catalogs import simple_metadata
 from kit.memory_catalog import MemoryCatalog
 from kit.storage import MemoryStorage
@@ -63,22 +64,76 @@ def test_the_tables_of_a_run_are_looked_at_once_for_all_of_them(catalog, tables)
     with sharing(SharedLooks()):
         for table in tables * 3:
             assert neighbours(table).unlisted_reason == ""
-    assert catalog.calls == {"find": 6, "namespaces": 1, "tables": 1}
+    assert catalog.calls["find"] == 6
     assert shared_looks() is None
     neighbours(tables[0])
-    assert catalog.calls["namespaces"] == 2
+    assert catalog.calls["find"] == 11
 
 
 def test_a_look_that_is_old_is_made_anew_and_sees_what_came(catalog, tables):
     looks = SharedLooks()
     with sharing(looks):
         neighbours(tables[0])
-        catalog.put("db.inner", f"{places(0)}/data/x")
+        moved = catalog.load(("db", "t5"))
+        catalog.swap(moved, [], [SetLocation(f"{places(0)}/data/x")])
         catalog.runtime.pass_ms(OLD_MS - 1)
         assert neighbours(tables[0]) == Neighbours()
         catalog.runtime.pass_ms(1)
+        with pytest.raises(SafetyError, match=r"db\.t5"):
+            neighbours(tables[0])
+
+
+def test_a_job_that_judges_by_a_listing_wants_a_look_of_this_minute(catalog, tables):
+    looks = SharedLooks()
+    with sharing(looks):
+        neighbours(tables[0])
+        catalog.swap(catalog.load(("db", "t5")), [], [SetLocation(f"{places(0)}/data/x")])
+        catalog.runtime.pass_ms(FRESH_MS - 1)
+        assert neighbours(tables[0], looked_at=places(0)) == Neighbours()
+        catalog.runtime.pass_ms(1)
+        with pytest.raises(SafetyError, match=r"db\.t5"):
+            neighbours(tables[0], looked_at=places(0))
+
+
+def test_a_name_that_came_a_moment_ago_is_seen_and_one_that_went_is_not(catalog, tables):
+    with sharing(SharedLooks()):
+        neighbours(tables[0])
+        catalog.put("db.inner", f"{places(0)}/data/x")
         with pytest.raises(SafetyError, match=r"db\.inner"):
             neighbours(tables[0])
+        catalog.drop(("db", "inner"))
+        assert neighbours(tables[0]) == Neighbours()
+
+
+class AtOnce(Asked):
+    """A catalog that tells all pointers in one request."""
+
+    def list_pointers(self):
+        self.calls["pointers"] += 1
+        if self.broken:
+            raise UnavailableError("it does not answer")
+        found = {}
+        for namespace in MemoryCatalog.list_namespaces(self):
+            for name in MemoryCatalog.list_tables(self, namespace):
+                found[name] = MemoryCatalog.find(self, name)
+        return found
+
+
+def test_a_catalog_that_tells_all_pointers_is_asked_by_each_job_and_sees_what_moved():
+    catalog = AtOnce()
+    tables = [catalog.put(f"db.t{number}", places(number)) for number in range(6)]
+    for table in tables:
+        neighbours(table)
+    catalog.calls.clear()
+    with sharing(SharedLooks()):
+        for table in tables * 2:
+            assert neighbours(table, looked_at=table.metadata.location) == Neighbours()
+        assert catalog.calls == {"pointers": 12}
+        catalog.swap(catalog.load(("db", "t5")), [], [SetLocation(f"{places(0)}/data/x")])
+        with pytest.raises(SafetyError, match=r"db\.t5"):
+            neighbours(tables[0])
+    catalog.broken = True
+    assert "it does not answer" in neighbours(tables[0]).unlisted_reason
 
 
 def test_what_stands_in_the_way_is_refused_as_without_sharing(catalog, tables):
@@ -129,4 +184,4 @@ def test_of_several_threads_one_looks_and_the_others_wait(catalog, tables):
     for thread in threads:
         thread.join()
     assert len(found) == len(tables)
-    assert catalog.calls["namespaces"] == 1
+    assert catalog.calls["find"] == 6
