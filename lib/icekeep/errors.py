@@ -91,7 +91,7 @@ def printable(text: str) -> str:
 
 def and_more(names: Sequence[object], shown_count: int = 1) -> str:
     """What follows the first of some names in a message that shows no more of them."""
-    return f" and {len(names) - shown_count} more" if len(names) > shown_count else ""
+    return f" and {len(names) - shown_count:,} more" if len(names) > shown_count else ""
 
 
 def _subclasses(cls: type[IcekeepError]) -> list[type[IcekeepError]]:

@@ -11,6 +11,7 @@ from icekeep.airflow.outcomes import Ended, document_in, of_process
 from icekeep.airflow.units import Call, packed, units_of
 from icekeep.airflow.versions import AirflowException, AirflowFailException, BaseOperator, states_of_run
 from icekeep.airflow.worker import Worker
+from icekeep.errors import and_more
 from icekeep.policies.values import Policy, Rules
 from icekeep.runtime import SYSTEM
 
@@ -104,5 +105,4 @@ def _of_unit(name: str, units: Sequence[Any]) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES_COUNT_MAX} more" if len(names) > _NAMES_COUNT_MAX else ""
-    return ", ".join(names[:_NAMES_COUNT_MAX]) + more
+    return ", ".join(names[:_NAMES_COUNT_MAX]) + and_more(names, _NAMES_COUNT_MAX)

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from icekeep.errors import and_more
+
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One job on one table.
@@ -69,5 +71,6 @@ def _shared(tables: Sequence[str], units_count: int) -> list[tuple[str, ...]]:
 
 
 def _unit(tables: Sequence[str], of_table: Mapping[str, Sequence[Call]]) -> Unit:
-    more = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
-    return Unit(name=f"{tables[0]}{more}", calls=tuple(call for table in tables for call in of_table[table]))
+    return Unit(
+        name=f"{tables[0]}{and_more(tables)}", calls=tuple(call for table in tables for call in of_table[table])
+    )

@@ -7,7 +7,7 @@ from icekeep.health.values import Growth, MaintenanceSeen, StreamSeen
 from icekeep.maintenance import compaction, manifests, position_deletes, repairing
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.units import DAY_MS, HOUR_MS
 from icekeep.spec.writer_progress import Writer, made, writers_of
 
 _JOBS = frozenset(
@@ -20,7 +20,7 @@ _MAX_DIGITS = 19
 GROWTH_DAYS = 7
 """Growth is told over so many days, or over all that there is where that is less."""
 
-_MIN_SPAN_MS = 3_600_000
+_MIN_SPAN_MS = HOUR_MS
 
 
 def last_maintenance(snapshots: Iterable[Snapshot]) -> tuple[MaintenanceSeen, ...]:

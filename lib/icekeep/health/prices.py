@@ -5,9 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from icekeep.spec.units import GIB
+from icekeep.spec.units import GIB, HOUR_MS
 
-_HOUR_MS = 3_600_000
 _MILLION = 1_000_000
 
 Price = Annotated[float, Meta(ge=0)]
@@ -38,7 +37,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         0.1
         """
         return (
-            cpu_ms / _HOUR_MS * self.core_hour
+            cpu_ms / HOUR_MS * self.core_hour
             + read_bytes / GIB * self.gib_read
             + written_bytes / GIB * self.gib_written
             + requests_count / _MILLION * self.million_requests

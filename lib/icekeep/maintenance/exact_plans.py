@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.made_by import PLAN_KEY, made_by
-from icekeep.errors import SafetyError
+from icekeep.errors import SafetyError, and_more
 from icekeep.runs import Run, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -207,5 +207,4 @@ def _snapshots(some: Sequence[Snapshot]) -> str:
         told.append(
             f"{one.snapshot_id} ({one.operation or 'unknown'} at {format_time(one.timestamp_ms)}{f' by {by}' if by else ''})"
         )
-    more = f" and {len(some) - _SHOWN:,} more" if len(some) > _SHOWN else ""
-    return f"{'snapshot' if len(some) == 1 else 'snapshots'} {', '.join(told)}{more}"
+    return f"{'snapshot' if len(some) == 1 else 'snapshots'} {', '.join(told)}{and_more(some, _SHOWN)}"

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from icekeep.errors import UsageError
+from icekeep.spec.units import DAY_MS
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60
@@ -94,7 +95,7 @@ def closes_ms(window: Window, now_ms: int) -> int | None:
     for opens, closes in _around(window, now_ms):
         if opens <= (now_ms if end_ms is None else end_ms) < closes:
             end_ms = closes
-    return None if end_ms is None or end_ms > now_ms + 7 * 24 * 3_600_000 else end_ms
+    return None if end_ms is None or end_ms > now_ms + 7 * DAY_MS else end_ms
 
 
 def opens_ms(window: Window, now_ms: int) -> int | None:

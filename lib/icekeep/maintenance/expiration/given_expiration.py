@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from icekeep.errors import SafetyError, UsageError
+from icekeep.errors import SafetyError, UsageError, and_more
 from icekeep.maintenance.exact_plans import (
     REFERENCE,
     SNAPSHOT,
@@ -78,6 +78,5 @@ def _kept_text(kept: list[int], metadata: TableMetadata) -> str:
         if ref.snapshot_id == one
     ]
     if named:
-        more = f" and {len(kept) - 1:,} others" if len(kept) > 1 else ""
-        return f"{named[0]}{more} must stay"
+        return f"{named[0]}{and_more(kept)} must stay"
     return f"{len(kept):,} snapshots that were to expire must stay by now, such as {some_of([*map(str, kept)])}"

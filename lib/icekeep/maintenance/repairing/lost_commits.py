@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import SafetyError
+from icekeep.errors import SafetyError, and_more
 from icekeep.events import Listener
 from icekeep.maintenance.checking.entries.job import check_files
 from icekeep.maintenance.checking.faults import Fault, Tally
@@ -86,8 +86,7 @@ def _summary(snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
 def _some(texts: Iterator[str]) -> str:
     """Some of many, and how many more there are."""
     found = [*texts]
-    more = len(found) - _SHOWN
-    return ", ".join(found[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(found[:_SHOWN]) + and_more(found, _SHOWN)
 
 
 def gone_below(table: Table, spark: SparkSource, listener: Listener) -> list[Fault]:

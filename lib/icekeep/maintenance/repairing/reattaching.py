@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, Table, format_identifier
 from icekeep.commit.attaching import attach
-from icekeep.errors import ConflictError, MissingFileError, UsageError
+from icekeep.errors import ConflictError, MissingFileError, UsageError, and_more
 from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault
@@ -161,9 +161,8 @@ def _action(sound: Table, chosen: Chosen, lost: str, gone: Sequence[Fault]) -> s
         names = ", ".join(map(repr, chosen.followers[:_SHOWN]))
         said.append(f"{names} may have more, but nothing says that it ever was the table, and it is not taken")
     if gone:
-        more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
         names = ", ".join(repr(fault.where) for fault in gone[:_SHOWN])
-        said.append(f"{len(gone)} files that it needs cannot be read any more: {names}{more}")
+        said.append(f"{len(gone)} files that it needs cannot be read any more: {names}{and_more(gone, _SHOWN)}")
     return "; ".join(said)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
+from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, and_more, first_line
 from icekeep.formats.read import SourceFile
 from icekeep.maintenance.checking.content.known import Known
 from icekeep.maintenance.checking.content.metrics import BOUNDS, NANS, NULLS, VALUES, wrong_metrics
@@ -180,8 +180,7 @@ def _text(value: Any) -> str | None:
 def _names(ids: Sequence[int], schema: Schema) -> str:
     """Columns in a sentence."""
     names = [repr(schema.names_by_id[id_]) for id_ in ids[:_MAX_NAMES]]
-    more = f" and {len(ids) - _MAX_NAMES} more" if len(ids) > _MAX_NAMES else ""
-    return f"column{'s' if len(ids) > 1 else ''} {', '.join(names)}{more}"
+    return f"column{'s' if len(ids) > 1 else ''} {', '.join(names)}{and_more(ids, _MAX_NAMES)}"
 
 
 def _file_findings(content: Content, schema: Schema) -> Iterator[Finding]:
@@ -203,8 +202,8 @@ def _file_findings(content: Content, schema: Schema) -> Iterator[Finding]:
         found = [content.nulls.get(id_) for id_ in empty]
         yield Finding(number=_REQUIRED, detail=", and ".join(said), columns=tuple(empty), found=found)
     if content.bloom_problems:
-        more = f", and {len(content.bloom_problems) - 1} more" if len(content.bloom_problems) > 1 else ""
-        yield Finding(number=_BLOOM, detail=f"{content.bloom_problems[0]}{more}", found=[*content.bloom_problems])
+        problems = content.bloom_problems
+        yield Finding(number=_BLOOM, detail=f"{problems[0]}{and_more(problems)}", found=[*problems])
     if content.statistics:
         ids = sorted(content.statistics)
         detail = f"row group {content.statistics[ids[0]]} has values of {_names(ids, schema)} that its statistics do not hold"

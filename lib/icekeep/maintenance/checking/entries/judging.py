@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from pyroaring import BitMap
 
+from icekeep.errors import and_more
 from icekeep.maintenance.checking.entries.listing import look_up
 from icekeep.maintenance.checking.entries.meeting import Meeting, twice
 from icekeep.maintenance.checking.faults import Fault, Tally
@@ -191,5 +192,4 @@ def _offset(row: Row) -> int | None:
 def _several(names: Iterable[str]) -> str:
     """Some names in a sentence."""
     known = [*dict.fromkeys(names)]
-    shown = " and ".join(known[:2])
-    return f"{shown} and {len(known) - 2} more" if len(known) > 2 else shown
+    return f"{' and '.join(known[:2])}{and_more(known, 2)}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from icekeep.maintenance.checking.metadata.findings import Findings
 from icekeep.maintenance.checking.metadata.reading import Document
-from icekeep.maintenance.checking.metadata.snapshots import MINUTE_MS
+from icekeep.maintenance.checking.metadata.snapshots import SKEW_MS
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.storage.locations import canonical, is_location
 
@@ -75,10 +75,10 @@ def _times(key: str, times_ms: Sequence[int], last_ms: int | None) -> Iterator[t
     """Where a log does not go forward in time, and why; a minute is allowed for clocks that differ."""
     before_ms: int | None = None
     for position, time_ms in enumerate(times_ms):
-        if before_ms is not None and time_ms < before_ms - MINUTE_MS:
+        if before_ms is not None and time_ms < before_ms - SKEW_MS:
             yield f"{key}[{position}]", f"it is {before_ms - time_ms} ms before the entry that it follows"
         before_ms = time_ms
-    if before_ms is not None and last_ms is not None and before_ms > last_ms + MINUTE_MS:
+    if before_ms is not None and last_ms is not None and before_ms > last_ms + SKEW_MS:
         yield key, f"its last entry is {before_ms - last_ms} ms after last-updated-ms"
 
 

@@ -6,8 +6,9 @@ from icekeep.maintenance.checking.metadata.findings import Findings
 from icekeep.maintenance.checking.metadata.reading import Document
 from icekeep.maintenance.checking.metadata.schemas import report_doubled
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.units import MINUTE_MS
 
-MINUTE_MS = 60_000
+SKEW_MS = MINUTE_MS
 """Clocks of machines that commit to one table may differ by so much, for Iceberg Java."""
 
 _LAST_SEQUENCE_NUMBER_TOO_LOW = 102
@@ -110,7 +111,7 @@ def _may_be_of_version_1(snapshot: Snapshot, document: Document) -> bool:
 
 def _check_times(snapshot: Snapshot, document: Document, findings: Findings) -> None:
     parent = _parent(snapshot, document.snapshots_by_id)
-    if parent is not None and snapshot.timestamp_ms < parent.timestamp_ms - MINUTE_MS:
+    if parent is not None and snapshot.timestamp_ms < parent.timestamp_ms - SKEW_MS:
         behind_ms = parent.timestamp_ms - snapshot.timestamp_ms
         _add(
             _TIME_RUNS_BACKWARDS,
@@ -119,7 +120,7 @@ def _check_times(snapshot: Snapshot, document: Document, findings: Findings) -> 
             findings,
         )
     last_ms = document.last_updated_ms
-    if last_ms is not None and snapshot.timestamp_ms > last_ms + MINUTE_MS:
+    if last_ms is not None and snapshot.timestamp_ms > last_ms + SKEW_MS:
         ahead_ms = snapshot.timestamp_ms - last_ms
         _add(_TIME_RUNS_BACKWARDS, f"its timestamp-ms is {ahead_ms} ms after last-updated-ms", snapshot, findings)
 
