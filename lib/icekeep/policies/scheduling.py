@@ -22,10 +22,12 @@ class Schedule(msgspec.Struct, frozen=True):
     Attributes:
         calls: by table, sorted, in the order in which they run; a job that only observes is called with `--dry-run`.
         asks: why tables and jobs are known only when a run begins; `None` where `calls` are all.
+        left_to_others: jobs of listed tables of which an earlier policy decides, each with that, as people are told.
     """
 
     calls: Mapping[str, tuple[JobCall, ...]] = {}
     asks: str | None = None
+    left_to_others: tuple[str, ...] = ()
 
 
 def schedule_of(rules: Rules, policy: Policy) -> Schedule:
@@ -41,8 +43,18 @@ def schedule_of(rules: Rules, policy: Policy) -> Schedule:
                 return Schedule(asks=f"job {rule.job} of table {table} has conditions (`when`)")
             if rule.window is not None:
                 return Schedule(asks=f"table {table} has a `window`")
+    decided = {table: rules_for(rules, table).jobs for table in policy.tables}
     return Schedule(
-        {table: tuple(_call(rule) for rule in jobs if rule.held_by is None) for table, jobs in found.items()}
+        {
+            table: tuple(_call(rule) for rule in jobs if rule.policy == policy.name and rule.held_by is None)
+            for table, jobs in decided.items()
+        },
+        left_to_others=tuple(
+            f"{rule.job} of {table}: policy {rule.policy!r}"
+            for table, jobs in decided.items()
+            for rule in jobs
+            if policy.name in rule.others
+        ),
     )
 
 
