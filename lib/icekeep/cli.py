@@ -30,6 +30,7 @@ from icekeep.operations.log_formats import JSON
 from icekeep.operations.logs import configure_logs, only_log_lines, say_error, say_traceback
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
+from icekeep.operations.policy_calls import HELD
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
@@ -132,12 +133,12 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         outcome = run_job(command, job, surroundings)
         changes, shows, texts = job.plan is not None, job.for_people, {}
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
-    words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
     if outcome.plan:
         words += f"; the plan is in {outcome.plan.path}, hash {outcome.plan.hash}"
-    for_people = None if shows is None else resolve(shows)(outcome.result)
+    for_people = None if shows is None or outcome.status == HELD else resolve(shows)(outcome.result)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
-    may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")
+    may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
     document = plain_values(outcome)
     return Answer(
         _exit_status(outcome, surroundings.interrupts),

@@ -37,7 +37,12 @@ _EXIT_STATUSES = """exit statuses:
   130, 143  interrupted"""
 _NO_LIMIT = (MAX_INT, MAX_LONG)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
-_POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the record of runs will say; for schedulers")
+_POLICY = Setting(
+    "policy",
+    Kind.NAME,
+    "for schedulers: do it as this policy wants it of the table by now, or not at all where that is switched off; snapshots and "
+    "the record of runs will say whose job it was",
+)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
