@@ -28,7 +28,7 @@ from icekeep.operations.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.config import read_config
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
-from icekeep.operations.plan_files.results import AppliedBefore, applied_before_dropped
+from icekeep.operations.plan_files.results import AppliedBefore, applied_before, dropped_before
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import Place, Recording, recorded
@@ -188,7 +188,8 @@ def _loaded(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]
     except NotFoundError as error:
         if given is None:
             raise
-        return None, partial(_without_dropped, applied_before_dropped(job.name, error))
+        opens = partial(resolve(surroundings.seams.open_catalog), reference.catalog, runtime=surroundings.runtime)
+        return None, partial(_without_dropped, dropped_before(job.name, given, error, lambda: opens().identity))
     if given is not None:
         refuse_other_table(given, table)
         return table, partial(_as_given, partial(_with_table, job, table), given)
@@ -298,7 +299,7 @@ def _as_given(
     try:
         return work(is_plan, {**arguments, "given": given}, spark, **extras)
     except AlreadyApplied as found:
-        return AppliedBefore(str(found))
+        return applied_before(found)
 
 
 def _without_dropped(found: AppliedBefore, *_: Any, **__: Any) -> AppliedBefore:
