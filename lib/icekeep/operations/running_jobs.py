@@ -92,6 +92,8 @@ def run_job(
             load = partial(_itself, loaded)
             wanted = wanted_now(command, job, catalogs.config, loaded, surroundings.listener)
             if isinstance(wanted, Held):
+                # A driver on a cluster has a session even so.
+                _with_spark(command, job, surroundings, _nothing)
                 return _not_begun(wanted, loaded, recording, surroundings)
             command = wanted
             recording.goes_by(command.arguments, only_tells=command.dry_run)
@@ -174,6 +176,10 @@ def _load(reference: TableReference, surroundings: Surroundings) -> Any:
 
 def _itself(table: Any) -> Any:
     return table
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """The work of a job that is not begun."""
 
 
 def _loaded(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]) -> tuple[Any, Callable[..., Any]]:

@@ -4,6 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
@@ -12,6 +13,7 @@ from icekeep.commit.retry import commit
 from icekeep.runtime import SYSTEM
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit import fake_jobs
 from kit.runtime import FakeRuntime
 
 pytestmark = pytest.mark.slow
@@ -159,6 +161,20 @@ def test_an_owner_who_opts_out_after_the_call_was_planned_is_heard(catalog, call
     commit(made, ChangeProperties(updates={"icekeep.enabled": "false"}))
     assert call("expire_snapshots", "t", "crude", "--older-than=0s")[1]["status"] == "held"
     assert snapshots_count(catalog) == 4
+
+
+def test_a_driver_on_a_cluster_has_a_session_though_its_job_is_held(catalog, call, monkeypatch, capsys):
+    """YARN takes an application that ends without one for a failed one."""
+    table(catalog, enabled="false")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(fake_jobs, "live_properties", lambda: {"spark.submit.deployMode": "cluster"})
+    fake_jobs.forget()
+    names = ("build_session", "stop_session", "cancel_jobs", "live_properties")
+    seams = replace(cli.SEAMS, **{name: f"kit.fake_jobs:{name}" for name in names})
+    words = ["compact", "--table=local.db.t", "--policy=late", "--config=my.yaml"]
+    assert cli.main(words, seams=seams, runtime=FakeRuntime()) == 0
+    assert "compact local.db.t: held" in capsys.readouterr().out
+    assert [*fake_jobs.HISTORY] == ["start icekeep compact local.db.t", "stop"]
 
 
 def test_a_policy_that_is_not_there_is_a_mistake(catalog, call):
