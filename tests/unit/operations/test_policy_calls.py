@@ -119,6 +119,13 @@ def test_the_settings_that_are_in_force_hold_and_that_is_told(catalog, call):
     assert "policy 'crude' wants --older-than=0s --retain-last=2 of expire_snapshots on this table by now" in call.err
 
 
+def test_a_scheduler_says_whose_job_it_is(catalog, call, capsys):
+    table(catalog)
+    assert call("expire_snapshots", "t", "crude", "--older-than=0s")[1]["policy"] == "crude"
+    [record] = runs(capsys)
+    assert (record["policy"], record["parent_id"]) == ("crude", None)
+
+
 def test_what_is_wanted_still_is_done_as_it_was_asked_for_without_a_word(catalog, call, capsys):
     table(catalog)
     status, found = call("expire_snapshots", "t", "crude", "--older-than=0s")
