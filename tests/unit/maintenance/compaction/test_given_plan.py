@@ -199,7 +199,7 @@ class TestPlan(PlanContract):
         main = world.table.metadata.head("main")
         assert self.apply(world, path).result.rewritten_data_files_count == 5
         assert world.table.metadata.head("main") == main
-        self.write(world, path)
+        self.write(world, path.with_name("of_main.jsonl"))
 
     def test_a_plan_of_which_a_part_has_landed_is_carried_out_to_its_end(self, path: Path) -> None:
         """Each partition is a commit; wherever it is cut off, the next `apply` does the rest and no group twice."""
