@@ -5,6 +5,7 @@ and the one line of an error go to stderr. This is the only place that prints a 
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from icekeep.operations.arguments import (
     parse_command,
     said_with_flags,
 )
+from icekeep.operations.config import config_words
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
@@ -29,7 +31,15 @@ from icekeep.operations.lean_start import leave_pandas_out
 from icekeep.operations.log_formats import JSON
 from icekeep.operations.logs import configure_logs, only_log_lines, say_error, say_traceback
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
-from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
+from icekeep.operations.output import (
+    format_json,
+    plain_values,
+    print_tables,
+    require_directory,
+    require_new_file,
+    write_result_file,
+)
+from icekeep.operations.policy_calls import HELD
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
@@ -101,7 +111,7 @@ def main(
             if command.result_file is not None:
                 require_directory(command.result_file)
             if command.plan_out is not None:
-                require_directory(command.plan_out, "plan")
+                require_new_file(command.plan_out, "plan")
             if argv is None and _works_on_data(command.name, jobs):
                 leave_pandas_out()
             with telling(command, settings, log_format, runtime) as listener:
@@ -132,12 +142,12 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         outcome = run_job(command, job, surroundings)
         changes, shows, texts = job.plan is not None, job.for_people, {}
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
-    words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
     if outcome.plan:
-        words += f"; the plan is in {outcome.plan.path}, hash {outcome.plan.hash}"
-    for_people = None if shows is None else resolve(shows)(outcome.result)
+        words += f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
+    for_people = None if shows is None or outcome.status == HELD else resolve(shows)(outcome.result)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
-    may_have_changed = changes and not command.dry_run and not command.arguments.get("lists")
+    may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
     document = plain_values(outcome)
     return Answer(
         _exit_status(outcome, surroundings.interrupts),
@@ -147,6 +157,10 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         for_people=for_people,
         text=text,
     )
+
+
+def _applying(path: str, command: Command) -> str:
+    return shlex.join(["icekeep", "apply", path, *config_words(command.conf)])
 
 
 def _exit_status(outcome: Outcome, taken: Interrupts) -> int:

@@ -49,7 +49,7 @@ def test_a_plan_is_written_looked_at_carried_out_and_not_twice(operator: Operato
 
     append(operator.lake.load(), events(77))
     done = apply(operator, path, "--output", "json")
-    assert (done.status, done.json["job"], done.json["result"]["hash"]) == (0, "apply", told["hash"])
+    assert (done.status, done.json["job"], done.json["result"]["plan_hash"]) == (0, "apply", told["hash"])
     assert done.json["result"]["result"]["rewritten_data_files_count"] == 6
     assert operator.lake.rows() == rows + multiset(events(77))
     head = operator.lake.load().metadata.head("main")
@@ -69,7 +69,12 @@ def test_a_plan_that_does_not_hold_or_is_none_is_one_line(operator: Operator, tm
     path = tmp_path / "plan.jsonl"
     shown = operator.run("compact", "--plan-out", str(path), "--option", "rewrite-all=true")
     assert shown.status == 0
-    assert f"the plan is in {path}, hash " in shown.out
+    assert f"the plan is in {path}, and `icekeep apply {path} --config {operator.conf}` carries it out" in shown.out
+    again = operator.run("compact", "--plan-out", str(path))
+    assert (again.status, again.complaint) == (
+        2,
+        f"icekeep: plan '{path}' is there already; name another file, or delete it first",
+    )
     compact(operator.lake.load(), no_spark, options={"rewrite-all": "true"})
     moved = apply(operator, path)
     assert moved.status == 4

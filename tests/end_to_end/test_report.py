@@ -77,7 +77,8 @@ def test_the_jobs_that_it_names_make_a_table_healthy(operator: Operator) -> None
 
     first = told()
     due = [job["command"] for job in json.loads(json.dumps(first["jobs"])) if job["is_due"]]
-    assert due == [f"icekeep {job} --table local.db.events" for job in ("compact", "rewrite_manifests")]
+    config = f"--config {operator.conf}"
+    assert due == [f"icekeep {job} --table local.db.events {config}" for job in ("compact", "rewrite_manifests")]
     for command in due:
         done = operator.run(command.split()[1])
         assert done.status == 0, done.err

@@ -180,4 +180,6 @@ def _mapped(maker: _Maker, units_count_max: int) -> None:
 def _doc(config: Config, policy: Policy, schedule: Schedule) -> str:
     """What the DAG's page in Airflow says."""
     how = "listed in the file" if schedule.asks is None else f"asked for when a run begins: {schedule.asks}"
-    return f"Policy `{policy.name}` of `{config.path}`. Its tables are {how}."
+    others = ", ".join(schedule.left_to_others)
+    left = f" An earlier policy of the file decides of {others}." if others else ""
+    return f"Policy `{policy.name}` of `{config.path}`. Its tables are {how}.{left}"

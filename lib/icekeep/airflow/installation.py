@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from icekeep.airflow.units import Call
+from icekeep.runtime import SUBMITTER
 
 SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
 """What spark-submit is given where icekeep is installed and not checked out."""
@@ -32,11 +33,15 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         return [self.python, "-P", "-m", "icekeep", *words]
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The variables of that process, from those of Airflow's: a checkout may not be installed."""
+        """The variables of that process, from those of Airflow's: a checkout may not be installed.
+
+        Where the task is killed hard Airflow begins it again, and so the process that it had started must commit nothing more.
+        """
+        known = {SUBMITTER: "parent", **environ}
         if self.home is None:
-            return {**environ}
+            return known
         paths = [str(Path(self.home) / "lib"), *filter(None, [environ.get("PYTHONPATH")])]
-        return {**environ, "PYTHONPATH": os.pathsep.join(paths)}
+        return {**known, "PYTHONPATH": os.pathsep.join(paths)}
 
     def application(self, job: str) -> tuple[str, list[str]]:
         """The application that spark-submit is given for a job, and its first arguments."""

@@ -27,6 +27,7 @@ from icekeep.runtime import SYSTEM
 
 _CLUSTER = "cluster"
 _RESULT = "result.json"
+_TOLD_COUNT_MAX = 5
 
 
 class MaintenanceOperator(SparkSubmitOperator):
@@ -78,6 +79,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         ended = [one for call in calls if (one := self._run(call, context)) is not None]
         if not ended:
             raise AirflowSkipException("the window in which it may begin is closed")
+        if all(one.held_by is not None for one in ended):
+            raise AirflowSkipException("; ".join(one.told_held for one in ended[:_TOLD_COUNT_MAX]))
         result = for_xcom(ended)
         failed = [one for one in ended if not one.is_done]
         if failed:
@@ -107,7 +110,9 @@ class MaintenanceOperator(SparkSubmitOperator):
         self._said = Said()
         with TemporaryDirectory(prefix="icekeep-") as directory:
             ended = self._ended(call, Path(directory), context)
-        if ended.is_done:
+        if ended.held_by is not None:
+            self.log.info("%s", ended.told_held)
+        elif ended.is_done:
             self.log.info("%s of %s is done", call.job, call.table)
         else:
             self.log.error("%s", ended.failure)
@@ -205,7 +210,8 @@ def _extra(one: Ended) -> dict[str, Any]:
 
 def _exception(failed: Sequence[Ended], calls_count: int) -> Exception:
     """What fails the task: with a further try where that may help one of the calls."""
-    said = "; ".join(one.failure for one in failed[:5]) + (f"; and {len(failed) - 5} more" if len(failed) > 5 else "")
+    said = "; ".join(one.failure for one in failed[:_TOLD_COUNT_MAX])
+    said += f"; and {len(failed) - _TOLD_COUNT_MAX} more" if len(failed) > _TOLD_COUNT_MAX else ""
     message = said if calls_count == 1 else f"{len(failed)} of {calls_count} failed: {said}"
     if any(one.is_worth_retrying for one in failed):
         return AirflowException(message)

@@ -19,6 +19,9 @@ FOUND = {"check": 3}
 XCOM_BYTES_MAX = 16 << 10
 """Of what one task leaves in XCom, as JSON: Airflow keeps it in its database."""
 
+_HELD = "held"
+"""The status of a job that is not wanted on the table any more."""
+
 _MEANINGS = {
     1: "failed",
     2: "wrong usage, configuration or name",
@@ -54,6 +57,19 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     def is_done(self) -> bool:
         """Whether it did what it was to do."""
         return self.status == 0
+
+    @property
+    def held_by(self) -> str | None:
+        """Why it was not begun after all, as the table says by now; `None` where it was."""
+        result = self._said_of("result")
+        if self.status != 0 or self._said_of("status") != _HELD or not isinstance(result, Mapping):
+            return None
+        return str(result.get("held_by"))
+
+    @property
+    def told_held(self) -> str:
+        """The same, as people are told."""
+        return f"{self.call.job} of {self.call.table} was not begun: {self.held_by}"
 
     @property
     def is_worth_retrying(self) -> bool:

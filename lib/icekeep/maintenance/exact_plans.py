@@ -81,6 +81,7 @@ class ExactPlan(msgspec.Struct, frozen=True, kw_only=True):
         lines: all that is done; they may be read once, while the session runs that the plan was made in.
         close: lets go of what the lines are read from; called in any case.
         approve: the hash that the job's `approve` takes, if it has one.
+        decided_by: what of the table's metadata decides of the outcome, beside the lines (`deciding.py`).
         notes: what is done beside the lines, and can only be told then.
     """
 
@@ -90,6 +91,7 @@ class ExactPlan(msgspec.Struct, frozen=True, kw_only=True):
     lines: Iterable[PlanLine] = ()
     close: Callable[[], None] | None = None
     approve: str | None = None
+    decided_by: Mapping[str, str] = {}
     cost: PlanCost = PlanCost()
     notes: tuple[str, ...] = ()
 
@@ -102,6 +104,7 @@ class GivenPlan(msgspec.Struct, frozen=True, kw_only=True):
         created_ms: when the plan was made, epoch milliseconds.
         metadata_location: of the table as it was then.
         lines: reads all lines, each time anew.
+        catalog: the identity of its catalog; `None` where the file does not say it, nor `decided_by`.
     """
 
     hash: str
@@ -113,10 +116,20 @@ class GivenPlan(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     approve: str | None
     lines: Callable[[], Iterator[PlanLine]]
+    catalog: str | None = None
+    decided_by: Mapping[str, str] | None = None
 
 
 class AlreadyApplied(Exception):
-    """A plan that was given has been carried out before: there is nothing to do. Only `apply` meets it."""
+    """A plan that was given has been carried out before: there is nothing to do. Only `apply` meets it.
+
+    Attributes:
+        snapshots: by which it was; none where it shows in another way.
+    """
+
+    def __init__(self, message: str, snapshots: Sequence[Snapshot] = ()) -> None:
+        super().__init__(message)
+        self.snapshots = tuple(snapshots)
 
 
 def refuse_other_table(given: GivenPlan, table: Table) -> None:
@@ -148,7 +161,8 @@ def landed(given: GivenPlan, metadata: TableMetadata) -> list[Snapshot]:
 
 def already(given: GivenPlan, metadata: TableMetadata) -> AlreadyApplied:
     """That snapshots of the table carried the plan out."""
-    return AlreadyApplied(f"it was carried out before, by {_snapshots(landed(given, metadata))}")
+    snapshots = landed(given, metadata)
+    return AlreadyApplied(f"it was carried out before, by {_snapshots(snapshots)}", snapshots)
 
 
 def moved(given: GivenPlan, metadata: TableMetadata, problem: str, **facts: Any) -> SafetyError:

@@ -1,5 +1,6 @@
 """`apply`: the file of a plan -> the job that made it, which is given the plan."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,8 +12,9 @@ from icekeep.maintenance.exact_plans import AlreadyApplied, refuse_other_table, 
 from icekeep.operations.arguments import Command
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Outcome
+from icekeep.operations.output import plain_values
 from icekeep.operations.plan_files.format import PlanFile, read_plan_file
-from icekeep.operations.plan_files.results import AppliedBefore, ApplyResult, applied_before_dropped
+from icekeep.operations.plan_files.results import AppliedBefore, ApplyResult, applied_before, dropped_before
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, given_of, write_exact
 from icekeep.operations.running_jobs import parse_arguments, run_job
 from icekeep.operations.surroundings import Surroundings
@@ -91,7 +93,7 @@ def apply_plan(
     try:
         table = catalog.load(parse_identifier(_table_of(file, None).partition(".")[2]))
     except NotFoundError as missing:
-        return _result(file, "done", applied_before_dropped(job.name, missing))
+        return _result(file, "done", dropped_before(job.name, given, missing, lambda: catalog.identity))
     refuse_other_table(given, table)
     function = resolve(str(job.plan if dry_run else job.run))
     arguments = parse_arguments(file.head.arguments, job, given.created_ms)
@@ -99,8 +101,18 @@ def apply_plan(
     try:
         result = function(mine, spark, listener=listener, given=given, **arguments)
     except AlreadyApplied as found:
-        return _result(file, "done", AppliedBefore(str(found)))
+        return _result(file, "done", applied_before(found))
     return _result(file, "planned" if dry_run else getattr(result, "status", "done"), result)
+
+
+def applied_shown(result: ApplyResult) -> Mapping[str, Any]:
+    """What people see of a plan that was carried out: what the job itself shows of its result."""
+    told: dict[str, Any] = {"plan_of": result.job, "plan_hash": result.plan_hash}
+    if result.applied_before is not None:
+        told["applied_before"] = result.applied_before
+        return told
+    shows = _known(result.job).for_people
+    return {**told, **(plain_values(result.result) if shows is None else resolve(shows)(result.result))}
 
 
 def _known(name: str) -> Job:
@@ -129,7 +141,13 @@ def _table_of(file: PlanFile, catalog: str | None) -> str:
 
 
 def _result(file: PlanFile, status: str, result: Any) -> ApplyResult:
-    told = ApplyResult(status=status, job=file.head.job, hash=file.hash)
+    told = ApplyResult(status=status, job=file.head.job, plan_hash=file.hash)
     if isinstance(result, AppliedBefore):
-        return msgspec.structs.replace(told, status=result.status, applied_before=result.applied_before)
+        return msgspec.structs.replace(
+            told,
+            status=result.status,
+            applied_before=result.applied_before,
+            applied_snapshot_id=result.snapshot_id,
+            applied_run_id=result.run_id,
+        )
     return msgspec.structs.replace(told, result=result)

@@ -5,39 +5,33 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 
 import argparse
 import re
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
-from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.help_texts import EXIT_STATUSES, Parser, examples_text, foot_of_job, listing, sentence
+from icekeep.operations.jobs import JOBS
 from icekeep.operations.log_formats import FORMATS
 from icekeep.operations.settings import parse_option, parse_setting
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb, tells_of_runs
+from icekeep.operations.verb_values import About, Verb, tells_of_runs
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
 from icekeep.settings import Job, Kind, Setting
-from icekeep.spec.units import MAX_INT, MAX_LONG
 
 OUTPUTS = ("table", "json")
 CONFIG_SHOW = "config show"
 
 _CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
 _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
-_WIDTH = 100
-_EXIT_STATUSES = """exit statuses:
-  0    done, also where there was nothing to do
-  1    failed, and nothing was committed
-  2    wrong usage or configuration, or something that is named does not exist
-  3    part of it is committed, part is not; or faults were found, or stay
-  4    a safety check refused, or the table uses what icekeep does not support
-  5    a commit may or may not have landed: look before you run it again
-  75   try again later: another writer or run is at work, or a catalog, a store or Spark is out of reach
-  130, 143  interrupted"""
-_NO_LIMIT = (MAX_INT, MAX_LONG)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
-_POLICY = Setting("policy", Kind.NAME, "whose job it is, as snapshots and the record of runs will say; for schedulers")
+_POLICY = Setting(
+    "policy",
+    Kind.NAME,
+    "for schedulers: do it as this policy wants it of the table by now, or not at all where that is switched off; snapshots and "
+    "the record of runs will say whose job it was",
+)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +114,7 @@ def named_command(argv: Sequence[str]) -> str | None:
 
 def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = Parser(add_help=False, allow_abbrev=False)
     texts = (name for verb in VERBS.values() for name in verb.texts)
     # What is wrong with the rest is told when the whole is read, in the form that is wanted.
     _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)
@@ -136,9 +130,9 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
     """The parser of a script, `jobs/NAME.py`: of a job, or of another command that has one."""
     told = JOBS[job] if job in JOBS else VERBS[job]
-    parser = _Parser(prog=f"{job}.py", description=_sentence(told.summary), allow_abbrev=False)
+    parser = Parser(prog=f"{job}.py", description=sentence(told.summary), allow_abbrev=False)
     if isinstance(told, Verb):
-        _add_verb(parser, told, now_ms)
+        _add_verb(parser, job, told, now_ms)
     else:
         _add_job(parser, told, now_ms)
     return parser
@@ -147,24 +141,25 @@ def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
 def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
     """The parser of the `icekeep` command: a sub-command for each job and each command beside them."""
     single = {words: verb.summary for words, verb in VERBS.items() if " " not in words}
-    parser = _Parser(
+    parser = Parser(
         prog="icekeep",
         usage="icekeep [-h] [--version] COMMAND ...",
         description="Table maintenance for Apache Iceberg. `icekeep COMMAND --help` says more.",
-        epilog=_listing("jobs", {job.name: job.summary for job in JOBS.values()})
-        + _listing("other commands", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
+        epilog=listing("jobs", {job.name: job.summary for job in JOBS.values()})
+        + listing("other commands", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"icekeep {version}")
     commands = _add_words(parser, "command", "icekeep")
     for job in JOBS.values():
-        _add_job(commands.add_parser(job.name, description=_sentence(job.summary), allow_abbrev=False), job, now_ms)
+        _add_job(commands.add_parser(job.name, description=sentence(job.summary), allow_abbrev=False), job, now_ms)
     groups = {name: _add_group(commands, name) for name in _GROUPS}
     for words, verb in VERBS.items():
         group, _, action = words.rpartition(" ")
         parent = groups[group] if group else commands
-        _add_verb(parent.add_parser(action, description=_sentence(verb.summary), allow_abbrev=False), verb, now_ms)
-    show = groups["config"].add_parser("show", description=_sentence(_CONFIG_SUMMARIES["show"]), allow_abbrev=False)
+        added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
+        _add_verb(added, words, verb, now_ms)
+    show = groups["config"].add_parser("show", description=sentence(_CONFIG_SUMMARIES["show"]), allow_abbrev=False)
     _add_conf(show)
     _add_output(show)
     return parser
@@ -174,29 +169,6 @@ def _words(argv: Sequence[str]) -> list[str]:
     """A command line with the job's name as Iceberg's procedure has it; `rewrite-manifests` is accepted too."""
     first = argv[0].replace("-", "_") if argv else ""
     return [first, *argv[1:]] if first in JOBS else list(argv)
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Flags and what they mean on one line each, lists of commands as they are made."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Parser of one command; what `foot` makes, when help is asked for, stands below the flags."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(formatter_class=_Help, **arguments)
-        self.foot: Callable[[], str] | None = None
-
-    def format_help(self) -> str:
-        if self.foot is not None:
-            self.epilog = self.foot()
-        return super().format_help()
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
 
 
 def _settings(name: str) -> tuple[Setting, ...]:
@@ -211,8 +183,8 @@ def _add_group(commands: Any, group: str) -> Any:
     parser = commands.add_parser(
         group,
         usage=f"icekeep {group} [-h] ACTION ...",
-        description=f"{_sentence(_GROUPS[group])} `icekeep {group} ACTION --help` says more.",
-        epilog=_listing("actions", verbs or _CONFIG_SUMMARIES),
+        description=f"{sentence(_GROUPS[group])} `icekeep {group} ACTION --help` says more.",
+        epilog=listing("actions", verbs or _CONFIG_SUMMARIES),
         allow_abbrev=False,
     )
     return _add_words(parser, "action", f"icekeep {group}")
@@ -225,17 +197,7 @@ def _add_words(parser: argparse.ArgumentParser, destination: str, prog: str) -> 
     )
 
 
-def _listing(title: str, summaries: Mapping[str, str]) -> str:
-    """Names and what they do, as the foot of a help text."""
-    column = max([18, *map(len, summaries)]) + 2
-    lines = [
-        textwrap.fill(summary, _WIDTH, initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2))
-        for name, summary in summaries.items()
-    ]
-    return "\n".join([f"{title}:", *lines, "", ""])
-
-
-def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
+def _add_verb(parser: Parser, name: str, verb: Verb, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
     if verb.about is About.PLAN:
         _add_catalog(parser, " (default: the one that the plan names)")
@@ -251,9 +213,17 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
             _add_setting(one_of, setting, now_ms)
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
-    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))))
+    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))), needs=_needs(verb))
     if tells_of_runs(verb):
         _add_metrics(parser)
+    if verb.examples:
+        parser.foot = lambda: "\n\n".join((examples_text(name, verb.examples), EXIT_STATUSES))
+
+
+def _needs(verb: Verb) -> str:
+    """Which forms of output need a package that is not always there."""
+    told = [f"{form} needs {text.needs}" for form, text in verb.texts.items() if text.needs]
+    return f"; {', '.join(told)}" if told else ""
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
@@ -266,7 +236,7 @@ def _add_catalog(parser: argparse.ArgumentParser, default: str = "") -> None:
     _add_conf(parser)
 
 
-def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
+def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
     _add_table(parser)
     for setting in job.settings:
         _add_setting(parser, setting, now_ms)
@@ -280,31 +250,7 @@ def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
     _add_setting(parser, _POLICY, now_ms)
     _add_output(parser)
     _add_metrics(parser)
-    parser.foot = lambda: _foot(job)
-
-
-def _foot(job: Job) -> str:
-    """Examples, the names and defaults that `--option` takes, and what exit statuses mean."""
-    parts = ["examples:\n" + "\n".join(f"  icekeep {job.name} {example}" for example in job.examples)]
-    if job.options is not None:
-        cls: Any = resolve(job.options)
-        told = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
-        title = (
-            "options of --option; one without a default here goes by the table or by other options, or sets no limit:"
-        )
-        listed = textwrap.fill(
-            ", ".join(told), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
-        )
-        parts.append(f"{title}\n{listed}")
-    return "\n\n".join([*parts, _EXIT_STATUSES])
-
-
-def _default(value: Any) -> str:
-    if value is None or value == "":
-        return ""
-    if isinstance(value, bool):
-        return f"={str(value).lower()}"
-    return "" if value in _NO_LIMIT else f"={value}"
+    parser.foot = lambda: foot_of_job(job)
 
 
 def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:
@@ -353,9 +299,11 @@ def _add_output(
     parser: argparse.ArgumentParser,
     outputs: Sequence[str] = OUTPUTS,
     log_formats: Sequence[str] | None = FORMATS,
+    needs: str = "",
 ) -> None:
-    parser.add_argument("--output", choices=outputs, default="table", help="how stdout shows the result")
-    parser.add_argument("--result-file", metavar="PATH", help="also write the result, as JSON, to a file")
+    parser.add_argument("--output", choices=outputs, default="table", help=f"how stdout shows the result{needs}")
+    also = "; for any other form send stdout to one" if {*outputs} - {*OUTPUTS} else ""
+    parser.add_argument("--result-file", metavar="PATH", help=f"also write the result to a file, always as JSON{also}")
     parser.add_argument(
         "--verbose",
         action="store_true",
@@ -401,7 +349,3 @@ def said_with_flags(message: str, name: str) -> str:
         if "_" in setting.argument:
             message = re.sub(rf"(?:option )?\b{setting.argument}\b", setting.flag, message)
     return message
-
-
-def _sentence(summary: str) -> str:
-    return summary[:1].upper() + summary[1:] + "."

@@ -88,6 +88,11 @@ def read_config(path: str | None = None) -> Config:
     return _config(read_document(chosen), chosen)
 
 
+def config_words(path: str | None) -> tuple[str, ...]:
+    """What a command that is shown to people needs to read the same configuration: nothing for the one by default."""
+    return () if path in (None, DEFAULT_PATH) else ("--config", path)
+
+
 def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
     """Read the configuration from text; `path` is only named in errors. Raises as `read_config` does."""
     return _config(parse_document(text, path), path)

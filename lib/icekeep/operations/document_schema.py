@@ -15,6 +15,7 @@ from icekeep.errors import NotFoundError
 from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Outcome
+from icekeep.operations.policy_calls import Held
 from icekeep.operations.showing import ConfigShown
 from icekeep.operations.verbs import VERBS
 
@@ -88,7 +89,8 @@ def _result_types(name: str) -> Iterable[Any]:
         return [resolve(_CHANGED)] if verb.changes else _returned(verb.run)
     job = JOBS[name]
     functions = dict.fromkeys(filter(None, (job.run, job.plan)))
-    return dict.fromkeys(one for function in functions for one in _returned(function))
+    held = [Held] if job.rank is not None else []
+    return dict.fromkeys([*(one for function in functions for one in _returned(function)), *held])
 
 
 def _returned(function: str) -> Iterable[Any]:

@@ -45,9 +45,9 @@ from icekeep.operations.running_jobs import (
 from icekeep.operations.surroundings import Shared, Surroundings
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
+from icekeep.policies.scheduling import held_by_now
 from icekeep.policies.told import Problem
 from icekeep.policies.values import Mode, Rules
-from icekeep.policies.windows import is_open
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
 from icekeep.runtime import Runtime
@@ -291,13 +291,10 @@ def _held_since(rules: Rules, assignment: Assignment, table: Table) -> str | Non
     if assignment.table_uuid is not None and table.metadata.table_uuid != assignment.table_uuid:
         return "it is another table than the one that was looked at: the name was given anew"
     found, _ = _resolved(rules, assignment.catalog, assignment.identifier, table.metadata.properties)
-    rule = next((one for one in found.jobs if one.job == assignment.call.job), None)
-    if rule is None or rule.policy != assignment.policy:
-        return "another policy decides of it than when it was looked at"
-    if rule.held_by is not None:
-        return rule.held_by
-    if rule.window is not None and not is_open(rule.window, table.runtime.now_ms()):
-        return f"its window is closed: {rule.window}"
+    held_by = held_by_now(found, assignment.call.job, assignment.policy, table.runtime.now_ms())
+    if held_by is not None:
+        return held_by
+    rule = next(one for one in found.jobs if one.job == assignment.call.job)
     if rule.call != assignment.call or (rule.mode is Mode.OBSERVE) != assignment.observes:
         return "what is wanted of it has changed since it was looked at"
     return None

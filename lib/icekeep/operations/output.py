@@ -88,6 +88,13 @@ def require_directory(path: str, what: str = "result file") -> None:
         raise UsageError(f"cannot write {what} {path!r}: give a file in a directory that can be written", path=path)
 
 
+def require_new_file(path: str, what: str) -> None:
+    """Refuse a file that could not be written later, or that is there already; raises `UsageError`."""
+    require_directory(path, what)
+    if os.path.lexists(path):
+        raise UsageError(f"{what} {path!r} is there already; name another file, or delete it first", path=path)
+
+
 def print_tables(title: str, values: Mapping[str, Any], stream: TextIO) -> None:
     """Show plain values to people: single ones as a list of names and values, lists of rows as tables.
 

@@ -1,14 +1,14 @@
 """`icekeep policy explain`: what is in force for one table, and where each value comes from."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from icekeep.catalog.base import Catalog, parse_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.operations.catalogs import Catalogs, find_table
-from icekeep.operations.config import CatalogSettings, Config
+from icekeep.operations.config import CatalogSettings, Config, config_words
 from icekeep.operations.policy_tables import require_file, resolve_table
 from icekeep.policies.resolution import Effective, JobRule, TableRules
 from icekeep.policies.told import Problem
@@ -107,7 +107,7 @@ def explain(
     return PolicyExplanation(
         table=resolved.rules.table,
         policies=resolved.rules.policies,
-        jobs=tuple(_job(resolved.rules.table, rule, now_ms) for rule in resolved.rules.jobs),
+        jobs=tuple(_job(resolved.rules.table, rule, now_ms, config_words(config.path)) for rule in resolved.rules.jobs),
         values=tuple(_values(resolved.rules)),
         unasked=tuple(
             UnaskedValue(job, said.text, said.source) for job, some in resolved.rules.unasked.items() for said in some
@@ -116,7 +116,7 @@ def explain(
     )
 
 
-def _job(table: str, rule: JobRule, now_ms: int) -> JobExplained:
+def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobExplained:
     does = "observes" if rule.mode is Mode.OBSERVE else "runs"
     prefix = f"{WHEN}."
     dry = ("--dry-run",) if rule.mode is Mode.OBSERVE else ()
@@ -133,7 +133,7 @@ def _job(table: str, rule: JobRule, now_ms: int) -> JobExplained:
         ),
         window=None if rule.window is None else str(rule.window),
         is_open=rule.window is None or is_open(rule.window, now_ms),
-        command=shlex.join(("icekeep", rule.job, "--table", table, *rule.call.arguments, *dry)),
+        command=shlex.join(("icekeep", rule.job, "--table", table, *rule.call.arguments, *dry, *config)),
     )
 
 

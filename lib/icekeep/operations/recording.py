@@ -93,6 +93,12 @@ class Recording:
         self._begun, self.keeper = begun, keeper
         self._listener, self._runtime = surroundings.listener, surroundings.runtime
 
+    def goes_by(self, arguments: Mapping[str, Any], *, only_tells: bool) -> None:
+        """Before the work: it is done with other arguments than were given, or changes nothing and so is not written down."""
+        self._begun.arguments = arguments
+        if only_tells:
+            self._begun.only_tells, self.keeper = True, None
+
     def found(self, before: Position) -> None:
         """It is known where the table is, and the work begins."""
         self._begun.before = before

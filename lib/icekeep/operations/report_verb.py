@@ -1,14 +1,18 @@
 """What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration."""
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
+
+import msgspec
 
 from icekeep.catalog.base import Catalog, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned, tell
+from icekeep.health.values import JobAdvice
 from icekeep.operations.catalogs import Catalogs, find_table
-from icekeep.operations.config import CatalogSettings
+from icekeep.operations.config import CatalogSettings, config_words
 from icekeep.operations.each_catalog import of_each_catalog
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
@@ -75,10 +79,23 @@ def _looked(
     listener: Listener,
 ) -> ReportResult:
     opened = open_settings(settings)
-    found = look(opened)
+    found = _with_commands(look(opened), config_words(known.config.path))
     if not histories:
         return found
     return with_histories(opened, found, _records(settings, found, known, opened.runtime, listener), listener)
+
+
+def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:
+    """The same with commands that read the same configuration."""
+    if not config:
+        return found
+    more = f" {shlex.join(config)}"
+
+    def completed(one: JobAdvice) -> JobAdvice:
+        return msgspec.structs.replace(one, command=one.command + more) if one.command else one
+
+    tables = (msgspec.structs.replace(one, jobs=tuple(map(completed, one.jobs))) for one in found.tables)
+    return msgspec.structs.replace(found, tables=tuple(tables))
 
 
 def _records(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,9 +28,10 @@ from icekeep.operations.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.config import read_config
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
-from icekeep.operations.plan_files.results import AppliedBefore, applied_before_dropped
+from icekeep.operations.plan_files.results import AppliedBefore, applied_before, dropped_before
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
-from icekeep.operations.recording import Place, recorded
+from icekeep.operations.policy_calls import Held, require_policy, wanted_now
+from icekeep.operations.recording import Place, Recording, recorded
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
@@ -78,24 +79,67 @@ def run_job(
     catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
     reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
-    arguments = parse_arguments(command.arguments, job, begun.started_ms if given is None else given.created_ms)
+    if command.policy is not None:
+        require_policy(catalogs.config, command.policy)
+    # What is wrong is told before a table is loaded.
+    now_ms = begun.started_ms if given is None else given.created_ms
+    parse_arguments(command.arguments, job, now_ms)
     place = None if command.dry_run else place_of(catalogs, reference, surroundings)
     with recorded(begun, place, surroundings) as recording:
-        table, work = _loaded(command, job, arguments, reference, surroundings, given)
-        if table is None:
-            recording.began()
-        else:
-            recording.found(position_of(table, command.arguments.get("branch")))
-        is_plan = command.dry_run and job.plan is not None
-        with nullcontext() if shared is not None else looked_after(surroundings):
-            result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
-        result, written = (result.shown, result.written) if isinstance(result, Filed) else (result, msgspec.UNSET)
-        status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
-        changes = job.plan is not None and not command.dry_run
-        after = position_after(table, command.arguments.get("branch")) if changes and table is not None else None
-        outcome = begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
-        recording.ended(outcome)
+        load = partial(_load, reference, surroundings)
+        if command.policy is not None:
+            loaded = load()
+            load = partial(_itself, loaded)
+            wanted = wanted_now(command, job, catalogs.config, loaded, surroundings.listener)
+            if isinstance(wanted, Held):
+                # A driver on a cluster has a session even so.
+                _with_spark(command, job, surroundings, _nothing)
+                return _not_begun(wanted, loaded, recording, surroundings)
+            command = wanted
+            recording.goes_by(command.arguments, only_tells=command.dry_run)
+        asked = _Asked(command, job, reference, surroundings, given)
+        outcome = _worked(asked, parse_arguments(command.arguments, job, now_ms), load, recording)
+    return outcome
+
+
+class _Asked(NamedTuple):
+    """A job that is to be run, and what it runs in."""
+
+    command: Command
+    job: Job
+    reference: TableReference
+    surroundings: Surroundings
+    given: GivenPlan | None
+
+
+def _worked(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any], recording: Recording) -> Outcome:
+    """Do the work, or plan it, and say what came of it."""
+    command, job, surroundings = asked.command, asked.job, asked.surroundings
+    begun, runtime = surroundings.begun, surroundings.runtime
+    table, work = _loaded(asked, arguments, load)
+    if table is None:
+        recording.began()
+    else:
+        recording.found(position_of(table, command.arguments.get("branch")))
+    is_plan = command.dry_run and job.plan is not None
+    with nullcontext() if surroundings.shared is not None else looked_after(surroundings):
+        result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
+    result, written = (result.shown, result.written) if isinstance(result, Filed) else (result, msgspec.UNSET)
+    status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
+    changes = job.plan is not None and not command.dry_run
+    after = position_after(table, command.arguments.get("branch")) if changes and table is not None else None
+    outcome = begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
+    recording.ended(outcome)
     return msgspec.structs.replace(outcome, plan=written)
+
+
+def _not_begun(held: Held, table: Any, recording: Recording, surroundings: Surroundings) -> Outcome:
+    """What is told of a job that a policy holds by now; it is no run of the job, and so not written down."""
+    recording.goes_by(surroundings.begun.arguments, only_tells=True)
+    recording.found(position_of(table))
+    outcome = surroundings.begun.outcome(held.status, held, surroundings.runtime)
+    recording.ended(outcome)
+    return outcome
 
 
 class Filed(msgspec.Struct, frozen=True):
@@ -122,21 +166,27 @@ def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surrou
     return Place(catalogs.history, reference.catalog, open_catalog)
 
 
-def _loaded(
-    command: Command,
-    job: Job,
-    arguments: Mapping[str, Any],
-    reference: TableReference,
-    surroundings: Surroundings,
-    given: GivenPlan | None,
-) -> tuple[Any, Callable[..., Any]]:
-    """The table, `None` where it cannot be loaded and the job goes on without it; and the work of the job."""
+def _load(reference: TableReference, surroundings: Surroundings) -> Any:
+    """The table, as the run that works on it carries it."""
     run, shared = surroundings.begun.run, surroundings.shared
+    if shared is not None:
+        return shared.load(reference).for_run(run)
+    return resolve(surroundings.seams.load_table)(reference, runtime=surroundings.runtime).for_run(run)
+
+
+def _itself(table: Any) -> Any:
+    return table
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """The work of a job that is not begun."""
+
+
+def _loaded(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]) -> tuple[Any, Callable[..., Any]]:
+    """The table, `None` where it cannot be loaded and the job goes on without it; and the work of the job."""
+    command, job, reference, surroundings, given = asked
     try:
-        if shared is not None:
-            table: Any = shared.load(reference).for_run(run)
-        else:
-            table = resolve(surroundings.seams.load_table)(reference, runtime=surroundings.runtime).for_run(run)
+        table = load()
     except InvalidTableError as error:
         if job.unreadable is None or given is not None or command.plan_out is not None:
             raise
@@ -144,7 +194,8 @@ def _loaded(
     except NotFoundError as error:
         if given is None:
             raise
-        return None, partial(_without_dropped, applied_before_dropped(job.name, error))
+        opens = partial(resolve(surroundings.seams.open_catalog), reference.catalog, runtime=surroundings.runtime)
+        return None, partial(_without_dropped, dropped_before(job.name, given, error, lambda: opens().identity))
     if given is not None:
         refuse_other_table(given, table)
         return table, partial(_as_given, partial(_with_table, job, table), given)
@@ -254,7 +305,7 @@ def _as_given(
     try:
         return work(is_plan, {**arguments, "given": given}, spark, **extras)
     except AlreadyApplied as found:
-        return AppliedBefore(str(found))
+        return applied_before(found)
 
 
 def _without_dropped(found: AppliedBefore, *_: Any, **__: Any) -> AppliedBefore:

@@ -18,7 +18,8 @@ from icekeep.operations.logs import logged_events, logged_progress
 from icekeep.operations.output import write_at_once
 from icekeep.operations.progress import telling_progress
 from icekeep.operations.telling_settings import METRICS, TellingSettings
-from icekeep.operations.verbs import VERBS, tells_of_runs
+from icekeep.operations.verb_values import tells_of_runs
+from icekeep.operations.verbs import VERBS
 from icekeep.runtime import Runtime
 from icekeep.telemetry import lineage, otel
 from icekeep.telemetry.guarded import Sink, guarded

@@ -42,6 +42,16 @@ COLUMNS = pa.schema(
 
 _PARTITION_BY = (("started_at", "month"),)
 
+_PATIENCE = {
+    "commit.retry.num-retries": "1000",
+    "commit.retry.min-wait-ms": "50",
+    "commit.retry.max-wait-ms": "250",
+    "commit.retry.total-timeout-ms": "15000",
+}
+"""Of these commits, whatever the table says: many runs append to one table at once, as the tasks of a scheduler do, so that
+conflicts are many and short; but no run waits for longer than some seconds to be written down.
+"""
+
 
 def append_runs(catalog: Catalog, identifier: Identifier, record: RunRecord, records: RunRecords | None) -> None:
     """Append an ended run, and all that are a part of it as `records` have them, in one commit; the table is made if need be.
@@ -52,7 +62,7 @@ def append_runs(catalog: Catalog, identifier: Identifier, record: RunRecord, rec
     parts = [] if records is None else records.select(RunFilter(parent_id=record.run_id), record.seen_ms)
     rows = rows_of([record, *(one for one in parts if one.status != RUNNING)])
     table = _loaded_or_made(catalog, identifier)
-    append(table, rows)
+    append(_with_patience(table), rows)
 
 
 def rows_of(records: Iterable[RunRecord]) -> pa.Table:
@@ -70,6 +80,12 @@ def _loaded_or_made(catalog: Catalog, identifier: Identifier) -> Table:
     except UsageError:
         # Another run has made it just now.
         return catalog.load(identifier)
+
+
+def _with_patience(table: Table) -> Table:
+    """The table, for commits that are tried as `_PATIENCE` says; they go by the properties of the table that they are given."""
+    metadata = msgspec.structs.replace(table.metadata, properties={**table.metadata.properties, **_PATIENCE})
+    return msgspec.structs.replace(table, metadata=metadata)
 
 
 def _row(record: RunRecord) -> dict[str, object]:

@@ -15,12 +15,15 @@ from icekeep.operations.config import parse_config
 def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
     here = Installation(conf="/c.yaml", python="/py", home="/home/icekeep")
     assert here.command(["compact", "-x"]) == ["/py", "-P", "-m", "icekeep", "compact", "-x"]
-    assert here.environment({"A": "b"}) == {"A": "b", "PYTHONPATH": "/home/icekeep/lib"}
-    assert here.environment({"PYTHONPATH": "/more"}) == {"PYTHONPATH": f"/home/icekeep/lib{os.pathsep}/more"}
+    of_task = {"ICEKEEP_SUBMITTER": "parent"}
+    assert here.environment({"A": "b"}) == {**of_task, "A": "b", "PYTHONPATH": "/home/icekeep/lib"}
+    assert here.environment({"PYTHONPATH": "/more"}) == {**of_task, "PYTHONPATH": f"/home/icekeep/lib{os.pathsep}/more"}
     assert here.application("compact") == ("/home/icekeep/jobs/compact.py", [])
     installed = Installation(conf="/c.yaml", python="/py")
     assert installed.command([]) == here.command([])
-    assert installed.environment({"PYTHONPATH": "/more"}) == {"PYTHONPATH": "/more"}
+    assert installed.environment({"PYTHONPATH": "/more"}) == {**of_task, "PYTHONPATH": "/more"}
+    # Who says otherwise has a wrapper that starts Python and ends.
+    assert installed.environment({"ICEKEEP_SUBMITTER": "none"}) == {"ICEKEEP_SUBMITTER": "none"}
     assert installed.application("compact") == (str(SUBMITTED), ["compact"])
     assert [path.name for path in SUBMITTED.parent.glob("*.py")].count("__init__.py") == 1
     assert {path.name for path in SUBMITTED.parent.glob("*.py")} == {"__init__.py", SUBMITTED.name}

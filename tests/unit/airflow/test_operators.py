@@ -167,6 +167,26 @@ def test_what_is_not_due_or_comes_too_late_is_skipped(airflow, installation, cal
     assert found == ("AirflowSkipException", said)
 
 
+def held(reason):
+    return [0, {"status": "held", "result": {"status": "held", "held_by": reason}}]
+
+
+def test_what_the_owner_of_a_table_has_switched_off_since_is_skipped(airflow, installation, tmp_path):
+    answer(tmp_path, {"c.d.off": held("switched off"), "c.d.moved": held("policy 'm' decides of it")})
+    told = {"installation": installation, "policy": "nightly"}
+    skipped = executed(
+        airflow, "operators", "MaintenanceOperator", Instance(), calls=(call("c.d.off"), call("c.d.moved")), **told
+    )
+    assert skipped == (
+        "AirflowSkipException",
+        "compact of c.d.off was not begun: switched off; compact of c.d.moved was not begun: policy 'm' decides of it",
+    )
+    left = executed(
+        airflow, "operators", "MaintenanceOperator", Instance(), calls=(call("c.d.off"), call("c.d.a")), **told
+    )
+    assert [(one["table"], one["status"]) for one in left["calls"]] == [("c.d.off", "held"), ("c.d.a", "done")]
+
+
 def test_a_python_that_is_not_there_may_be_there_the_next_time(airflow, installation):
     gone = msgspec.structs.replace(installation, python="/no/python")
     found = executed(airflow, "operators", "MaintenanceOperator", Instance(), installation=gone, calls=(call("c.d.t"),))

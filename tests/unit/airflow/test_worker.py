@@ -95,6 +95,45 @@ def test_what_interrupts_the_task_ends_what_runs(tmp_path):
     assert found[0].is_gone()
 
 
+# It says its number; where the process above it is gone it says to a file whether it takes itself for abandoned.
+ORPHAN = """
+import os, pathlib, sys
+sys.path.insert(0, {lib!r})
+from icekeep.runtime import SYSTEM
+above = os.pidfd_open(os.getppid())
+print(os.getpid(), flush=True)
+__import__("select").select([above], [], [])
+pathlib.Path({told!r}).write_text(str(SYSTEM.is_abandoned()))
+"""
+TASK = """
+import sys
+sys.path.insert(0, {lib!r})
+from icekeep.airflow.installation import Installation
+from icekeep.airflow.worker import Worker
+where = Installation(conf="c", python={python!r})
+Installation.command = lambda self, words: [self.python, "-c", {child!r}]
+Worker(where, [], lambda line: print(line, flush=True)).run()
+"""
+
+
+def test_what_outlives_a_task_that_was_killed_takes_itself_for_abandoned(tmp_path):
+    lib, told = str(Path(icekeep.__file__).parents[1]), tmp_path / "told"
+    child = ORPHAN.format(lib=lib, told=str(told))
+    task = subprocess.Popen(
+        [sys.executable, "-c", TASK.format(lib=lib, python=sys.executable, child=child)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert task.stdout is not None
+    one = Watched(task.stdout.readline())
+    task.kill()
+    task.wait()
+    task.stdout.close()
+    assert one.is_gone()
+    assert told.read_text() == "True"
+
+
 @pytest.mark.parametrize("words", [[str(SUBMITTED)], ["-P", "-m", "icekeep"]])
 def test_what_is_installed_is_any_command_of_icekeep(words):
     done = subprocess.run(

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from icekeep.errors import NotFoundError, SafetyError, UsageError
-from icekeep.operations.applying import apply_plan, write_plan
+from icekeep.operations.applying import applied_shown, apply_plan, write_plan
+from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.spec.units import DAY_MS
 from icekeep.tables.append import append
-from kit.job_world import World
+from kit.job_world import EVENTS, World
 from kit.lake import events
 from kit.no_spark import no_spark
-from kit.written_deletes import data_files
+from kit.written_deletes import data_files, delete_positions
 
 Lines = list[dict[str, Any]]
 
@@ -108,6 +109,73 @@ def test_a_table_that_is_gone_is_said(path: Path) -> None:
     world.catalog.drop(("db", "events"))
     with pytest.raises(NotFoundError):
         apply_plan(world.catalog, str(path), no_spark)
+
+
+def with_deletes_of_two_months() -> World:
+    world = World(2, [("at", "month")])
+    for month in (1, 2):
+        for number in range(4):
+            world.append(10 * month + number, month=month)
+    for file in data_files(world.table):
+        for position in (0, 1):
+            delete_positions(world.table, [(file.file_path, position)])
+    return world
+
+
+def test_delete_files_of_two_partitions_that_were_put_together_never_become_one(path: Path) -> None:
+    world = with_deletes_of_two_months()
+    write_plan(world.table, "rewrite_position_deletes", str(path), no_spark, options={"rewrite-all": "true"})
+
+    def in_one_group(lines: Lines) -> Lines:
+        group = next(one for one in lines if one.get("kind") == "group")
+        others = [one for one in lines[1:] if one["kind"] != "group"]
+        return [lines[0], group, *({**one, "group": group["group"]} for one in others)]
+
+    edited(path, in_one_group)
+    before, rows = world.state(), world.rows()
+    with pytest.raises(SafetyError, match="delete files of several partitions would become one"):
+        apply_plan(world.catalog, str(path), no_spark)
+    assert (world.state(), world.rows()) == (before, rows)
+
+
+def test_a_table_that_another_catalog_has_not_was_not_dropped_there(path: Path) -> None:
+    world, other = with_orphans(), World(2)
+    write_plan(world.table, "drop", str(path), no_spark, purge=True)
+    other.catalog.drop(EVENTS)
+    other.catalog.identity = "memory elsewhere"
+    with pytest.raises(
+        NotFoundError, match=r"there is no table 'db.events' in catalog .*; the plan was made in .*--catalog"
+    ):
+        apply_plan(other.catalog, str(path), no_spark)
+    assert world.rows()
+    assert apply_plan(world.catalog, str(path), no_spark).applied_before is None
+    assert "carried out before" in str(apply_plan(world.catalog, str(path), no_spark).applied_before)
+
+
+def test_a_plan_that_does_not_say_its_catalog_drops_no_table_that_is_gone(path: Path) -> None:
+    world = with_orphans()
+    write_plan(world.table, "drop", str(path), no_spark)
+    edited(path, lambda lines: [{key: one for key, one in lines[0].items() if key != "catalog"}, *lines[1:]])
+    world.catalog.drop(EVENTS)
+    with pytest.raises(NotFoundError, match="made in a catalog that it does not name"):
+        apply_plan(world.catalog, str(path), no_spark)
+
+
+def test_what_carried_a_plan_out_is_told_by_ids_too(path: Path) -> None:
+    world = World(2)
+    for number in range(5):
+        world.append(number)
+    write_plan(world.table, "compact", str(path), no_spark)
+    done = apply_plan(world.catalog, str(path), no_spark)
+    assert (done.applied_snapshot_id, done.applied_run_id) == (None, None)
+    again = apply_plan(world.catalog, str(path), no_spark)
+    assert again.applied_snapshot_id == world.table.metadata.current_snapshot_id
+    assert again.applied_run_id == done.result.run_id
+    assert again.plan_hash == read_plan_file(str(path)).hash
+    assert {*applied_shown(again)} == {"plan_of", "plan_hash", "applied_before"}
+    shown = applied_shown(done)
+    assert (shown["plan_of"], shown["rewritten_data_files_count"]) == ("compact", 5)
+    assert not any(isinstance(value, dict) and "status" in value for value in shown.values())
 
 
 def test_a_job_that_makes_no_plan_is_refused(path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from icekeep.errors import UsageError
 from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command
 from icekeep.operations.jobs import JOBS
+from icekeep.operations.verbs import VERBS
 
 NOW_MS = 1_767_225_600_000
 
@@ -212,6 +213,30 @@ def test_the_examples_in_a_job_s_help_are_command_lines_of_it(job, capsys):
         parse_command([job.name, "--help"], None, 0, "1")
     shown = capsys.readouterr().out
     assert all(f"  icekeep {job.name} {example}\n" in shown for example in job.examples)
+
+
+@pytest.mark.parametrize("name", ["apply", "report", "runs", "maintain"])
+def test_the_examples_in_a_command_s_help_are_command_lines_of_it(name, capsys):
+    assert VERBS[name].examples
+    for example in VERBS[name].examples:
+        words = shlex.split(example.partition(" > ")[0])
+        assert parse_command([name, *words], None, NOW_MS, "").name == name
+    shown = helped(name, capsys)
+    assert all(f"  icekeep {name} {example}".rstrip() + "\n" in shown for example in VERBS[name].examples)
+    assert "  4    a safety check refused, or a plan does not hold any more" in shown
+
+
+def test_help_says_what_forms_of_output_need(capsys):
+    shown = " ".join(helped("report", capsys).split())
+    assert "prometheus needs icekeep[telemetry], html needs icekeep[report]" in shown
+    assert "also write the result to a file, always as JSON; for any other form send stdout to one" in shown
+    assert "for any other form" not in helped("runs", capsys)
+
+
+def helped(name, capsys):
+    with pytest.raises(SystemExit):
+        parse_command([name, "--help"], None, NOW_MS, "")
+    return capsys.readouterr().out
 
 
 def test_help_says_the_options_and_their_defaults(capsys):

@@ -119,7 +119,7 @@ def test_a_plan_that_was_written_and_what_comes_of_it_fit_the_schema(lake, monke
     assert (status, problems(written), written["plan"]["path"]) == (0, [], "plan.jsonl")
     status, held = document_of("apply", "plan.jsonl", "--dry-run", "--config", "icekeep.yaml")
     assert (status, problems(held)) == (0, [])
-    assert (held["job"], held["result"]["hash"]) == ("apply", written["plan"]["hash"])
+    assert (held["job"], held["result"]["plan_hash"]) == ("apply", written["plan"]["hash"])
     assert problems({**written, "plan": {"path": "plan.jsonl"}})
 
 

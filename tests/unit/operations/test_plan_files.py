@@ -35,6 +35,7 @@ MADE = Made(
     metadata_location="s3://lake/db/events/metadata/v1.metadata.json",
     created_ms=1_700_000_000_000,
     arguments={"where": "id > 5"},
+    catalog="sql sqlite:///lake.db local",
 )
 
 
@@ -62,7 +63,13 @@ def refused(path: Path, data: bytes) -> str:
 
 
 def test_what_was_written_is_read(path: Path) -> None:
-    told = write_exact(str(path), exact(approve="ff", notes=("beside",)), MADE, Prices(gib_read=1.0, currency="EUR"))
+    decided = {"sort order": "1 (ab)"}
+    told = write_exact(
+        str(path),
+        exact(approve="ff", notes=("beside",), decided_by=decided),
+        MADE,
+        Prices(gib_read=1.0, currency="EUR"),
+    )
     file = read_plan_file(str(path))
     assert [*file.lines()] == [*LINES]
     assert [*file.lines()] == [*LINES]
@@ -71,6 +78,7 @@ def test_what_was_written_is_read(path: Path) -> None:
     assert (file.totals.read_bytes, file.totals.requests_count, file.totals.currency) == (5, 2, "EUR")
     given = given_of(file)
     assert (given.approve, given.snapshot_id, given.created_ms) == ("ff", 7, MADE.created_ms)
+    assert (given.catalog, given.decided_by) == (MADE.catalog, decided)
     assert file.head.arguments == {"where": "id > 5"}
 
 
@@ -90,9 +98,10 @@ def test_each_line_is_an_object_that_other_programs_read(path: Path) -> None:
 
 
 def test_the_hash_is_that_of_what_is_planned(path: Path) -> None:
-    first = write_exact(str(path), exact(), MADE, None)
-    assert write_exact(str(path), exact(), MADE, None).hash == first.hash
-    assert write_exact(str(path), exact(LINES[:2]), MADE, None).hash != first.hash
+    first, second, third = (str(path.with_name(name)) for name in "abc")
+    digest = write_exact(first, exact(), MADE, None).hash
+    assert write_exact(second, exact(), MADE, None).hash == digest
+    assert write_exact(third, exact(LINES[:2]), MADE, None).hash != digest
 
 
 @cases(300)
@@ -144,9 +153,9 @@ def test_a_file_is_whole_or_not_there(path: Path) -> None:
     assert closed == [True]
     assert [*path.parent.iterdir()] == []
     before = written(path)
-    with pytest.raises(IcekeepError, match="the store is away"):
-        write_exact(str(path), exact(broken()), MADE, None)
-    assert path.read_bytes() == before
+    with pytest.raises(UsageError, match=r"plan .* is there already; name another file, or delete it first"):
+        write_exact(str(path), exact(LINES[:1], close=lambda: closed.append(True)), MADE, None)
+    assert (path.read_bytes(), len(closed)) == (before, 2)
     assert [*path.parent.iterdir()] == [path]
     with pytest.raises(UsageError, match="cannot write plan"):
         write_exact(str(path / "below"), exact(), MADE, None)
@@ -165,6 +174,8 @@ def test_files_of_all_versions_are_read(version: int) -> None:
     """They are never written anew: where this fails the format has changed, and its version is to be raised."""
     file = read_plan_file(str(GOLDEN / f"plan-{version}.jsonl"))
     assert (file.head.version, [*file.lines()], file.head.approve) == (version, [*LINES], "ff")
+    known = (None, None) if version == 1 else (MADE.catalog, {"sort order": "1 (ab)"})
+    assert (file.head.catalog, file.head.decided_by) == known
 
 
 NOW_MS = 1_700_000_000_000

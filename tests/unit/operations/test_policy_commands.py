@@ -87,10 +87,14 @@ def test_each_job_is_told_with_the_policy_that_decides_and_the_command_by_hand(r
         "check": ("rest", [], "held", NEVER),
     }
     compact, expire, _ = found["jobs"]
-    assert compact["command"] == "icekeep compact --table local.sales.orders --option=min-input-files=9"
+    assert compact["command"] == (
+        "icekeep compact --table local.sales.orders --option=min-input-files=9 --config my.yaml"
+    )
     assert (compact["conditions"], compact["window"]) == (["small_files_over 100"], "22:00 to 06:00 Europe/Berlin")
     assert (expire["conditions"], expire["window"], expire["is_open"]) == ([], None, True)
-    assert expire["command"] == "icekeep expire_snapshots --table local.sales.orders --older-than=7d --retain-last=3"
+    assert expire["command"] == (
+        "icekeep expire_snapshots --table local.sales.orders --older-than=7d --retain-last=3 --config my.yaml"
+    )
 
 
 def test_each_value_is_told_with_its_source_and_what_it_is_in_place_of(run):
@@ -124,7 +128,7 @@ def test_each_value_is_told_with_its_source_and_what_it_is_in_place_of(run):
 def test_where_only_is_observed_the_command_says_so(run):
     found = explained(run, "local.stock.items")
     assert jobs_of(found)["expire_snapshots"] == ("rest", [], "observes", "")
-    assert found["jobs"][1]["command"].endswith("--older-than=7d --dry-run")
+    assert found["jobs"][1]["command"].endswith("--older-than=7d --dry-run --config my.yaml")
 
 
 def test_a_table_s_owner_switches_everything_off(run):

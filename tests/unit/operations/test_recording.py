@@ -65,13 +65,6 @@ def test_a_run_is_written_down_beside_the_warehouse_as_its_document_tells_it(cap
     assert not Path("lake/wh").exists()
 
 
-def test_a_scheduler_says_whose_job_it_is(capsys):
-    assert run("compact", "--table", "db.t", "--policy", "nightly", "--output", "json") == 0
-    assert json.loads(capsys.readouterr().out)["policy"] == "nightly"
-    (record,) = written()
-    assert (record.policy, record.parent_id) == ("nightly", None)
-
-
 def test_a_run_that_fails_is_written_down_with_its_error(capsys):
     FAILURES.append(ConflictError("another writer won"))
     assert run("compact", "--table", "db.t") == 75

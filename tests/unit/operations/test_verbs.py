@@ -5,7 +5,8 @@ import pytest
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.maintain_verb import Wishes
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About
+from icekeep.operations.verb_values import About
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
 
 TAKEN_FIRST = {
     About.TABLE: {"table"},

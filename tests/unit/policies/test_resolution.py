@@ -249,7 +249,9 @@ def test_a_scheduler_runs_each_policy_by_itself():
     one = policy("one", of=layer(compact={"where": said("one")}), tables=(TABLE, "c.a.b"))
     two = policy("two", of=layer(compact={"where": said("two")}), tables=(TABLE,))
     both = rules(one, two, tables={"c.a.b": layer(Kind.TABLE, compact={"where": said("table")})})
-    assert schedule_of(both, two).calls == {TABLE: (JobCall("compact", ("--two",)),)}
+    assert schedule_of(both, two).calls == {TABLE: ()}
+    assert schedule_of(both, two).left_to_others == (f"compact of {TABLE}: policy 'one'",)
+    assert schedule_of(both, one).left_to_others == ()
     assert schedule_of(both, one).calls == {
         TABLE: (JobCall("compact", ("--one",)),),
         "c.a.b": (JobCall("compact", ("--table",)),),

@@ -4,15 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from icekeep.errors import UsageError
+from icekeep.errors import ConflictError, UnavailableError, UsageError
 from icekeep.run_records.iceberg_table import append_runs
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.tables.create import create_table
 from kit.lake import SCHEMA, Lake
+from kit.memory_catalog import CONFLICTS, MemoryCatalog, fails
 
 NOW_MS = 1_700_000_000_123
 RUNS = ("ops", "runs")
+AWAY = UnavailableError("the catalog is out of reach")
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +70,30 @@ def test_the_parts_of_a_run_of_many_are_appended_with_it_in_one_commit(lake, tmp
     append_runs(lake.catalog, RUNS, record("maintain-1", job="maintain", table=""), records)
     assert [row["run_id"] for row in rows(lake)] == ["compact-0", "compact-1", "compact-2", "maintain-1"]
     assert len(lake.catalog.load(RUNS).metadata.snapshots) == 1
+
+
+def catalog_with_a_table():
+    catalog = MemoryCatalog()
+    append_runs(catalog, RUNS, record("compact-0"), None)
+    return catalog
+
+
+def test_many_who_append_at_once_are_waited_for():
+    catalog = catalog_with_a_table()
+    catalog.follow(*[CONFLICTS] * 40)
+    append_runs(catalog, RUNS, record("compact-1"), None)
+    assert len(catalog.load(RUNS).metadata.snapshots) == 2
+    assert not any(key.startswith("commit.") for key in catalog.load(RUNS).metadata.properties)
+
+
+def test_no_run_waits_for_long_to_be_written_down():
+    for step, error in ((CONFLICTS, ConflictError), (fails(AWAY), UnavailableError)):
+        catalog = catalog_with_a_table()
+        catalog.follow(*[step] * 10_000)
+        began_ms = catalog.runtime.monotonic_ms()
+        with pytest.raises(error):
+            append_runs(catalog, RUNS, record("compact-1"), None)
+        assert 10_000 < catalog.runtime.monotonic_ms() - began_ms < 25_000
 
 
 def test_a_table_of_something_else_is_left_as_it_is(lake):

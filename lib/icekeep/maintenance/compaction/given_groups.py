@@ -28,6 +28,7 @@ from icekeep.maintenance.compaction.planned_files import (
 )
 from icekeep.maintenance.compaction.planner import IN_PLAN, PackTask, held, packed_in_tasks, path_of_group
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
+from icekeep.maintenance.deciding import hold_decided, of_data_files
 from icekeep.maintenance.exact_plans import APPLY, GROUP, GivenPlan, PlanCost, PlanLine, already, landed, moved, some_of
 from icekeep.maintenance.groups.file_sizes import file_sizes
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
@@ -124,6 +125,7 @@ def plan_given(
         for number, one in found.items()
     }
     order = _held_order(groups, given, scan)
+    hold_decided(given, metadata, of_data_files(metadata))
     ordered = tuple(groups[number] for number in order)
     snapshot = scan.version.snapshot
     return RewritePlan(

@@ -23,6 +23,7 @@ from icekeep.maintenance.compaction.preview import RewriteDataFilesPlan, preview
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.compaction.run import BUDGET_BYTES, CompactRequest, Run, chosen_sizes
 from icekeep.maintenance.compaction.strategy import chosen_strategy
+from icekeep.maintenance.deciding import of_data_files
 from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
 from icekeep.maintenance.groups.commits import files_text, partial_once_landed, tell_early_end
 from icekeep.maintenance.options import parse_options
@@ -109,6 +110,7 @@ def exact_compact(table: Table, request: CompactRequest) -> ExactPlan:
         branch=planned.branch,
         snapshot_id=planned.snapshot_id,
         lines=exact_lines(planned, methods, table.storage),
+        decided_by=of_data_files(table.metadata),
         cost=cost_of(estimated),
         notes=(NOTE_OF_DANGLING,) if run.options.remove_dangling_deletes else (),
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from icekeep.maintenance.deciding import hold_decided, of_manifests
 from icekeep.maintenance.exact_plans import GROUP, GivenPlan, PlanCost, PlanLine, already, landed, moved, some_of
 from icekeep.maintenance.rates import ENTRY_CPU_MS
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
@@ -40,6 +41,7 @@ class GivenManifests:
         there = {one.manifest_path: one.manifest_length for one in listed}
         gone = [name for name, line in self._manifests.items() if there.get(name) != line.size_bytes]
         if not gone:
+            hold_decided(self._given, metadata, of_manifests(metadata))
             return
         if len(gone) == len(self._manifests) and landed(self._given, metadata):
             raise already(self._given, metadata)

@@ -8,6 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError
+from icekeep.maintenance.deciding import of_manifests
 from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.execute import RewrittenManifests, foreseen
@@ -92,6 +93,7 @@ def exact_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> E
         branch=request.branch,
         snapshot_id=chosen.snapshot_id,
         lines=exact_lines(runs, empty),
+        decided_by=of_manifests(table.metadata),
         cost=cost_of(runs),
         notes=(NOTE_OF_DANGLING,) if removes_dangling else (),
     )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from icekeep.commit.file_sets import ReadFile, entry_digest
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
+from icekeep.maintenance.deciding import hold_decided, of_delete_files
 from icekeep.maintenance.exact_plans import GROUP, GivenPlan, PlanCost, PlanLine, already, landed, moved, some_of
 from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes
 from icekeep.maintenance.position_deletes.live_data import Partition
@@ -84,6 +85,7 @@ def given_deletes(deletes: PositionDeletes, given: GivenPlan, metadata: TableMet
         raise moved(given, metadata, f"the delete files would become {becomes} by now")
     if has_landed and not groups and not removed:
         raise already(given, metadata)
+    hold_decided(given, metadata, of_delete_files(metadata))
     chosen = [(found[group[0].state][0], [found[line.state][1] for line in group]) for group in groups]
     return GivenDeletes(chosen, tuple(dangling[line.state] for line in removed))
 

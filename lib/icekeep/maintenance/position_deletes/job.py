@@ -18,6 +18,7 @@ from icekeep.commit.retry import reloaded
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
+from icekeep.maintenance.deciding import of_delete_files
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.groups.commits import files_text, partial_once_landed
@@ -167,6 +168,7 @@ def exact_rewrite_position_deletes(table: Table, request: RewritePositionDeletes
         branch=planned.branch,
         snapshot_id=planned.snapshot_id,
         lines=exact_lines(planned, becomes_of(version)),
+        decided_by=of_delete_files(table.metadata),
         cost=cost_of(planned),
     )
 

@@ -18,10 +18,10 @@ import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.maintenance.exact_plans import PlanLine
-from icekeep.operations.output import written_at_once
+from icekeep.operations.output import require_new_file, written_at_once
 
 FORMAT = "icekeep-plan"
-VERSION = 1
+VERSION = 2
 """Raised when a file can no longer be read by those who know the version before."""
 
 _DIGEST_BYTES = 16
@@ -45,6 +45,8 @@ class PlanHead(_Record, frozen=True, kw_only=True):
         arguments: of the job, by the keywords of its function.
         approve: the hash of what the job does, if it has one.
         notes: what is done beside the lines.
+        catalog: the catalog's kind and address, whatever a configuration calls it.
+        decided_by: what of the table's metadata decides of the outcome, beside the lines. Files of version 1 have neither.
     """
 
     format: str
@@ -61,6 +63,8 @@ class PlanHead(_Record, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     approve: str | None
     notes: tuple[str, ...]
+    catalog: str | None = None
+    decided_by: dict[str, str] | None = None
 
 
 class PlanTotals(_Record, frozen=True, kw_only=True):
@@ -122,14 +126,15 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_plan_file(path: str, head: PlanHead, lines: Iterable[PlanLine], totals: "Totals") -> PlanFile:
-    """Write a plan to a file at once: a reader sees the whole of it or what was there before.
+    """Write a plan to a new file at once: a reader sees the whole of it or nothing.
 
     Args:
         totals: adds up the lines as they go by.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or is there already: somebody may have approved it.
     """
+    require_new_file(path, "plan")
     hashing = blake2b(digest_size=_DIGEST_BYTES)
     with written_at_once(path, "plan") as stream:
 

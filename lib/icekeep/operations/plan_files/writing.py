@@ -52,6 +52,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     metadata_location: str
     created_ms: int
     arguments: Mapping[str, Any]
+    catalog: str | None = None
 
     @classmethod
     def of(cls, job: Job, name: str, table: Table, created_ms: int, arguments: Mapping[str, Any]) -> "Made":
@@ -64,6 +65,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
             metadata_location=table.metadata_location,
             created_ms=created_ms,
             arguments=arguments,
+            catalog=table.catalog.identity,
         )
 
 
@@ -90,6 +92,8 @@ def write_exact(
         arguments=dict(made.arguments),
         approve=exact.approve,
         notes=exact.notes,
+        catalog=made.catalog,
+        decided_by=dict(exact.decided_by),
     )
     try:
         # Lines that are in Spark come from there by jobs of the same run.
@@ -114,6 +118,8 @@ def given_of(file: PlanFile) -> GivenPlan:
         branch=head.branch,
         approve=head.approve,
         lines=file.lines,
+        catalog=head.catalog,
+        decided_by=head.decided_by,
     )
 
 

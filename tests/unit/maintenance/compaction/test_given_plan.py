@@ -14,8 +14,11 @@ from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.update_schema import update_schema
+from icekeep.tables.update_sort_order import update_sort_order
 from icekeep.tables.update_spec import update_spec
 from kit.job_world import Fault, Killed, World
 from kit.lake import events
@@ -56,6 +59,11 @@ def delete_by_value_in_march(world: World) -> None:
     delete_equal(world.table, events(999, 1, 3).select(["id"]), ["id"], like=march)
 
 
+def with_property(name: str, value: str = "snappy") -> Callable[[World], object]:
+    """Sets a property."""
+    return lambda world: commit(world.table, ChangeProperties(updates={name: value}))
+
+
 class TestPlan(PlanContract):
     contract = Contract
 
@@ -72,6 +80,44 @@ class TestPlan(PlanContract):
         before = world.table.metadata_location
         self.refused(world, path, "files of several partitions would become one.*: make the plan anew")
         assert world.table.metadata_location == before
+
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            (
+                lambda world: update_sort_order(world.table, ["kind"]),
+                r"sort order is 2 \(\w+\) by now, and was 1 \(\w+\)",
+            ),
+            (lambda world: update_spec(world.table, [AddPartitionField("kind")]), "would be of partition spec 1"),
+            (lambda world: update_schema(world.table, [AddColumn("more", "int")]), "schema is 1 .*, and was 0"),
+            (with_property("write.parquet.compression-codec"), "write.parquet.compression-codec is snappy .* not set"),
+            (with_property("write.delete.granularity", "file"), "property write.delete.granularity is file by now"),
+        ],
+    )
+    def test_what_decides_of_the_new_files_matters(
+        self, path: Path, change: Callable[[World], object], match: str
+    ) -> None:
+        world = World(2)
+        for number in range(5):
+            world.append(number)
+        update_sort_order(world.table, ["id"])
+        self.write(world, path)
+        change(world)
+        self.refused(world, path, match)
+
+    @pytest.mark.parametrize("name", ["write.metadata.previous-versions-max", "write.delete.mode", "owner"])
+    def test_other_properties_do_not_matter(self, path: Path, name: str) -> None:
+        world = self._filled()
+        self.write(world, path)
+        with_property(name, "7")(world)
+        assert self.apply(world, path).result.rewritten_data_files_count == 5
+
+    def test_what_was_carried_out_is_done_whatever_became_of_the_table(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        self.apply(world, path)
+        update_sort_order(world.table, ["kind"])
+        assert self.apply(world, path).applied_before
 
     @pytest.mark.parametrize(
         ("version", "move", "match"),
@@ -153,7 +199,7 @@ class TestPlan(PlanContract):
         main = world.table.metadata.head("main")
         assert self.apply(world, path).result.rewritten_data_files_count == 5
         assert world.table.metadata.head("main") == main
-        self.write(world, path)
+        self.write(world, path.with_name("of_main.jsonl"))
 
     def test_a_plan_of_which_a_part_has_landed_is_carried_out_to_its_end(self, path: Path) -> None:
         """Each partition is a commit; wherever it is cut off, the next `apply` does the rest and no group twice."""

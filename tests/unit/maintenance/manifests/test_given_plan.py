@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from contracts.plan_contract import PlanContract
+from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.operations.plan_files.format import read_plan_file
 from kit.job_world import World
@@ -40,6 +42,12 @@ class TestPlan(PlanContract):
         assert self.apply(world, path).result.rewritten_manifests_count == 3
         assert new in manifests(world)
         assert len(manifests(world)) == 2
+
+    def test_another_compression_matters(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        commit(world.table, ChangeProperties(updates={"write.manifest.compression-codec": "snappy"}))
+        self.refused(world, path, "the table's property write.manifest.compression-codec is snappy by now")
 
     def test_its_lines_are_runs_of_manifests(self, path: Path) -> None:
         world = self._filled()

@@ -5,10 +5,14 @@ from pathlib import Path
 import pytest
 
 from contracts.plan_contract import PlanContract
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.operations.plan_files.format import read_plan_file
+from icekeep.spec.evolution.schema_changes import AddColumn
+from icekeep.tables.update_schema import update_schema
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_positions
@@ -46,6 +50,14 @@ class TestPlan(PlanContract):
         self.write(world, path)
         upgrade_format_version(world.table, 3)
         self.refused(world, path, "the delete files would become vectors by now")
+
+    def test_another_format_matters_and_the_schema_does_not(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path)
+        update_schema(world.table, [AddColumn("more", "int")])
+        assert self.apply(world, path, dry_run=True).status == "planned"
+        commit(world.table, ChangeProperties(updates={"write.delete.format.default": "avro"}))
+        self.refused(world, path, "the table's property write.delete.format.default is avro by now, and was not set")
 
     def test_a_conversion_cannot_be_planned_for(self, path: Path) -> None:
         world = Contract.fill(2)

@@ -1,0 +1,90 @@
+"""The help of commands: flags, examples, and what exit statuses mean."""
+
+import argparse
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from icekeep.errors import UsageError
+from icekeep.operations.jobs import resolve
+from icekeep.settings import Job
+from icekeep.spec.units import MAX_INT, MAX_LONG
+
+_WIDTH = 100
+EXIT_STATUSES = """exit statuses:
+  0    done, also where there was nothing to do
+  1    failed, and nothing was committed
+  2    wrong usage or configuration, or something that is named does not exist
+  3    part of it is committed, part is not; or faults were found, or stay; or a table could not be looked at
+  4    a safety check refused, or a plan does not hold any more, or the table uses what icekeep does not support
+  5    a commit may or may not have landed: look before you run it again
+  75   try again later: another writer or run is at work, or a catalog, a store or Spark is out of reach
+  130, 143  interrupted"""
+_NO_LIMIT = (MAX_INT, MAX_LONG)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Flags and what they mean on one line each, lists of commands as they are made."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser of one command; what `foot` makes, when help is asked for, stands below the flags."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(formatter_class=_Help, **arguments)
+        self.foot: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        if self.foot is not None:
+            self.epilog = self.foot()
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def listing(title: str, summaries: Mapping[str, str]) -> str:
+    """Names and what they do, as the foot of a help text."""
+    column = max([18, *map(len, summaries)]) + 2
+    lines = [
+        textwrap.fill(summary, _WIDTH, initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2))
+        for name, summary in summaries.items()
+    ]
+    return "\n".join([f"{title}:", *lines, "", ""])
+
+
+def foot_of_job(job: Job) -> str:
+    """Examples, the names and defaults that `--option` takes, and what exit statuses mean."""
+    parts = [examples_text(job.name, job.examples)]
+    if job.options is not None:
+        cls: Any = resolve(job.options)
+        told = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
+        title = (
+            "options of --option; one without a default here goes by the table or by other options, or sets no limit:"
+        )
+        listed = textwrap.fill(
+            ", ".join(told), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
+        parts.append(f"{title}\n{listed}")
+    return "\n\n".join([*parts, EXIT_STATUSES])
+
+
+def examples_text(name: str, examples: Iterable[str]) -> str:
+    return "examples:\n" + "\n".join(f"  icekeep {name} {example}".rstrip() for example in examples)
+
+
+def _default(value: Any) -> str:
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool):
+        return f"={str(value).lower()}"
+    return "" if value in _NO_LIMIT else f"={value}"
+
+
+def sentence(summary: str) -> str:
+    return summary[:1].upper() + summary[1:] + "."

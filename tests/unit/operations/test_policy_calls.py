@@ -1,0 +1,192 @@
+"""Jobs in the name of a policy, as a scheduler calls them: real tables without data, and properties that their owners set."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from icekeep import cli
+from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.runtime import SYSTEM
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit import fake_jobs
+from kit.runtime import FakeRuntime
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = pa.schema([("id", pa.int64())])
+RULES = """
+policies:
+- {name: careful, schedule: '@daily', match: 'local.db.ca*', jobs: {expire_snapshots: {older_than: 0s, retain_last: 3}}}
+- {name: crude, schedule: '@daily', tables: [local.db.calm, local.db.t], jobs: {expire_snapshots: {older_than: 0s}}}
+- {name: late, schedule: '@daily', match: 'local.db.t', window: {from: 00:00, to: 00:01, days: [DAY]}, jobs: {compact: }}
+namespaces: {local.off: {enabled: false}}
+"""
+
+
+@pytest.fixture
+def catalog(tmp_path, monkeypatch):
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path / "warehouse")}
+    (tmp_path / "my.yaml").write_text(f"catalogs: {json.dumps({'local': properties})}\n{RULES.replace('DAY', 'mon')}")
+    return open_catalog("local", properties)
+
+
+def table(catalog, name="t", commits=4, **owner):
+    made = create_table(
+        catalog, ("db", name), SCHEMA, properties={f"icekeep.{key}": value for key, value in owner.items()}
+    )
+    for number in range(commits):
+        made = append(made, pa.table({"id": [number]}, SCHEMA))
+    return made
+
+
+@pytest.fixture
+def call(catalog, capsys):
+    """Runs a job on `local.db.NAME` in the name of a policy and gives its exit status, and its one JSON object."""
+    catalog.create_namespace(("db",))
+
+    def called(job, name, policy, *words, runtime=SYSTEM):
+        told = [job, f"--table=local.db.{name}", f"--policy={policy}", "--config=my.yaml", "--output=json", *words]
+        status = cli.main(told, runtime=runtime)
+        out = capsys.readouterr()
+        called.err = out.err
+        return status, json.loads(out.out)
+
+    return called
+
+
+def runs(capsys):
+    """What the record of runs has of the table."""
+    cli.main(["runs", "--table=local.db.t", "--config=my.yaml", "--output=json"])
+    return json.loads(capsys.readouterr().out)["result"]["runs"]
+
+
+def snapshots_count(catalog, name="t"):
+    return len(catalog.load(("db", name)).metadata.snapshots)
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        ({"enabled": "false"}, "switched off by table property icekeep.enabled"),
+        ({"expire_snapshots.enabled": "false"}, "switched off by table property icekeep.expire_snapshots.enabled"),
+        ({"expire_snapshots.older_than": "soon"}, "the table's properties cannot be read"),
+    ],
+)
+def test_what_the_owner_has_switched_off_is_not_begun(catalog, call, owner, said):
+    before = table(catalog, **owner)
+    status, found = call("expire_snapshots", "t", "crude", "--older-than=0s")
+    assert (status, found["status"], found["result"]) == (0, "held", {"held_by": said, "status": "held"})
+    assert catalog.load(("db", "t")).metadata_location == before.metadata_location
+
+
+def test_a_job_that_is_held_is_no_run_of_it(catalog, call, capsys):
+    table(catalog, enabled="false")
+    call("expire_snapshots", "t", "crude")
+    assert runs(capsys) == []
+
+
+def test_it_is_printed_for_people_too(catalog, call, capsys):
+    table(catalog, enabled="false")
+    assert cli.main(["check", "--table=local.db.t", "--policy=crude", "--config=my.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "check local.db.t: held" in out
+    assert "policy 'crude' does not ask for it on this table" in out
+
+
+def test_where_only_is_to_be_observed_nothing_is_changed(catalog, call, capsys):
+    table(catalog, mode="observe")
+    status, found = call("expire_snapshots", "t", "crude", "--older-than=0s")
+    assert (status, found["status"], found["dry_run"]) == (0, "planned", True)
+    assert snapshots_count(catalog) == 4
+    assert runs(capsys) == []
+
+
+def test_the_settings_that_are_in_force_hold_and_that_is_told(catalog, call):
+    table(catalog, **{"expire_snapshots.retain_last": "2"})
+    status, found = call("expire_snapshots", "t", "crude", "--older-than=0s", "--retain-last=1")
+    assert (status, found["status"], found["policy"]) == (0, "done", "crude")
+    assert found["arguments"].keys() == {"older_than", "retain_last"}
+    assert snapshots_count(catalog) == 2
+    assert "policy 'crude' wants --older-than=0s --retain-last=2 of expire_snapshots on this table by now" in call.err
+
+
+def test_a_scheduler_says_whose_job_it_is(catalog, call, capsys):
+    table(catalog)
+    assert call("expire_snapshots", "t", "crude", "--older-than=0s")[1]["policy"] == "crude"
+    [record] = runs(capsys)
+    assert (record["policy"], record["parent_id"]) == ("crude", None)
+
+
+def test_what_is_wanted_still_is_done_as_it_was_asked_for_without_a_word(catalog, call, capsys):
+    table(catalog)
+    status, found = call("expire_snapshots", "t", "crude", "--older-than=0s")
+    assert (status, found["status"]) == (0, "done")
+    assert snapshots_count(catalog) == 1
+    assert "wants" not in call.err
+    assert [(one["policy"], one["status"]) for one in runs(capsys)] == [("crude", "done")]
+
+
+def test_who_sets_its_own_ages_with_a_policy_gets_those_of_the_policy(catalog, call):
+    table(catalog)
+    status, _ = call("expire_snapshots", "t", "crude", "--older-than=30d")
+    assert (status, snapshots_count(catalog)) == (0, 1)
+    assert "wants --older-than=0s" in call.err
+
+
+def test_a_policy_that_does_not_decide_of_the_job_has_no_say(catalog, call):
+    table(catalog, "calm")
+    assert call("expire_snapshots", "calm", "crude")[1]["result"]["held_by"] == (
+        "policy 'careful' decides of it, and not 'crude'"
+    )
+    assert call("rewrite_manifests", "calm", "crude")[1]["result"]["held_by"] == (
+        "policy 'crude' does not ask for it on this table"
+    )
+    assert snapshots_count(catalog, "calm") == 4
+    assert call("expire_snapshots", "calm", "careful")[1]["status"] == "done"
+    assert snapshots_count(catalog, "calm") == 3
+
+
+def test_a_window_that_has_closed_holds_its_job(catalog, call):
+    table(catalog)
+    assert (
+        call("compact", "t", "late", runtime=FakeRuntime())[1]["result"]["held_by"]
+        == "its window is closed: mon 00:00 to 00:01 UTC"
+    )
+
+
+def test_an_owner_who_opts_out_after_the_call_was_planned_is_heard(catalog, call):
+    made = table(catalog)
+    commit(made, ChangeProperties(updates={"icekeep.enabled": "false"}))
+    assert call("expire_snapshots", "t", "crude", "--older-than=0s")[1]["status"] == "held"
+    assert snapshots_count(catalog) == 4
+
+
+def test_a_driver_on_a_cluster_has_a_session_though_its_job_is_held(catalog, call, monkeypatch, capsys):
+    """YARN takes an application that ends without one for a failed one."""
+    table(catalog, enabled="false")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(fake_jobs, "live_properties", lambda: {"spark.submit.deployMode": "cluster"})
+    fake_jobs.forget()
+    names = ("build_session", "stop_session", "cancel_jobs", "live_properties")
+    seams = replace(cli.SEAMS, **{name: f"kit.fake_jobs:{name}" for name in names})
+    words = ["compact", "--table=local.db.t", "--policy=late", "--config=my.yaml"]
+    assert cli.main(words, seams=seams, runtime=FakeRuntime()) == 0
+    assert "compact local.db.t: held" in capsys.readouterr().out
+    assert [*fake_jobs.HISTORY] == ["start icekeep compact local.db.t", "stop"]
+
+
+def test_a_policy_that_is_not_there_is_a_mistake(catalog, call):
+    table(catalog)
+    status, found = call("expire_snapshots", "t", "crud", "--older-than=0s")
+    assert (status, found["error"]["kind"]) == (2, "not-found")
+    assert found["error"]["message"].startswith("there is no policy 'crud' in my.yaml; there is careful, crude, late")
+    assert snapshots_count(catalog) == 4
