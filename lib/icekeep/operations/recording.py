@@ -92,6 +92,7 @@ class Recording:
     def __init__(self, begun: Begun, keeper: "RunKeeper | None", surroundings: Surroundings) -> None:
         self._begun, self.keeper = begun, keeper
         self._listener, self._runtime = surroundings.listener, surroundings.runtime
+        self._is_part = surroundings.shared is not None
 
     def found(self, before: Position) -> None:
         """It is known where the table is, and the work begins."""
@@ -130,7 +131,7 @@ class Recording:
 
     def failed(self, failure: BaseException, signal: Signals | None) -> None:
         """It came to an error."""
-        ended = how_it_ended(failure, signal)
+        ended = how_it_ended(failure, signal, is_part=self._is_part)
         self._tell_beginning()
         self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
         self._end(
