@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _RECORDS = "icekeep.run_records.store:RunRecords"
 _KEEPER = "icekeep.run_records.keeping:RunKeeper"
 _NEW_RECORD = "icekeep.run_records.keeping:new_record"
-_APPEND = "icekeep.run_records.iceberg_table:append_runs"
+_APPEND = "icekeep.run_records.lost_runs:append_with_lost"
 
 _URI = f"{HISTORY}.uri"
 _BEGINNING, _END = "beginning", "end"
