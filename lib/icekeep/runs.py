@@ -15,8 +15,8 @@ GOOD_EXIT_STATUSES = (0, 3)
 """Of a run that did its work, be it in part or with faults found."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a job or a command.
+class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
+    """One run of a job or a command: what it writes has its name, so it is of one call.
 
     Attributes:
         run_id: `<job>-<uuid4>`; no two runs have the same.

@@ -5,9 +5,12 @@ Everything else takes a `Runtime`, so that a simulation can hand in its own and 
 
 import os
 import random
+import sys
+import threading
 import time
 import uuid
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -56,6 +59,28 @@ class SystemRuntime:
 
     def is_abandoned(self) -> bool:
         return _SUBMITTER.is_gone()
+
+
+class _CleanUps(threading.local):
+    open_count = 0
+
+
+_CLEAN_UPS = _CleanUps()
+
+
+@contextmanager
+def cleaning_up() -> Iterator[None]:
+    """Take what this thread does while the block lasts for a clean-up, which a job that is to end does still to its end."""
+    _CLEAN_UPS.open_count += 1
+    try:
+        yield
+    finally:
+        _CLEAN_UPS.open_count -= 1
+
+
+def is_cleaning_up() -> bool:
+    """Whether this thread is in such a block, or does what is done after an error or an interrupt."""
+    return _CLEAN_UPS.open_count > 0 or sys.exc_info()[1] is not None
 
 
 SUBMITTER = "ICEKEEP_SUBMITTER"

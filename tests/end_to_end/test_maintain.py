@@ -129,8 +129,9 @@ def test_a_catalog_of_six_tables(operator: Operator) -> None:
 
 def begun(operator: Operator, count: int) -> subprocess.Popen[str]:
     """A run that has begun to compact so many tables."""
+    words = ("maintain", "--config", str(operator.conf), "--workers", "1", "--output", "json", "--verbose")
     process = subprocess.Popen(
-        [str(BIN / "icekeep"), "maintain", "--config", str(operator.conf), "--workers", "1", "--output", "json"],
+        [str(BIN / "icekeep"), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -4,11 +4,30 @@ Only locations that this very commit wrote are ever given to the storage; nothin
 stays as an orphan: the commit's outcome is decided already, and cleaning must not change it.
 """
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from icekeep.commit.attempt import CommitFiles
 from icekeep.errors import IcekeepError
 from icekeep.spec.snapshots import Snapshot
+
+
+@contextmanager
+def leaving_nothing(files: CommitFiles, undo: Callable[[], object]) -> Iterator[None]:
+    """Remove everything that a commit wrote where the block raises; only for a block before which nothing landed.
+
+    Args:
+        undo: removes what was made for the commit before it began; called where what is raised is no error of ours, as by that
+            those who called the commit learn for themselves that nothing landed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        remove_all(files)
+        if not isinstance(error, IcekeepError):
+            with suppress(IcekeepError):
+                undo()
+        raise
 
 
 def remove_all(files: CommitFiles) -> None:

@@ -7,7 +7,7 @@ cleaned up.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 import msgspec
@@ -17,7 +17,7 @@ from icekeep.catalog.log_context import log_context
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
-from icekeep.commit.cleanup import remove_all, remove_unused
+from icekeep.commit.cleanup import leaving_nothing, remove_all, remove_unused
 from icekeep.commit.made_by import maker_keys
 from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle
@@ -81,64 +81,74 @@ class _Patience:
     change cannot be applied ends when it is applied, one in which the catalog takes no swap ends when it answers one.
     """
 
-    def __init__(
-        self, table: Table, policy: RetryPolicy, files: CommitFiles, runtime: Runtime, listener: Listener
-    ) -> None:
-        self._table, self._policy, self._files = table, policy, files
+    def __init__(self, table: Table, policy: RetryPolicy, runtime: Runtime, listener: Listener) -> None:
+        self._table, self._policy = table, policy
         self._runtime, self._listener = runtime, listener
         self._began_ms = runtime.monotonic_ms()
         self._conflicts_count = 0
+        self._wait_ms: int | None = None
         self._applying, self._swapping = _Outage(), _Outage()
 
-    def applied(self) -> None:
-        """The table was loaded and the change applied to it: whatever kept that from being done is over."""
+    def wait(self) -> None:
+        """Wait as the last failure said; at once where there was none."""
+        if self._wait_ms is not None:
+            self._runtime.sleep_ms(self._wait_ms)
+
+    def applied(self, number: int, base: Table) -> None:
+        """The table was loaded and the change applied to it, and is tried: whatever kept that from being done is over."""
+        _LOG.info(
+            "%s: attempt %d to commit to %s",
+            self._table.name,
+            number,
+            base.metadata_location,
+            extra=log_context(self._table),
+        )
         self._applying = _Outage()
         # However long that took, it says nothing about a catalog that takes no swap.
         self._swapping.leave_out_work(self._runtime.monotonic_ms())
 
-    def after_failed_apply(self, number: int, error: UnavailableError) -> int:
-        """How long to wait after attempt `number`, in milliseconds, where the table could not be loaded or the change applied.
+    def after_failed_apply(self, number: int, error: UnavailableError) -> None:
+        """Take note of attempt `number`, in which the table could not be loaded or the change applied.
 
-        Raises where no attempt is left; the files of all attempts are removed then.
+        Raises where no attempt is left, and whatever ends the job when it is told of the wait.
         """
-        return self._after_failure(number, error, self._applying)
+        self._after_failure(number, error, self._applying)
 
-    def after(self, number: int, outcome: Conflict | UnavailableError) -> int:
+    def after(self, number: int, outcome: Conflict | UnavailableError) -> None:
         """The same after a swap that was refused, or that the catalog did not take."""
         if isinstance(outcome, Conflict):
-            return self._after_conflict(number, outcome.reason)
-        return self._after_failure(number, outcome, self._swapping)
+            self._after_conflict(number, outcome.reason)
+        else:
+            self._after_failure(number, outcome, self._swapping)
 
-    def _after_conflict(self, number: int, reason: str) -> int:
+    def _after_conflict(self, number: int, reason: str) -> None:
         self._conflicts_count += 1
         self._swapping = _Outage()
         elapsed_ms = self._runtime.monotonic_ms() - self._began_ms
         is_late = self._conflicts_count > 1 and elapsed_ms > self._policy.total_timeout_ms
         if is_late or self._conflicts_count > self._policy.num_retries:
-            remove_all(self._files)
             raise ConflictError(
                 f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
                 attempts=number,
             )
         wait_ms = self._policy.wait_ms(self._conflicts_count, self._runtime)
-        return self._told(number, wait_ms, reason, is_conflict=True)
+        self._tell(number, wait_ms, reason, is_conflict=True)
 
-    def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> int:
+    def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> None:
         now_ms = self._runtime.monotonic_ms()
         if not outage.failures_count:
             outage.since_ms = now_ms
         outage.failures_count += 1
         if self._runtime.is_abandoned() or now_ms - outage.since_ms > self._policy.total_timeout_ms:
-            remove_all(self._files)
             raise error
         min_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
         wait_ms = max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
         outage.waits_until_ms = now_ms + wait_ms
-        return self._told(number, wait_ms, error.message)
+        self._tell(number, wait_ms, error.message)
 
-    def _told(self, number: int, wait_ms: int, reason: str, *, is_conflict: bool = False) -> int:
+    def _tell(self, number: int, wait_ms: int, reason: str, *, is_conflict: bool = False) -> None:
+        self._wait_ms = wait_ms
         tell(self._listener, CommitRetried(self._table.name, number, wait_ms, reason, is_conflict))
-        return wait_ms
 
 
 class _Outage(msgspec.Struct):
@@ -175,6 +185,7 @@ def commit(
     reader: ManifestReader | None = None,
     runtime: Runtime | None = None,
     listener: Listener = SILENT,
+    undo: Callable[[], object] = lambda: None,
 ) -> CommitResult:
     """Make a change to a table, whatever others do to it meanwhile.
 
@@ -182,6 +193,9 @@ def commit(
         table: the table as it was when the change was planned; it is loaded anew for each attempt.
         reader: how the change reads manifests; by default through the table's storage.
         runtime: the catalog's if `None`.
+        undo: removes what was made for the change; called where an interrupt, or another error that is none of ours, ends
+            this call and nothing landed. Only this call knows that: an interrupt that its caller sees may have come after
+            the commit, and proves nothing.
 
     Raises:
         ConflictError: the change no longer applies, or conflicts went on for longer than `commit.retry.*` allows. What
@@ -198,13 +212,12 @@ def commit(
     files = CommitFiles(table.storage, str(runtime.new_uuid()), maker_keys(table.run))
     reader = reader or StorageManifestReader(table.storage)
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
-    patience = _Patience(table, RetryPolicy.of(table.metadata), files, runtime, listener)
-    wait_ms, base = 0, table
+    patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
+    base = table
     for number in count(1):
         tried = base
         try:
-            if number > 1:
-                runtime.sleep_ms(wait_ms)
+            patience.wait()
             base = reloaded(table)
             # Before the first attempt it can only be another's, of the same id by chance.
             found = base.metadata.snapshots_by_id.get(snapshot_id) if number > 1 else None
@@ -214,18 +227,18 @@ def commit(
             attempt = Attempt(base.metadata, number, snapshot_id, files, reader.with_storage(base.storage), runtime)
             updates = change.apply(base.metadata, attempt) if found is None else ()
         except UnavailableError as error:
-            wait_ms = patience.after_failed_apply(number, error)
+            with leaving_nothing(files, undo):
+                patience.after_failed_apply(number, error)
             continue
         except BaseException:
             # Nothing of this attempt was shown to the catalog, and earlier ones were rejected.
-            remove_all(files)
-            raise
-        patience.applied()
+            with leaving_nothing(files, undo):
+                raise
         if not updates and found is None:
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
         made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
-        _log_attempt(table, number, base)
+        patience.applied(number, base)
         try:
             if found is not None:
                 # It has landed, whatever the catalog said of it: what it names is the live table's.
@@ -238,7 +251,9 @@ def commit(
         except BaseException as interrupt:
             # Whoever catches this must not clean up either, so it may not look like an interrupt before the swap.
             raise _in_doubt(base, updates, snapshot_id, repr(interrupt)) from interrupt
-        wait_ms = patience.after(number, outcome)
+        # It is known that nothing landed.
+        with leaving_nothing(files, undo):
+            patience.after(number, outcome)
     raise AssertionError("count() does not end")
 
 
@@ -316,11 +331,6 @@ def _is_same(table: Table, now: Table) -> bool:
         history = [now.metadata_location, *(entry.metadata_file for entry in now.metadata.metadata_log)]
         return table.metadata_location in history
     return now.metadata.table_uuid == table.metadata.table_uuid
-
-
-def _log_attempt(table: Table, number: int, base: Table) -> None:
-    location = base.metadata_location
-    _LOG.info("%s: attempt %d to commit to %s", table.name, number, location, extra=log_context(table))
 
 
 def _landed(

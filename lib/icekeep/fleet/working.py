@@ -18,6 +18,9 @@ from icekeep.run_records.values import LastRuns
 from icekeep.runtime import Runtime
 
 _REFUSALS = frozenset({SafetyError.exit_status, UnsupportedError.exit_status})
+_SAID_IN_ANY_CASE = _REFUSALS | {OutcomeUnknownError.exit_status}
+"""What a job ends with for a reason of its own, whoever ends it: somebody must look."""
+
 _FIGURES = ("_count", "_bytes")
 _LOOK_UP_SECONDS = 0.2
 _NO_TIME = "the run was interrupted before"
@@ -130,8 +133,6 @@ class Works:
         began_ms = self._runtime.monotonic_ms()
         ran = self._ran(seen, choice)
         elapsed_ms = self._runtime.monotonic_ms() - began_ms
-        if ran is None:
-            return self._note(seen, choice, JobStatus.INTERRUPTED, "the run was interrupted", elapsed_ms)
         if ran.held_by is not None:
             with self._lock:
                 self._budget.give_back(estimate)
@@ -142,8 +143,8 @@ class Works:
         self.done[seen.name, choice.call.job] = _told(choice, ran, estimate, elapsed_ms)
         return ran.exit_status != OutcomeUnknownError.exit_status
 
-    def _ran(self, seen: Seen, choice: Choice) -> Ran | None:
-        """How the job ended; `None` where it was interrupted."""
+    def _ran(self, seen: Seen, choice: Choice) -> Ran:
+        """How the job ended."""
         assignment = Assignment(
             catalog=seen.catalog,
             identifier=seen.identifier,
@@ -158,10 +159,15 @@ class Works:
         except Exception as error:  # noqa: BLE001 - an error that nobody has thought of says nothing of other tables
             ran = Ran(status=JobStatus.FAILED, exit_status=1, error_kind="unexpected", error_message=one_line(error))
         except BaseException:  # noqa: BLE001 - how an interrupt leaves the job
+            ran = Ran(status=JobStatus.INTERRUPTED, exit_status=1, error_message="the run was interrupted")
+        if ran.status == JobStatus.INTERRUPTED:
             self.stop.set()
-            return None
-        # What fails while an interrupt ends all of Spark's work is a consequence of it.
-        return None if ran.error_message is not None and self.stop.is_set() else ran
+        elif ran.error_message is not None and ran.exit_status not in _SAID_IN_ANY_CASE and self.stop.is_set():
+            # What fails while an interrupt ends all of Spark's work is a consequence of it.
+            ran = msgspec.structs.replace(
+                ran, status=JobStatus.INTERRUPTED, error_message=f"the run was interrupted: {ran.error_message}"
+            )
+        return ran
 
     def _note(self, seen: Seen, choice: Choice, status: JobStatus, why: str, elapsed_ms: int = 0) -> bool:
         estimate = seen.estimate(choice)
@@ -196,8 +202,10 @@ def job_done(choice: Choice, status: str, why: str, estimate: Estimate, elapsed_
 
 
 def _told(choice: Choice, ran: Ran, estimate: Estimate, elapsed_ms: int) -> JobDone:
-    if ran.error_message is not None:
-        status: str = JobStatus.REFUSED if ran.exit_status in _REFUSALS else JobStatus.FAILED
+    if ran.status == JobStatus.INTERRUPTED:
+        status: str = JobStatus.INTERRUPTED
+    elif ran.error_message is not None:
+        status = JobStatus.REFUSED if ran.exit_status in _REFUSALS else JobStatus.FAILED
     else:
         status = JobStatus.OBSERVED if choice.observes else ran.status
     return msgspec.structs.replace(

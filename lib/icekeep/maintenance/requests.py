@@ -9,17 +9,20 @@ taken that a run needs, and the run is opened that its Spark jobs belong to.
 """
 
 import inspect
+import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.planning.spark.steps import spark_run
+from icekeep.planning.spark.steps import is_in_run, spark_run
 from icekeep.runs import Run, new_run
 
 P = ParamSpec("P")
@@ -58,7 +61,8 @@ def takes(
     """Make a function of a table and a request one of the table and the request's fields as keyword arguments.
 
     The function that comes out raises `UsageError` for a `spark` that is no session, and `TypeError` for a keyword that is no
-    field. A table that no run works on yet gets one (`Table.run`), which all commits name. A result that has `elapsed_ms` says
+    field. A table that no run works on yet gets one (`Table.run`), which all commits name; one that has a run of another job, or
+    one by which a call has worked already, is refused with `UsageError`. A result that has `elapsed_ms` says
     there how long the function took, and one that has `run_id` which run it was. All Spark jobs that it begins are those of one
     run, which ends with it.
 
@@ -79,6 +83,8 @@ def takes(
             began_ms = table.runtime.monotonic_ms()
             name = job or function.__name__.removeprefix("plan_")
             # A job that another one calls is a part of its run.
+            if table.run is not None and not is_in_run() and not function.__name__.startswith(_ONLY_TELLS):
+                _take(table.run, name)
             mine: Any = table if table.run is not None else table.for_run(new_run(name, table.runtime))
             with spark_run(name, table.name, asked.listener):
                 result = function(mine, asked)
@@ -89,6 +95,27 @@ def takes(
         return cast(Callable[Concatenate[Subject, P], Result], decorated)
 
     return decorate
+
+
+def _take(run: Run, job: str) -> None:
+    """Let a call of a job work as a run; raises `UsageError` where its files would have the names of another call's."""
+    if run.job != job:
+        raise UsageError(
+            f"run {run.run_id!r} is of the job {run.job!r}, and its table was given to {job}; give each job a table of its own "
+            f"run, or of none: table.for_run(new_run({job!r}, table.runtime, parent_id={run.run_id!r}))"
+        )
+    with _LOCK:
+        if _TAKEN.get(id(run)) is run:
+            raise UsageError(
+                f"run {run.run_id!r} has been used already; give each call of {job} a table of its own run"
+            )
+        _TAKEN[id(run)] = run
+
+
+_ONLY_TELLS = ("plan_", "exact_")
+_LOCK = threading.Lock()
+_TAKEN: "WeakValueDictionary[int, Run]" = WeakValueDictionary()
+"""The runs by which a call works, or has worked, each by its identity: equal ones may be of different processes, or tests."""
 
 
 def _told(result: Result, elapsed_ms: int, run: Run | None) -> Result:

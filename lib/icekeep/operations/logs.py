@@ -165,7 +165,7 @@ def _is_json() -> bool:
 
 
 def logged_progress(runtime: Runtime = SYSTEM) -> Listener:
-    """A listener for which progress is log lines: as many as there are lines of progress outside a terminal."""
+    """A listener for which progress is log lines: as many as a run alone has of them outside a terminal."""
     return ByRun(lambda started: _LoggedProgress(started, runtime))
 
 

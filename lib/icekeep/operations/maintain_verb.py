@@ -11,15 +11,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError
-from icekeep.events import (
-    CommitRetried,
-    Event,
-    InRun,
-    Listener,
-    StepAdvanced,
-    StepStarted,
-    Warned,
-)
+from icekeep.events import Warned
 from icekeep.fleet.job import Fleet, due_tables, maintain, plan_maintain
 from icekeep.fleet.looking import Looking, Scope
 from icekeep.fleet.memory import Memory
@@ -30,6 +22,7 @@ from icekeep.operations.catalogs import Catalogs, TableReference
 from icekeep.operations.config import CatalogSettings, Config
 from icekeep.operations.each_catalog import of_each_catalog
 from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
 from icekeep.operations.policy_tables import require_file, resolve_table
@@ -50,15 +43,12 @@ from icekeep.policies.told import Problem
 from icekeep.policies.values import Mode, Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
-from icekeep.runtime import Runtime
 from icekeep.spec.units import MINUTE_MS
 
 DEFAULT_WORKERS = 4
 
 _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""
-
-_INTERRUPTED = 130
 
 
 class Wishes(NamedTuple):
@@ -126,8 +116,9 @@ def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResu
 def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     wishes, config = Wishes(**command.arguments), by.catalogs.config
     stop = threading.Event()
+    interrupts = JobInterrupts(stop)
     opens: Any = resolve(surroundings.seams.open_catalog)
-    opened, not_opened = of_each_catalog(by.chosen, partial(opens, runtime=_Stoppable(surroundings.runtime, stop)))
+    opened, not_opened = of_each_catalog(by.chosen, partial(opens, runtime=interrupts.runtime(surroundings.runtime)))
     by_name = {catalog.name: catalog for catalog in opened}
     records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
     shared = Shared(catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
@@ -147,7 +138,7 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
             prices=config.prices,
             listener=surroundings.listener,
         ),
-        run_call=_Calls(command, surroundings, shared, memory, stop),
+        run_call=_Calls(command, surroundings, shared, memory, interrupts),
         runtime=surroundings.runtime,
         stop=stop,
         workers=wishes.workers,
@@ -156,37 +147,23 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     )
 
 
-class _Stoppable:
-    """All of a runtime; who sleeps, as between two attempts to commit, wakes where the run stops, and ends as by a signal."""
-
-    def __init__(self, runtime: Runtime, stop: threading.Event) -> None:
-        self._runtime, self._stop = runtime, stop
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Storages take it along to Spark's tasks, which Spark itself ends.
-        return _itself, (self._runtime,)
-
-    def sleep_ms(self, duration_ms: int) -> None:
-        if self._stop.wait(duration_ms / 1000):
-            raise Interrupted(_INTERRUPTED)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runtime, name)
-
-
 class _Calls:
     """Runs jobs on tables as their own commands do, each in the thread that asks."""
 
     def __init__(
-        self, command: Command, surroundings: Surroundings, shared: Shared, memory: Memory, stop: threading.Event
+        self, command: Command, surroundings: Surroundings, shared: Shared, memory: Memory, interrupts: JobInterrupts
     ) -> None:
         self._command, self._surroundings, self._shared = command, surroundings, shared
-        self._memory, self._stop = memory, stop
+        self._memory, self._interrupts = memory, interrupts
         self._looks = SharedLooks()
         run = surroundings.begun.run
         self._parent_id = None if run is None else run.run_id
 
     def __call__(self, assignment: Assignment) -> Ran:
+        with self._interrupts.of_job():
+            return self._ran(assignment)
+
+    def _ran(self, assignment: Assignment) -> Ran:
         job, runtime = assignment.call.job, self._surroundings.runtime
         load, held_by = self._loaded(assignment)
         if held_by is not None:
@@ -194,7 +171,7 @@ class _Calls:
         run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
         surroundings = msgspec.structs.replace(
             self._surroundings,
-            listener=_Stopped(self._surroundings.listener, self._stop),
+            listener=self._interrupts.listener(self._surroundings.listener),
             begun=Begun(),
             shared=msgspec.structs.replace(self._shared, load=load),
         )
@@ -206,10 +183,10 @@ class _Calls:
             command = msgspec.structs.replace(told, conf=self._command.conf)
             with sharing(self._looks):
                 outcome = run_job(command, JOBS[job], surroundings, run)
-        except Exception as error:  # noqa: BLE001 - each failure of a job is told with its status
-            ended = how_it_ended(error, None)
+        except (Exception, Interrupted) as error:  # noqa: BLE001 - each end of a job is told with its status
+            ended = how_it_ended(error, self._surroundings.interrupts.signal, is_part=True)
             return Ran(
-                status=JobStatus.FAILED,
+                status=ended.status,
                 exit_status=ended.exit_status,
                 run_id=run.run_id,
                 error_kind=ended.error.kind,
@@ -229,24 +206,6 @@ class _Calls:
             return partial(_fails, error), None
         fresh = assignment.call.job in _FRESH
         return (lambda reference: table if fresh else self._memory.over(table)), held_by
-
-
-class _Stopped:
-    """Passes events of a job on; where the run is to stop, the job ends as by a signal."""
-
-    def __init__(self, listener: Listener, stop: threading.Event) -> None:
-        self._listener, self._stop = listener, stop
-
-    def on(self, event: Event) -> None:
-        """Pass it on. Between steps a job can end; what has been committed is told in any case."""
-        self._listener.on(event)
-        told = event.event if isinstance(event, InRun) else event
-        if self._stop.is_set() and isinstance(told, StepStarted | StepAdvanced | CommitRetried):
-            raise Interrupted(_INTERRUPTED)
-
-
-def _itself(runtime: Runtime) -> Runtime:
-    return runtime
 
 
 def _scope(wishes: Wishes, config: Config) -> Scope:

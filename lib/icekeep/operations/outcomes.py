@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UnavailableError, UsageError
+from icekeep.errors import OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.plan_files.writing import PlanWritten
 from icekeep.run_records.values import FAILED, INTERRUPTED
@@ -187,14 +187,26 @@ class Ended(msgspec.Struct, frozen=True):
     error: ErrorTold
 
 
-def how_it_ended(failure: BaseException, signal: Signals | None) -> Ended:
-    """What a failure means; `signal` is the one that was taken meanwhile."""
+_MORE_THAN_INTERRUPTED = (OutcomeUnknownError, SafetyError, UnsupportedError)
+"""What a job ends with for a reason of its own, whoever ends it."""
+
+
+def how_it_ended(failure: BaseException, signal: Signals | None, *, is_part: bool = False) -> Ended:
+    """What a failure means.
+
+    Args:
+        signal: the one that was taken meanwhile.
+        is_part: of a job in a thread of a run over many tables: a signal, which only the main thread gets, reaches it as the
+            failure of the Spark jobs that are cancelled.
+    """
     ours = our_error(failure)
     # What else fails while an interrupt unwinds is a consequence of it, unless it is known to be more than that.
-    if isinstance(failure, SystemExit | KeyboardInterrupt) or (ours is None and signal is not None):
+    is_more = ours is not None and (not is_part or isinstance(ours, _MORE_THAN_INTERRUPTED))
+    if isinstance(failure, SystemExit | KeyboardInterrupt) or (signal is not None and not is_more):
         name = "SIGINT" if signal is None else signal.name
         status = _BY_SIGINT if signal is None else 128 + signal
-        return Ended(INTERRUPTED, status, ErrorTold(kind="interrupted", message=f"interrupted by {name}"))
+        message = f"interrupted by {name}" + (f": {ours.message}" if ours is not None else "")
+        return Ended(INTERRUPTED, status, ErrorTold(kind="interrupted", message=message))
     return Ended(FAILED, FAILURE if ours is None else ours.exit_status, ErrorTold(**describe_error(failure)))
 
 

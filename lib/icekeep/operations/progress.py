@@ -35,7 +35,7 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
     """A listener that shows progress on `stream` while the block lasts."""
     console = Console(file=cast("TextIO", _UnbrokenStream(stream)), highlight=False)
     if not console.is_terminal:
-        yield ByRun(lambda started: PlainProgress(stream, runtime, about=about_run(started)))
+        yield ByRun(lambda started: _plain(stream, runtime, started))
         return
     columns = (
         SpinnerColumn(),
@@ -47,7 +47,12 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
     )
     # stdout may be a pipe that takes the result, so only stderr is redirected through the display.
     with Progress(*columns, console=console, redirect_stdout=False, transient=True) as display:
-        yield ByRun(lambda started: TerminalProgress(display, about_run(started)))
+        yield ByRun(lambda started: TerminalProgress(display, part_of_many(started)))
+
+
+def _plain(stream: TextIO, runtime: Runtime, started: RunStarted | None) -> Listener:
+    part = part_of_many(started)
+    return PlainProgress(stream, runtime) if part is None else PartProgress(stream, part)
 
 
 class ByRun:
@@ -76,9 +81,15 @@ class ByRun:
         listener.on(event.event if isinstance(event, InRun) else event)
 
 
+def part_of_many(started: RunStarted | None) -> RunStarted | None:
+    """The run, if it is a part of one over many tables."""
+    return None if started is None or started.parent_id is None else started
+
+
 def about_run(started: RunStarted | None) -> str:
     """What the lines of a run begin with: nothing, but for one that is a part of a run over many tables."""
-    return "" if started is None or started.parent_id is None else f"{started.job} {started.table}: "
+    part = part_of_many(started)
+    return "" if part is None else f"{part.job} {part.table}: "
 
 
 class _UnbrokenStream:
@@ -104,7 +115,6 @@ class PlainProgress:
     """One line when a step starts, when it advances (not more often than every `interval_ms`), and when it is over.
 
     Args:
-        about: what each line begins with.
         say: takes a line and the event that it is about, in place of the stream.
     """
 
@@ -114,12 +124,11 @@ class PlainProgress:
         runtime: Runtime = SYSTEM,
         interval_ms: int = _INTERVAL_MS,
         *,
-        about: str = "",
         say: Callable[[str, Event], None] | None = None,
     ) -> None:
         self._stream = _UnbrokenStream(stream)
         self._runtime = runtime
-        self._about, self._say = about, say or self._write
+        self._say = say or self._write
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
         self._totals: dict[str, tuple[int | None, str]] = {}
@@ -167,15 +176,32 @@ class PlainProgress:
         return f"{step}: {self._done[step]:,}{of} {unit}".rstrip()
 
     def _write(self, line: str, _event: Event) -> None:
-        self._stream.write(f"{self._about}{line}\n")
+        self._stream.write(f"{line}\n")
         self._stream.flush()
 
 
-class TerminalProgress:
-    """A bar for each step that is under way; other events are lines above the bars. Each begins with `about`."""
+class PartProgress:
+    """Of a run that is one of many: its warnings, and one line when it is over."""
 
-    def __init__(self, display: Progress, about: str = "") -> None:
-        self._display, self._about = display, about
+    def __init__(self, stream: TextIO, part: RunStarted) -> None:
+        self._stream, self._part = _UnbrokenStream(stream), part
+
+    def on(self, event: Event) -> None:
+        line = describe_part(event, self._part)
+        if line is not None:
+            self._stream.write(f"{about_run(self._part)}{line}\n")
+            self._stream.flush()
+
+
+class TerminalProgress:
+    """A bar for each step that is under way; other events are lines above the bars.
+
+    Args:
+        part: the run that it is of, if that is one of many: no more lines are said of it than `PartProgress` says.
+    """
+
+    def __init__(self, display: Progress, part: RunStarted | None = None) -> None:
+        self._display, self._about, self._part = display, about_run(part), part
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}
 
@@ -186,22 +212,32 @@ class TerminalProgress:
                     self._tasks[step] = self._display.add_task(self._about + step, total=total, unit=unit)
                 case StepAdvanced(step=step, done=done, total=total) if step in self._tasks:
                     self._display.update(self._tasks[step], advance=done, total=total)
-                case StepFinished(step=step, note=note):
-                    if step in self._tasks:
-                        self._display.remove_task(self._tasks.pop(step))
-                    self._say(f"{step}: done{', ' + note if note else ''}")
+                case StepFinished(step=step) if step in self._tasks:
+                    self._display.remove_task(self._tasks.pop(step))
+                    self._say(event)
+                case RunEnded():
+                    self._end_bars()
+                    self._say(event)
                 case _:
-                    line = describe(event)
-                    if line is not None:
-                        self._say(line)
+                    self._say(event)
 
-    def _say(self, line: str) -> None:
-        self._display.console.print(Text(self._about + line), soft_wrap=True)
+    def _end_bars(self) -> None:
+        """Take away the bars of steps that something ended in their middle."""
+        for task in self._tasks.values():
+            self._display.remove_task(task)
+        self._tasks.clear()
+
+    def _say(self, event: Event) -> None:
+        line = describe(event) if self._part is None else describe_part(event, self._part)
+        if line is not None:
+            self._display.console.print(Text(self._about + line), soft_wrap=True)
 
 
 def describe(event: Event) -> str | None:
-    """One line for an event that is not about a step; `None` if there is nothing to say."""
+    """One line for an event, but for what is under way; `None` if there is nothing to say."""
     match event:
+        case StepFinished(step=step, note=note):
+            return f"{step}: done{', ' + note if note else ''}"
         case Warned(message=message):
             return f"warning: {message}"
         case CommitRetried(table=table, attempt=attempt, wait_ms=wait_ms, reason=reason):
@@ -210,5 +246,17 @@ def describe(event: Event) -> str | None:
             return f"{table}: committed"
         case SnapshotCommitted(table=table, snapshot_id=snapshot_id):
             return f"{table}: committed snapshot {snapshot_id}"
+        case _:
+            return None
+
+
+def describe_part(event: Event, part: RunStarted) -> str | None:
+    """The same for one of many runs, of which people read how each ended, and what it warned of."""
+    match event:
+        case Warned():
+            return describe(event)
+        case RunEnded(status=status, error_message=error, ended_ms=ended_ms):
+            seconds = (ended_ms - part.started_ms) / 1000
+            return f"{status} in {seconds:.1f} s{'' if error is None else f': {error}'}"
         case _:
             return None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _RECORDS = "icekeep.run_records.store:RunRecords"
 _KEEPER = "icekeep.run_records.keeping:RunKeeper"
 _NEW_RECORD = "icekeep.run_records.keeping:new_record"
-_APPEND = "icekeep.run_records.iceberg_table:append_runs"
+_APPEND = "icekeep.run_records.lost_runs:append_with_lost"
 
 _URI = f"{HISTORY}.uri"
 _BEGINNING, _END = "beginning", "end"
@@ -92,6 +92,7 @@ class Recording:
     def __init__(self, begun: Begun, keeper: "RunKeeper | None", surroundings: Surroundings) -> None:
         self._begun, self.keeper = begun, keeper
         self._listener, self._runtime = surroundings.listener, surroundings.runtime
+        self._is_part = surroundings.shared is not None
 
     def goes_by(self, arguments: Mapping[str, Any], *, only_tells: bool) -> None:
         """Before the work: it is done with other arguments than were given, or changes nothing and so is not written down."""
@@ -136,7 +137,7 @@ class Recording:
 
     def failed(self, failure: BaseException, signal: Signals | None) -> None:
         """It came to an error."""
-        ended = how_it_ended(failure, signal)
+        ended = how_it_ended(failure, signal, is_part=self._is_part)
         self._tell_beginning()
         self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
         self._end(

@@ -53,14 +53,24 @@ conflicts are many and short; but no run waits for longer than some seconds to b
 """
 
 
-def append_runs(catalog: Catalog, identifier: Identifier, record: RunRecord, records: RunRecords | None) -> None:
+def append_runs(
+    catalog: Catalog,
+    identifier: Identifier,
+    record: RunRecord,
+    records: RunRecords | None,
+    *,
+    lost: Iterable[RunRecord] = (),
+) -> None:
     """Append an ended run, and all that are a part of it as `records` have them, in one commit; the table is made if need be.
+
+    Args:
+        lost: are appended with it.
 
     Raises:
         IcekeepError: the table cannot be made, or is none for runs, or the commit did not land.
     """
     parts = [] if records is None else records.select(RunFilter(parent_id=record.run_id), record.seen_ms)
-    rows = rows_of([record, *(one for one in parts if one.status != RUNNING)])
+    rows = rows_of([record, *(one for one in parts if one.status != RUNNING), *lost])
     table = _loaded_or_made(catalog, identifier)
     append(_with_patience(table), rows)
 

@@ -1,6 +1,7 @@
 """Append rows to a table, for those who have no other engine."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import count
 
 import pyarrow as pa
@@ -62,7 +63,8 @@ def append(
         raise
     try:
         change = AppendFiles(files=tuple(files), branch=branch, summary=summary or {})
-        return commit(table, change, reader=MergingManifestReader(table.storage)).table
+        reader = MergingManifestReader(table.storage)
+        return commit(table, change, reader=reader, undo=partial(_discard, table, files)).table
     except OutcomeUnknownError:
         raise
     except IcekeepError:

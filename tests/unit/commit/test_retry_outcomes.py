@@ -1,5 +1,7 @@
 """What is left in storage, and what is said, whatever the catalog answers and whoever interrupts."""
 
+from contextlib import nullcontext
+
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from icekeep.errors import (
     SafetyError,
     UnavailableError,
 )
+from icekeep.events import CommitRetried, SnapshotCommitted
 from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.updates import log_previous
 from kit.changes import Applying, run, thrown
@@ -113,6 +116,74 @@ def test_an_interrupt_while_waiting_for_the_next_attempt_leaves_nothing(catalog,
     with pytest.raises(type(error)):
         commit(table, ONE, runtime=Interrupting(seed=9))
     assert stored(catalog) == before
+
+
+class Ending:
+    """A listener that ends a job at the first event of a kind."""
+
+    def __init__(self, kind, error=None):
+        self.kind, self.error = kind, error or SystemExit(130)
+
+    def on(self, event):
+        if isinstance(event, self.kind):
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    "step",
+    [CONFLICTS, fails(UnavailableError("away")), "apply"],
+    ids=["conflict", "no swap", "not applied"],
+)
+def test_a_job_that_ends_where_it_is_told_of_a_retry_leaves_nothing(catalog, table, step):
+    before, undone, change = stored(catalog), [], ONE
+    if step == "apply":
+        change = Applying(ONE, attempt_1=thrown(UnavailableError("away")))
+    else:
+        catalog.follow(step)
+    with pytest.raises(SystemExit):
+        run(table, change, listener=Ending(CommitRetried), undo=lambda: undone.append(stored(catalog) - before))
+    # What belongs to the commit goes first; nothing that it wrote is left when its caller's files are removed.
+    assert undone == [set()]
+    assert stored(catalog) == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("bug")])
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_who_made_files_for_a_change_is_called_where_an_interrupt_proves_nothing_to_him(catalog, table, error, attempt):
+    undone = []
+    catalog.follow(*[CONFLICTS] * (attempt - 1))
+    change = Applying(ONE, **{f"attempt_{attempt}": thrown(error)})
+    with pytest.raises(type(error)):
+        run(table, change, undo=lambda: undone.append(attempt))
+    assert undone == [attempt]
+
+
+def test_what_cannot_be_undone_hides_no_interrupt(catalog, table):
+    change = Applying(ONE, attempt_1=thrown(SystemExit(143)))
+    with pytest.raises(SystemExit):
+        run(table, change, undo=thrown(UnavailableError("away")))
+
+
+@pytest.mark.parametrize(
+    ("steps", "error", "listener"),
+    [
+        ([IS_UNKNOWN], OutcomeUnknownError, None),
+        ([LANDS_BUT_IS_UNKNOWN], None, None),
+        ([COMMITS], None, None),
+        ([COMMITS], OutcomeUnknownError, Ending(SnapshotCommitted)),
+        ([lands_but_raises(SystemExit(143))], OutcomeUnknownError, None),
+        ([fails(SystemExit(143))], OutcomeUnknownError, None),
+        ([CONFLICTS] * 5, ConflictError, None),
+        ([fails(InvalidTableError("broken"))], InvalidTableError, None),
+    ],
+)
+def test_nothing_is_undone_that_may_have_landed_or_whose_error_says_all(catalog, table, steps, error, listener):
+    undone = []
+    catalog.follow(*steps)
+    told = {} if listener is None else {"listener": listener}
+    with nullcontext() if error is None else pytest.raises(error):
+        run(table, ONE, undo=lambda: undone.append(1), **told)
+    assert undone == []
 
 
 def test_a_manifest_that_cannot_be_written_leaves_nothing(catalog):

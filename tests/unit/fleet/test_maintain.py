@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from icekeep.errors import NotFoundError, UnavailableError
+from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError
 from icekeep.events import Warned
 from icekeep.fleet.job import due_tables, maintain, plan_maintain
 from icekeep.fleet.leases import LEASE_MS
@@ -387,6 +387,39 @@ def test_what_fails_while_the_run_is_being_ended_was_interrupted(world):
     result = maintain(fleets[0])
     assert (result.status, statuses(result)["sick"]["compact"]) == ("interrupted", "interrupted")
     assert len(jobs.calls) == 1
+
+
+def test_an_interrupted_job_keeps_its_run_and_what_it_said(world):
+    fleets = []
+
+    def cancelled(assignment):
+        fleets[0].stop.set()
+        return msgspec.structs.replace(ends_with(1, "Spark job was cancelled"), run_id="compact-1")
+
+    fleets.append(fleet_of(world, Jobs({("sick", "compact"): cancelled}), workers=1))
+    job = maintain(fleets[0]).tables[0].jobs[0]
+    assert (job.status, job.run_id, job.error_kind) == ("interrupted", "compact-1", "job_failed")
+    assert job.why == "the run was interrupted: Spark job was cancelled"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(OutcomeUnknownError, "failed"), (SafetyError, "refused"), (UnsupportedError, "refused")],
+)
+def test_what_somebody_must_look_at_is_told_though_the_run_is_being_ended(world, error, status):
+    fleets = []
+
+    def doubtful(assignment):
+        fleets[0].stop.set()
+        ended = ends_with(error.exit_status, "the commit may or may not have landed", error.kind)
+        return msgspec.structs.replace(ended, run_id="compact-1")
+
+    fleets.append(fleet_of(world, Jobs({("sick", "compact"): doubtful}), workers=1))
+    result = maintain(fleets[0])
+    job, later = result.tables[0].jobs[:2]
+    assert (result.status, job.status, job.run_id, job.error_kind) == ("interrupted", status, "compact-1", error.kind)
+    assert job.why == "the commit may or may not have landed"
+    assert later.status == "not_begun"
 
 
 def test_a_namespace_that_cannot_be_listed_is_named_and_stops_nothing(world, monkeypatch):

@@ -13,6 +13,7 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, SafetyError
+from icekeep.events import Event, StepStarted
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
@@ -205,6 +206,37 @@ def test_a_table_that_was_made_again_meanwhile_is_left_alone(
     assert after.metadata_location == theirs[0].metadata_location
     assert ids_of(after) == rows
     assert len(others.bases) == 1
+
+
+class EndingAtPlan(Recorder):
+    """Ends the job where the plan of a number begins."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def on(self, event: Event) -> None:
+        super().on(event)
+        if isinstance(event, StepStarted) and sum(event.step == one.step for one in self.steps) == self._number:
+            raise SystemExit(130)
+
+    @property
+    def steps(self) -> list[StepStarted]:
+        return [event for event in self.events if isinstance(event, StepStarted)]
+
+
+@each_job
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_job_that_ends_where_a_plan_begins_leaves_nothing_of_the_one_before(
+    job: Job, number: int, lake: Lake, started: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first plan has written is kept for the second one, which may take it over."""
+    Others(job.module, monkeypatch, times=1)
+    before, listener = lake.content_on_disk(), EndingAtPlan(number)
+    with pytest.raises(SystemExit):
+        job(started, listener)
+    assert lake.content_on_disk() == before
+    assert lake.catalog.load(started.identifier).metadata.snapshots == started.metadata.snapshots
 
 
 @pytest.mark.parametrize("job", [JOBS["compact"], JOBS["rewrite_position_deletes"]], ids=["compact", "positions"])

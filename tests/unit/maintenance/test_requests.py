@@ -86,6 +86,29 @@ def test_a_table_gets_a_run_and_keeps_the_one_that_it_has():
     assert outer(table.for_run(given))[:2] == (given, Of("outer-1"))
 
 
+def test_a_run_is_of_one_call_of_its_own_job():
+    table = memory_table(MemoryCatalog())
+    given = Run(run_id="outer-1", job="outer")
+    plan = takes(Asked, "outer")(plan_outer)
+    assert plan(table.for_run(given)) == (given,)
+    mine = table.for_run(given)
+    assert outer(mine)[0] is given
+    with pytest.raises(
+        UsageError, match=r"^run 'outer-1' has been used already; give each call of outer a table of its"
+    ):
+        outer(table.for_run(given))
+    with pytest.raises(
+        UsageError, match=r"^run 'outer-1' is of the job 'outer', .* was given to inner; .*new_run\('inner'"
+    ):
+        inner(mine)
+    # What is equal may come from another process, such as one that was killed.
+    assert outer(table.for_run(Run(run_id="outer-1", job="outer")))[0] == given
+
+
+def plan_outer(table, request):
+    return (table.run,)
+
+
 def test_a_result_that_has_a_place_for_it_says_how_long_the_run_took():
     table = memory_table(MemoryCatalog())
     assert slow_job(table) == Took(1_500)

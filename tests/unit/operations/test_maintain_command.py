@@ -1,8 +1,6 @@
 """`icekeep maintain` in this process: what it is told, what it tells, and what jobs are handed."""
 
 import json
-import pickle
-import threading
 
 import pytest
 
@@ -10,19 +8,15 @@ from icekeep.cli import main
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError
-from icekeep.events import CommitRetried, InRun, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations import maintain_verb
-from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.maintain_shown import maintain_shown
-from icekeep.operations.maintain_verb import _Stoppable, _Stopped
 from icekeep.operations.running_jobs import run_job
 from icekeep.reports.values import NotRead
-from icekeep.runtime import SYSTEM, SystemRuntime
+from icekeep.runtime import SYSTEM
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.lake import SCHEMA, Lake, events
-from kit.runtime import FakeRuntime
 
 POLICIES = """
 policies:
@@ -117,42 +111,6 @@ def test_a_catalog_that_cannot_be_opened_is_named_and_the_others_are_worked_on(l
     assert status == 0
     assert [one["name"] for one in document["result"]["not_read"]] == ["lost.*"]
     assert document["result"]["due_jobs_count"] == 4
-
-
-class Told:
-    def __init__(self):
-        self.events = []
-
-    def on(self, event):
-        self.events.append(event)
-
-
-def test_a_run_that_stops_ends_jobs_between_steps_and_all_that_they_say_is_passed_on():
-    told, stop = Told(), threading.Event()
-    listener = _Stopped(told, stop)
-    events = [StepStarted("reading", 3), StepFinished("reading"), Warned("careful"), SnapshotCommitted("db.t", 1, "m")]
-    committed = events[-1]
-    for event in events:
-        listener.on(event)
-    assert told.events == events
-    stop.set()
-    for event in (committed, StepFinished("x"), Warned("y")):
-        listener.on(event)
-    for event in (StepStarted("x"), StepAdvanced("x"), CommitRetried("db.t", 1, 5, "z")):
-        for said in (event, InRun("compact-1", event)):
-            with pytest.raises(Interrupted):
-                listener.on(said)
-
-
-def test_who_waits_for_the_next_attempt_wakes_where_the_run_stops():
-    runtime, stop = FakeRuntime(), threading.Event()
-    stoppable = _Stoppable(runtime, stop)
-    assert (stoppable.now_ms(), stoppable.is_abandoned()) == (runtime.now_ms(), False)
-    assert isinstance(pickle.loads(pickle.dumps(_Stoppable(SYSTEM, stop))), SystemRuntime)
-    stoppable.sleep_ms(1)
-    threading.Timer(0.05, stop.set).start()
-    with pytest.raises(Interrupted):
-        stoppable.sleep_ms(60_000)
 
 
 def test_what_people_are_shown():

@@ -16,7 +16,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
-from icekeep.operations.progress import PlainProgress, describe, telling_progress
+from icekeep.operations.progress import PartProgress, PlainProgress, describe, telling_progress
 from kit.runtime import FakeRuntime
 
 
@@ -177,27 +177,44 @@ def two_runs(listener):
     listener.on(InRun("check-1", StepFinished("planning")))
     listener.on(InRun("compact-1", StepFinished("planning")))
     listener.on(InRun("maintain-1", Warned("tired")))
-    listener.on(RunEnded(run_id="check-1", status="done", exit_status=0, ended_ms=2))
+    listener.on(InRun("compact-1", CommitRetried("db.t", 1, 5, "moved")))
+    listener.on(InRun("compact-1", SnapshotCommitted("db.t", 7, "m")))
+    listener.on(InRun("compact-1", Warned("careful")))
+    listener.on(InRun("check-1", StepStarted("reading")))
+    listener.on(RunEnded(run_id="compact-1", status="done", exit_status=0, ended_ms=1_301))
+    listener.on(RunEnded(run_id="check-1", status="failed", exit_status=1, ended_ms=2_001, error_message="it broke"))
+    listener.on(InRun("maintain-1", StepFinished("looking")))
 
 
-def test_lines_of_parts_of_a_run_say_which():
+LINES_OF_PARTS = [
+    "compact lake.db.t: warning: careful",
+    "compact lake.db.t: done in 1.3 s",
+    "check lake.db.t: failed in 2.0 s: it broke",
+]
+
+
+def test_a_part_of_a_run_has_a_line_when_it_ends_and_its_warnings():
     stream = io.StringIO()
     with telling_progress(stream, FakeRuntime()) as listener:
         two_runs(listener)
-    assert stream.getvalue().splitlines() == [
-        "compact lake.db.t: planning: started, 5",
-        "check lake.db.t: planning: started, 5",
-        "check lake.db.t: planning: done in 0.0 s",
-        "compact lake.db.t: planning: done in 0.0 s",
-        "warning: tired",
-    ]
+    assert stream.getvalue().splitlines() == ["warning: tired", *LINES_OF_PARTS, "looking: done in 0.0 s"]
 
 
-def test_on_a_terminal_each_part_of_a_run_has_bars_of_its_own(monkeypatch):
+def test_on_a_terminal_each_part_of_a_run_has_bars_of_its_own_and_the_same_lines(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     with telling_progress(stream, FakeRuntime()) as listener:
         two_runs(listener)
     shown = stream.getvalue()
-    assert "check lake.db.t: planning: done" in shown
-    assert "compact lake.db.t: planning: done" in shown
+    assert [line for line in LINES_OF_PARTS if line not in shown] == []
+    for step in ("compact lake.db.t: planning", "check lake.db.t: planning"):
+        assert step in shown
+        assert f"{step}: done" not in shown
+    assert "attempt 1" not in shown
+
+
+def test_what_people_read_of_a_part_goes_to_nobody_where_the_stream_is_gone():
+    stream = io.StringIO()
+    progress = PartProgress(stream, RunStarted(run_id="x-1", job="x", table="c.d.t", parent_id="m-1", started_ms=1))
+    stream.close()
+    progress.on(Warned("nobody listens"))

@@ -27,7 +27,7 @@ from icekeep.maintenance.compaction.stitched import STITCHED_FILES_A_JOB, Metric
 from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.one_job import TASKS_A_JOB, groups_at_once, in_one_job, jobs_of
-from icekeep.maintenance.groups.side_by_side import side_by_side
+from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.failures import spark_failed
 from icekeep.planning.spark.steps import described
@@ -117,22 +117,22 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
         if isinstance(finished, RewrittenGroup):
             discard(table, finished.outcomes, execution.written)
 
-    tag = f"icekeep-rewrite-{execution.work.context.run_id}"
-    groups = side_by_side(
-        running.items(), running.rewrite, workers.spark, tag=tag, concurrency=running.concurrency, stop=stop, undo=undo
+    def tell(finished: Finished) -> None:
+        number, line = finished.group.number + 1, _outcome_line(finished)
+        context = log_context(table, STEP)
+        _LOG.info("%s: group %d of %d: %s", table.name, number, len(plan.groups), line, extra=context)
+        execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
+
+    finished = side_by_side(
+        running.items(),
+        running.rewrite,
+        workers.spark,
+        tag=f"icekeep-rewrite-{execution.work.context.run_id}",
+        concurrency=running.concurrency,
+        stop=stop,
+        undo=undo,
     )
-    with closing(groups) as done:
-        for finished in done:
-            _LOG.info(
-                "%s: group %d of %d: %s",
-                table.name,
-                finished.group.number + 1,
-                len(plan.groups),
-                _outcome_line(finished),
-                extra=log_context(table, STEP),
-            )
-            execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
-            yield finished
+    yield from told(finished, tell, undo)
 
 
 class _Running:

@@ -20,7 +20,7 @@ import msgspec
 
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.processes import has_ended, process_name
-from icekeep.runtime import Runtime
+from icekeep.runtime import Runtime, cleaning_up
 from icekeep.spec.units import DAY_MS, MINUTE_MS
 from icekeep.storage.base import FileInfo, Storage
 
@@ -261,7 +261,7 @@ def released(claim: Claim, storage: Storage, runtime: Runtime) -> Iterator[Claim
         raise
     finally:
         over.set()
-    with suppress(IcekeepError):
+    with suppress(IcekeepError), cleaning_up():
         claim.release(storage)
 
 

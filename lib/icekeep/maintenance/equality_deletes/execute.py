@@ -4,6 +4,7 @@ Nothing is committed here. Either every share is done, or nothing that was writt
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -127,7 +128,12 @@ def execute(
         return []
     if workers.spark is not None:
         writer = msgspec.structs.replace(writer, storage=written.telling(writer.storage))
-    done, errors = _run_all(plan, writer, workers)
+    seen: list[ConversionOutcome] = []
+    try:
+        done, errors = _run_all(plan, writer, workers, seen)
+    except BaseException:
+        discard(seen, written)
+        raise
     written.hear(file.file_path for file in added_files(done))
     problem = errors[0] if errors else _count_problem(plan, done)
     if problem is not None:
@@ -139,10 +145,11 @@ def execute(
 
 
 def _run_all(
-    plan: ConversionPlan, writer: ShareWriter, workers: Workers
+    plan: ConversionPlan, writer: ShareWriter, workers: Workers, seen: list[ConversionOutcome]
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
+    """What all shares came to; `seen` has what those of this process did, also where an interrupt ends this."""
     if workers.spark is None or plan.files.few is not None:
-        return _run_few(plan, writer, workers)
+        return _run_few(plan, writer, workers, seen)
     return _run_many(plan, writer, workers.spark)
 
 
@@ -152,7 +159,7 @@ def discard(outcomes: Iterable[ConversionOutcome], written: WrittenFiles) -> Non
 
 
 def _run_few(
-    plan: ConversionPlan, writer: ShareWriter, workers: Workers
+    plan: ConversionPlan, writer: ShareWriter, workers: Workers, seen: list[ConversionOutcome]
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
     assert plan.files.few is not None
     spark, files = workers.spark, plan.files.few
@@ -160,7 +167,7 @@ def _run_few(
     some = cut_evenly(files, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, shares_count)
     tasks = [writer.task(share, number) for number, share in enumerate(some)]
     storage, stop = stopping(writer.storage, in_threads=spark is None)
-    work = in_turns(_converted, workers)
+    work = in_turns(_converted if spark is not None else partial(_converted_here, seen), workers)
     return run_tasks(spark, tasks, work, storage, step=_STEP, threads=workers.slots, stop=stop)
 
 
@@ -192,6 +199,12 @@ def _converted_rows(batches: Iterable[pa.RecordBatch], writer: ShareWriter) -> C
 def _converted(task: ConversionTask, storage: Storage) -> ConversionOutcome:
     """One attempt: only the files of the attempt that won are told, so each attempt names its own."""
     return convert(msgspec.structs.replace(task, task_attempt_id=attempt_id()), storage)
+
+
+def _converted_here(seen: list[ConversionOutcome], task: ConversionTask, storage: Storage) -> ConversionOutcome:
+    outcome = _converted(task, storage)
+    seen.append(outcome)
+    return outcome
 
 
 def _count_problem(plan: ConversionPlan, done: Sequence[ConversionOutcome]) -> IcekeepError | None:

@@ -7,6 +7,7 @@ delete files or vectors -> `ConvertDeletes` -> result; planned anew where others
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -187,7 +188,25 @@ class _Run:
     def _commit(
         self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat, written: WrittenFiles
     ) -> None:
-        change = ConvertDeletes(
+        undo = partial(discard, done, written)
+        try:
+            change, reader = self._change(planned, done), SparkManifestReader(self._spark, self._table.storage)
+        except BaseException:
+            undo()
+            raise
+        looking = heartbeat.looking(change, [file.file_path for file in change.added])
+        try:
+            commit(self._table, looking, reader=reader, runtime=self._runtime, listener=self._listener, undo=undo)
+        except OutcomeUnknownError:
+            raise
+        except IcekeepError:
+            # Only an error of ours proves that nothing landed.
+            undo()
+            raise
+        written.settle(file.file_path for file in change.added)
+
+    def _change(self, planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertDeletes:
+        return ConvertDeletes(
             converted=tuple(delete.entry for delete in planned.deletes),
             data_files=EntryDigests.union(outcome.data_files for outcome in done),
             added=added_files(done),
@@ -197,17 +216,6 @@ class _Run:
             starting_sequence_number=planned.sequence_number,
             branch=self._branch,
         )
-        reader = SparkManifestReader(self._spark, self._table.storage)
-        looking = heartbeat.looking(change, [file.file_path for file in change.added])
-        try:
-            commit(self._table, looking, reader=reader, runtime=self._runtime, listener=self._listener)
-        except OutcomeUnknownError:
-            raise
-        except IcekeepError:
-            # Only an error of ours proves that nothing landed.
-            discard(done, written)
-            raise
-        written.settle(file.file_path for file in change.added)
 
 
 def _result(planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertEqualityDeletesResult:

@@ -1,6 +1,7 @@
 """Expire, then collect: a plan on disk, the commit, a proof on what is true after it, and only then deletion."""
 
 from contextlib import ExitStack
+from functools import partial
 
 import msgspec
 
@@ -151,6 +152,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
                 reader=SparkManifestReader(spark, now.storage),
                 runtime=runtime,
                 listener=listener,
+                undo=partial(_forget_unless_landed, planned.plan, now),
             )
         except OutcomeUnknownError:
             raise

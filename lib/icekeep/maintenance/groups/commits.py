@@ -8,6 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -180,10 +181,21 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
                 return
 
     def send(self, change: ChangeT, groups: Sequence[RewrittenT]) -> CommitResult:
-        """Commit a change that replaces some groups; an error of ours that leaves here proves that it did not land."""
+        """Commit a change that replaces some groups.
+
+        An error of ours that leaves here proves that it did not land, unless it is an unknown outcome. An interrupt proves
+        nothing: the groups' new files are removed already where it came before the commit.
+        """
         work = self._work
         looking = self._heartbeat.looking(change, [file.file_path for group in groups for file in group.added])
-        return commit(work.table, looking, reader=work.reader, runtime=work.runtime, listener=work.listener)
+        return commit(
+            work.table,
+            looking,
+            reader=work.reader,
+            runtime=work.runtime,
+            listener=work.listener,
+            undo=partial(self.discard, groups),
+        )
 
     def count(self, groups: Sequence[RewrittenT], change: ChangeT, result: CommitResult) -> None:
         """Take some groups, whose change has landed, for done."""
@@ -211,13 +223,17 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         if not isinstance(error, ConflictError) or error.is_outpaced:
             self.discard(groups)
             raise error
-        hindered = self.hindered(groups, error)
         table = self._work.table
         context = log_context(table)
-        _LOG.info(
-            "%s: %d groups are left for another plan: %s", table.name, len(hindered), error.message, extra=context
-        )
-        self.refuse(hindered)
+        try:
+            hindered = self.hindered(groups, error)
+            _LOG.info(
+                "%s: %d groups are left for another plan: %s", table.name, len(hindered), error.message, extra=context
+            )
+            self.refuse(hindered)
+        except BaseException:
+            self.discard(groups)
+            raise
         self.refusal = self.refusal or error
         return [one for one in groups if all(one is not other for other in hindered)]
 

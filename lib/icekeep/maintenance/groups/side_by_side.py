@@ -94,6 +94,20 @@ def side_by_side(
                 undo(unseen.done)
 
 
+def told(
+    results: Generator[Done, None, None], tell: Callable[[Done], object], undo: Callable[[Done], object]
+) -> Generator[Done, None, None]:
+    """The same results, each told of before it is yielded. One at which `tell` raises is undone: nobody else has it by then."""
+    with closing(results):
+        for one in results:
+            try:
+                tell(one)
+            except BaseException:
+                undo(one)
+                raise
+            yield one
+
+
 def _feed(
     work: Callable[[Item], Generator[Done, None, None]],
     arrived: "_Arrived[Done]",

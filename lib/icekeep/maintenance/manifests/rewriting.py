@@ -7,11 +7,13 @@ committed here either, tag or not. So the tag would save no work, and cost a job
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
+from icekeep.commit.changes.base import Change
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
-from icekeep.commit.retry import CommitResult, commit
+from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.figures import or_warned
@@ -91,11 +93,12 @@ def _rewritten(
             (),
             listener,
         )
+        change = _change(table, chosen, rules, done, heartbeat)
     except BaseException:
         discard(done, written)
         raise
     try:
-        landed = _committed(table, chosen, rules, done, listener, heartbeat)
+        landed = commit(table, change, runtime=table.runtime, listener=listener, undo=partial(discard, done, written))
     except OutcomeUnknownError:
         raise
     except IcekeepError:
@@ -131,14 +134,13 @@ def _planning_times(
     return before_ms, after_ms
 
 
-def _committed(
+def _change(
     table: Table,
     chosen: ManifestCandidates,
     rules: RewriteRules,
     done: Sequence[RewrittenManifests],
-    listener: Listener,
     heartbeat: Heartbeat,
-) -> CommitResult:
+) -> Change:
     change = RewriteManifests(
         replaced=tuple(chosen.replaced),
         added=tuple(manifest for one in done for manifest in one.added),
@@ -146,5 +148,4 @@ def _committed(
         format_version=table.metadata.format_version,
         branch=rules.branch,
     )
-    looking = heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])
-    return commit(table, looking, runtime=table.runtime, listener=listener)
+    return heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])

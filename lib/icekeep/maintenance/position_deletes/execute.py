@@ -18,7 +18,7 @@ from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, rewrite_deletes
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.one_job import TASKS_A_JOB, Answered, groups_at_once, in_one_job, jobs_of
-from icekeep.maintenance.groups.side_by_side import side_by_side
+from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
 from icekeep.maintenance.runs.written_files import WrittenFiles
@@ -90,25 +90,30 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
         if isinstance(finished, RewrittenGroup):
             discard(finished.added, execution.written)
 
-    tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
-    concurrency = execution.concurrency or groups_at_once(workers)
-    items = _items(groups, execution)
-    running = side_by_side(items, run, workers.spark, tag=tag, concurrency=concurrency, stop=stop, undo=undo)
-    with closing(running) as done:
-        for finished in done:
-            group, is_done = finished.group, isinstance(finished, RewrittenGroup)
-            outcome = f"{len(finished.added)} files" if isinstance(finished, RewrittenGroup) else finished.error.message
-            _LOG.info(
-                "%s: %d delete files of partition %r %s: %s",
-                table.name,
-                group.files_count,
-                group.partition,
-                "are rewritten" if is_done else "failed",
-                outcome,
-                extra=log_context(table, STEP),
-            )
-            execution.listener.on(StepAdvanced(STEP, group.files_count))
-            yield finished
+    def tell(finished: Finished) -> None:
+        group, is_done = finished.group, isinstance(finished, RewrittenGroup)
+        outcome = f"{len(finished.added)} files" if isinstance(finished, RewrittenGroup) else finished.error.message
+        _LOG.info(
+            "%s: %d delete files of partition %r %s: %s",
+            table.name,
+            group.files_count,
+            group.partition,
+            "are rewritten" if is_done else "failed",
+            outcome,
+            extra=log_context(table, STEP),
+        )
+        execution.listener.on(StepAdvanced(STEP, group.files_count))
+
+    running = side_by_side(
+        _items(groups, execution),
+        run,
+        workers.spark,
+        tag=f"icekeep-rewrite-deletes-{execution.context.run_id}",
+        concurrency=execution.concurrency or groups_at_once(workers),
+        stop=stop,
+        undo=undo,
+    )
+    yield from told(running, tell, undo)
 
 
 def discard(files: Sequence[DataFile], written: WrittenFiles) -> None:

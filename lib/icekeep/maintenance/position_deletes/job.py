@@ -5,6 +5,7 @@ live delete files -> those that reach nothing, and groups of one partition -> me
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
@@ -318,13 +319,23 @@ def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, writte
     numbers = {one.group.number for one in taken}
     groups = [group for group in planned.groups if group.number not in numbers]
     execution = run.execution(groups, written)
-    committer.discard(group for group in committer.take_refused() if all(group.added is not one.added for one in taken))
+    refused, waiting = committer.take_refused(), deque(taken)
     files_count = sum(group.files_count for group in groups)
-    run.listener.on(StepStarted(STEP, files_count, "files"))
-    with closing(execute(groups, execution)) as finished:
-        both: Iterator[Finished] = chain(taken, finished)
-        committer.run(planned, both, format_version)
+    try:
+        committer.discard(group for group in refused if all(group.added is not one.added for one in taken))
+        run.listener.on(StepStarted(STEP, files_count, "files"))
+        with closing(execute(groups, execution)) as finished:
+            both: Iterator[Finished] = chain(_handed_over(waiting), finished)
+            committer.run(planned, both, format_version)
+    finally:
+        # Those that the committer has not seen, since something ended the plan before.
+        committer.discard(waiting)
     run.listener.on(StepFinished(STEP, f"{files_count} files"))
+
+
+def _handed_over(waiting: deque[RewrittenGroup]) -> Iterator[RewrittenGroup]:
+    while waiting:
+        yield waiting.popleft()
 
 
 def _taken_over(

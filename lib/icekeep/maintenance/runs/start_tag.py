@@ -35,7 +35,7 @@ from icekeep.errors import (
 )
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.runs.heartbeat import Heartbeat
-from icekeep.runtime import Runtime
+from icekeep.runtime import Runtime, cleaning_up
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.units import DAY_MS
@@ -162,7 +162,8 @@ def _create(table: Table, name: str, snapshot_id: int, runtime: Runtime, listene
 
 def _drop(table: Table, name: str, snapshot_id: int, runtime: Runtime, listener: Listener) -> None:
     try:
-        commit(table, DropRef(name=name, type="tag", expected_id=snapshot_id), runtime=runtime)
+        with cleaning_up():
+            commit(table, DropRef(name=name, type="tag", expected_id=snapshot_id), runtime=runtime)
     except IcekeepError as error:
         listener.on(
             Warned(

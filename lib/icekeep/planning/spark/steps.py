@@ -85,6 +85,11 @@ def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
         _RUN.reset(token)
 
 
+def is_in_run() -> bool:
+    """Whether what calls this is a part of such a run."""
+    return _RUN.get() is not None
+
+
 @contextmanager
 def described(step: str | None) -> Iterator[None]:
     """Let Spark's pages say what the Spark jobs do that begin while the block lasts, behind what is said already."""

@@ -8,13 +8,15 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Unknown
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import (
+    ConflictError,
     IcekeepBug,
     JobFailedError,
     OutcomeUnknownError,
     SafetyError,
+    UnavailableError,
     UsageError,
 )
-from icekeep.events import Warned
+from icekeep.events import CommitRetried, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction import commits as commits_module
 from icekeep.maintenance.compaction.commits import Commits, commit_groups
@@ -39,8 +41,8 @@ from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.updates import RemoveSnapshots
-from kit.changes import Recorder
-from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after, fails
+from kit.changes import Recorder, thrown
+from kit.memory_catalog import COMMITS, CONFLICTS, IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after, fails
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.sharing import store_file_set
 from kit.tables import (
@@ -288,6 +290,57 @@ def test_an_unknown_outcome_keeps_the_new_files(table, catalog):
     with pytest.raises(OutcomeUnknownError):
         run.commit()
     assert new_files(catalog) == {"new-0"}
+
+
+class Stopping(Recorder):
+    """Ends the job where it is told that a commit is tried again."""
+
+    def on(self, event):
+        super().on(event)
+        if isinstance(event, CommitRetried):
+            raise SystemExit(130)
+
+
+@pytest.mark.parametrize("options", [{}, {"partial_progress__enabled": True, "partial_progress__max_commits": 2}])
+def test_a_job_that_ends_between_two_attempts_leaves_none_of_its_new_files(table, catalog, options):
+    before, run = stored(catalog), Run(table, "ab", "cd", **options)
+    run.listener = Stopping()
+    catalog.follow(CONFLICTS)
+    with pytest.raises(SystemExit):
+        run.commit()
+    # Of a plan in several commits the group that was not begun is discarded by whoever executes the groups.
+    assert new_files(catalog) == ({"new-1"} if options else set())
+    assert {at for at in stored(catalog) - before if "/data/" not in at} == set()
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_interrupt_that_comes_after_the_commit_removes_nothing_that_landed(table, catalog, lands, monkeypatch):
+    monkeypatch.setattr(commits_module, "HELD_MAX_COUNT", 1)
+    run = Run(table, "ab")
+    delete_many, swaps = table.storage.delete_many, len(catalog.swaps)
+
+    def ended(locations):
+        if len(catalog.swaps) > swaps and run.stored and any(run.stored[0] in one for one in locations):
+            raise SystemExit(143)
+        return delete_many(locations)
+
+    monkeypatch.setattr(table.storage, "delete_many", ended)
+    catalog.follow(COMMITS if lands else IS_UNKNOWN)
+    with pytest.raises(SystemExit):
+        run.commit()
+    assert new_files(catalog) == {"new-0"}
+    assert live(catalog.load(EVENTS)) == (
+        {"new-0": 1, **dict.fromkeys("cdef", 1)} if lands else dict.fromkeys("abcdef", 1)
+    )
+
+
+def test_groups_whose_hindrance_cannot_be_found_out_are_removed(table, catalog, monkeypatch):
+    run = Run(table, "ab")
+    monkeypatch.setattr("icekeep.maintenance.groups.commits.commit", thrown(ConflictError("others changed it")))
+    monkeypatch.setattr(commits_module._Committer, "hindered", thrown(UnavailableError("away")))
+    with pytest.raises(UnavailableError):
+        run.commit()
+    assert new_files(catalog) == set()
 
 
 def test_groups_of_which_no_row_is_left_are_removed(table, catalog):

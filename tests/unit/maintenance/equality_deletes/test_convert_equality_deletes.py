@@ -18,6 +18,7 @@ from icekeep.maintenance.equality_deletes.job import (
     convert_equality_deletes,
     plan_convert_equality_deletes,
 )
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.spec.evolution.partition_evolution import AddPartitionField
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.create import create_table
@@ -235,3 +236,20 @@ def test_wrong_arguments_are_refused(lake: Lake) -> None:
     wrong = commit(table, ChangeProperties(updates={"write.delete.granularity": "row"})).table
     with pytest.raises(UsageError, match=r"write\.delete\.granularity"):
         plan_convert_equality_deletes(wrong, no_spark)
+
+
+def test_an_interrupt_after_some_shares_are_done_leaves_none_of_their_files(lake: Lake, monkeypatch) -> None:
+    table = gone(made(lake), 1)
+    before = lake.content_on_disk()
+
+    def interrupted(*given, **named):
+        done, _ = run_tasks(*given, **named)
+        assert [file.file_path for one in done for file in one.added]
+        assert lake.content_on_disk() > before
+        raise SystemExit(143)
+
+    monkeypatch.setattr("icekeep.maintenance.equality_deletes.execute.run_tasks", interrupted)
+    with pytest.raises(SystemExit):
+        convert_equality_deletes(table, no_spark)
+    assert lake.content_on_disk() == before
+    assert not [name for name in lake.catalog.load(table.identifier).metadata.refs if name != "main"]

@@ -1,6 +1,7 @@
 """The starting snapshot of a run stays while the run lasts, and no tag stays for longer than it must."""
 
 import json
+import threading
 
 import pytest
 from msgspec.structs import replace
@@ -20,6 +21,8 @@ from icekeep.errors import (
 from icekeep.events import Warned
 from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.maintenance.runs.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
+from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
@@ -328,3 +331,16 @@ def test_the_codec_is_a_servers_business_where_that_writes_metadata(catalog, lis
     with held(table, listener) as name:
         assert tags(catalog) == {name}
     assert tags(catalog) == set()
+
+
+def test_the_tag_goes_though_the_run_is_stopped_while_its_drop_waits(table, catalog, listener):
+    stop = threading.Event()
+    interrupts = JobInterrupts(stop)
+    runtime = interrupts.runtime(catalog.runtime)
+    with interrupts.of_job():
+        with hold_start(table, table.metadata.current_snapshot_id, "run", runtime, listener):
+            catalog.follow(CONFLICTS)
+            stop.set()
+        assert (tags(catalog), warnings(listener), len(catalog.runtime.sleeps_ms)) == (set(), [], 1)
+        with pytest.raises(Interrupted):
+            interrupts.check()

@@ -1,0 +1,52 @@
+"""How a run ended that raised something, where a signal was taken meanwhile."""
+
+from signal import SIGTERM
+
+import pytest
+
+from icekeep.errors import JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError
+from icekeep.events import RunEnded
+from icekeep.operations.interrupts import Interrupted, Interrupts
+from icekeep.operations.outcomes import Begun, how_it_ended
+from icekeep.operations.recording import recorded
+from icekeep.operations.surroundings import Seams, Shared, Surroundings
+from kit.changes import Recorder
+from kit.runtime import FakeRuntime
+
+CANCELLED = [JobFailedError("Job 3 cancelled"), UnavailableError("no Spark"), ValueError("no JVM"), Interrupted(130)]
+OF_ITS_OWN = [OutcomeUnknownError("look"), SafetyError("no"), UnsupportedError("encrypted")]
+
+
+@pytest.mark.parametrize("error", CANCELLED)
+def test_what_a_signal_s_own_cancel_fails_was_interrupted_in_a_part_of_a_run(error):
+    ended = how_it_ended(error, SIGTERM, is_part=True)
+    assert (ended.status, ended.exit_status, ended.error.kind) == ("interrupted", 143, "interrupted")
+    ours = getattr(error, "message", None)
+    assert ended.error.message == ("interrupted by SIGTERM" if ours is None else f"interrupted by SIGTERM: {ours}")
+
+
+@pytest.mark.parametrize("error", OF_ITS_OWN)
+def test_what_somebody_must_look_at_is_no_interrupt(error):
+    ended = how_it_ended(error, SIGTERM, is_part=True)
+    assert (ended.status, ended.exit_status, ended.error.kind) == ("failed", error.exit_status, error.kind)
+
+
+def test_a_run_alone_that_fails_with_an_error_of_ours_has_failed():
+    assert how_it_ended(UnavailableError("away"), SIGTERM).exit_status == 75
+    assert how_it_ended(JobFailedError("broken"), None, is_part=True).status == "failed"
+
+
+@pytest.mark.parametrize(("is_part", "told"), [(True, ("interrupted", 143)), (False, ("failed", 1))])
+def test_a_part_of_a_run_is_written_down_as_interrupted(is_part, told):
+    listener, interrupts, begun, runtime = Recorder(), Interrupts(), Begun(), FakeRuntime()
+    begun.begin("compact", {}, runtime)
+    interrupts.signal = SIGTERM
+    names = dict.fromkeys(("load_table", "build_session", "stop_session", "cancel_jobs", "live_properties"), "")
+    shared = Shared(catalogs=None, load=None, session=None) if is_part else None
+    surroundings = Surroundings(
+        seams=Seams(**names), listener=listener, interrupts=interrupts, runtime=runtime, begun=begun, shared=shared
+    )
+    with pytest.raises(JobFailedError), recorded(begun, None, surroundings):
+        raise JobFailedError("Job 3 cancelled as part of cancellation of all jobs")
+    (ended,) = [event for event in listener.events if isinstance(event, RunEnded)]
+    assert (ended.status, ended.exit_status) == told
