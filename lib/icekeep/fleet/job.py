@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 
 from icekeep.catalog.base import Catalog
+from icekeep.errors import TryAgainError
 from icekeep.fleet.budget import Budget
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.looking import Looking, Overview, Seen, look
@@ -146,7 +147,7 @@ def _result(fleet: Fleet, overview: Overview, done: Mapping[tuple[str, str], Job
         other_tables_count=overview.other_tables_count,
         due_jobs_count=sum(len(seen.due) for seen in overview.tables),
         **counts,
-        failing=tuple(_failing(overview.tables, done)),
+        failing=tuple(_failing(overview.tables, done, fleet.runtime.now_ms())),
         not_read=_not_read(fleet, overview),
         notes=fleet.notes,
         tables=tables,
@@ -172,14 +173,14 @@ def _table_done(seen: Seen, rank: int, fleet: Fleet, done: Mapping[tuple[str, st
     )
 
 
-def _failing(tables: Iterable[Seen], done: Mapping[tuple[str, str], JobDone]) -> Iterator[Failing]:
+def _failing(tables: Iterable[Seen], done: Mapping[tuple[str, str], JobDone], now_ms: int) -> Iterator[Failing]:
     """What has failed three times in a row or more, what has just ended among it."""
     for seen in tables:
         for choice in seen.choices:
             told = done.get((seen.name, choice.call.job))
             last, why = choice.last, said(choice.last)
-            if told is not None and told.status in _ENDED_BADLY:
-                last, why = msgspec.structs.replace(last, failures_in_a_row=last.failures_in_a_row + 1), told.why
+            if told is not None and told.status in _ENDED_BADLY and told.exit_status != TryAgainError.exit_status:
+                last, why = last.and_failed(now_ms, told.why), told.why
             elif told is not None and told.status in _COUNTED["done_jobs_count"]:
                 last = LastRuns()
             if is_named(last):

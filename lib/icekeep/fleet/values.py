@@ -95,6 +95,7 @@ class JobDone(msgspec.Struct, frozen=True, kw_only=True):
         arguments: of its command line.
         why: in one line: why it was due, or why not, or what went wrong.
         run_id: of its own run; `None` where it was not begun.
+        exit_status: that of the job's own command; `None` where it was not begun.
         estimate_ms, estimate_bytes: what it was thought to take.
         figures: the numbers of its result or plan that are not 0, by their names there.
     """
@@ -106,6 +107,7 @@ class JobDone(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     run_id: str | None = None
     error_kind: str | None = None
+    exit_status: int | None = None
     elapsed_ms: int = 0
     estimate_ms: int = 0
     estimate_bytes: int = 0
@@ -133,7 +135,10 @@ class TableDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has failed on a table three times in a row or more; `why` is what it said last."""
+    """A job that has failed on a table three times in a row or more, of which those of one night count once.
+
+    `why` is what it said last.
+    """
 
     table: str
     job: str
@@ -146,10 +151,10 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `done`; `partial` where a job failed, was refused, did only a part or was not begun, a table could not be read, or
-            something has failed for three nights; `interrupted`; `planned` for a dry run.
+            something has failed three times in a row; `interrupted`; `planned` for a dry run.
         tables_count: those that the policies reach; `other_tables_count`: those that no policy reaches.
         due_jobs_count: all that were due, of which the counts that follow tell what became of them.
-        failing: what has failed for three nights or more, this run's failures among them.
+        failing: what has failed three times in a row or more, this run's failures among them.
         notes: what the operator should know of the run as a whole.
         looked_requests_count, looked_read_bytes: what the look at all tables took of storage.
         looked_ms: how long it took.

@@ -204,6 +204,7 @@ def _told(choice: Choice, ran: Ran, estimate: Estimate, elapsed_ms: int) -> JobD
         job_done(choice, status, ran.error_message or choice.why, estimate, elapsed_ms),
         run_id=ran.run_id,
         error_kind=ran.error_kind,
+        exit_status=ran.exit_status,
         figures=figures_of(ran.result),
     )
 

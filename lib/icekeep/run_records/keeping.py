@@ -51,7 +51,7 @@ class RunKeeper:
 
     Args:
         records: where; `None` for nowhere.
-        keep_ms: runs that began longer ago are forgotten when this one ends.
+        keep_ms: runs that began longer ago are forgotten when this one ends, if the record has no hole since.
         also: is given the run when it has ended.
     """
 
@@ -94,7 +94,7 @@ class RunKeeper:
         )
         # What is old goes with a run of many or of one alone, not with each of many.
         if is_written and self.record.parent_id is None:
-            self._tried(lambda records: records.forget(now_ms - self._keep_ms))
+            self._tried(lambda records: records.forget(now_ms - self._keep_ms, now_ms))
         if self._also is not None:
             self._guarded(self._also, self.record)
 

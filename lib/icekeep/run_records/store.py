@@ -5,6 +5,7 @@ here; `keeping.py` is where it becomes a warning.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,12 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url
-from icekeep.errors import UnavailableError
+from icekeep.errors import TryAgainError, UnavailableError
 from icekeep.run_records.schema import LEASES, RUNS, are_there, make_tables
 from icekeep.run_records.values import (
     INTERRUPTED,
     RUNNING,
     SILENT_MS,
+    SKEW_MS,
     UNFINISHED,
     LastRuns,
     RunFilter,
@@ -25,6 +27,7 @@ from icekeep.run_records.values import (
 )
 from icekeep.runs import GOOD_EXIT_STATUSES
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.units import DAY_MS
 
 T = TypeVar("T")
 
@@ -45,9 +48,12 @@ _TAKE_LEASE = sa.text(
     """
     INSERT INTO icekeep_leases (table_name, holder, until_ms) VALUES (:table, :holder, :until)
     ON CONFLICT (table_name) DO UPDATE SET holder = excluded.holder, until_ms = excluded.until_ms
-    WHERE icekeep_leases.holder = excluded.holder OR icekeep_leases.until_ms <= :now
+    WHERE icekeep_leases.holder = excluded.holder OR icekeep_leases.until_ms <= :now OR icekeep_leases.until_ms > :latest
     """
 )
+_KEPT_PARTS = 4
+_KEPT_PART_MS = 60 * DAY_MS
+"""Before old runs are forgotten each part of the time whose runs are kept must have one, see `forget`."""
 
 
 class RunRecords:
@@ -98,9 +104,21 @@ class RunRecords:
         change = RUNS.update().where(RUNS.c.run_id == run_id, RUNS.c.status == RUNNING).values(seen_ms=now_ms)
         self._write(lambda connection: connection.execute(change))
 
-    def forget(self, before_ms: int) -> None:
-        """Take out the runs that began before a time."""
-        self._write(lambda connection: connection.execute(RUNS.delete().where(RUNS.c.started_ms < before_ms)))
+    def forget(self, before_ms: int, now_ms: int) -> None:
+        """Take out the runs that began before a time, if the record goes on from there to now.
+
+        Where nothing was written down for a quarter of that time (of 240 days or more), nothing is taken out: this machine's
+        clock may be far ahead, and then all runs would seem old.
+        """
+        parts = max(1, min(_KEPT_PARTS, (now_ms - before_ms) // _KEPT_PART_MS))
+        times = [before_ms + (now_ms + 1 - before_ms) * number // parts for number in range(parts + 1)]
+        other = RUNS.alias()
+        goes_on = [
+            sa.exists().where(other.c.started_ms >= begin_ms, other.c.started_ms < end_ms)
+            for begin_ms, end_ms in pairwise(times)
+        ]
+        change = RUNS.delete().where(RUNS.c.started_ms < before_ms, *goes_on)
+        self._write(lambda connection: connection.execute(change))
 
     def select(self, wanted: RunFilter, now_ms: int) -> list[RunRecord]:
         """The runs that have all of what is wanted, the newest first."""
@@ -127,24 +145,20 @@ class RunRecords:
         wanted = RUNS.c.table_name.in_(names) if len(names) <= _TABLES_AT_ONCE else RUNS.c.table_name != ""
         rows = self._read(_last_runs(wanted, now_ms))
         known = set(names)
-        return {
-            (row["table_name"], row["job"]): LastRuns(
-                last_ok_ms=row["last_ok_ms"],
-                failures_in_a_row=row["failures_in_a_row"] or 0,
-                last_failure_ms=row["last_failure_ms"],
-                last_error=row["last_error"],
-            )
-            for row in rows
-            if row["table_name"] in known
-        }
+        found: dict[tuple[str, str], LastRuns] = {}
+        for row in rows:
+            if row["table_name"] in known:
+                key = (row["table_name"], row["job"])
+                found[key] = _with(found.get(key) or LastRuns(last_ok_ms=row["last_ok_ms"]), row)
+        return found
 
     def take_lease(self, table: str, holder: str, until_ms: int, now_ms: int) -> str:
         """Take the lease of a table, or prolong one's own, and return who has it by now.
 
-        It is given where nobody has it, or had it until a time that has passed. No safety rests on it: it saves two runs from
-        doing the same work.
+        It is given where nobody has it, or had it until a time that has passed, or has it for much longer than is asked for here,
+        by a clock that is wrong. No safety rests on it: it saves two runs from doing the same work.
         """
-        values = {"table": table, "holder": holder, "until": until_ms, "now": now_ms}
+        values = {"table": table, "holder": holder, "until": until_ms, "now": now_ms, "latest": until_ms + SKEW_MS}
 
         def work(connection: Connection) -> str:
             connection.execute(_TAKE_LEASE, values)
@@ -204,15 +218,16 @@ class RunRecords:
 
 
 def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
-    """The newest run of each table and job that did its work, and what of those after it failed.
+    """The newest run of each table and job that did its work, and those after it that failed, the oldest first.
 
     A run by hand has arguments of its own, on a branch of its own perhaps: it says nothing of what policies want.
     """
     ended = sa.func.coalesce(RUNS.c.ended_ms, RUNS.c.seen_ms)
     is_ok = RUNS.c.exit_status.in_(GOOD_EXIT_STATUSES)
     has_died = sa.and_(RUNS.c.status == RUNNING, RUNS.c.seen_ms < now_ms - SILENT_MS)
+    is_no_failure = (*GOOD_EXIT_STATUSES, TryAgainError.exit_status)
     has_failed = sa.or_(
-        sa.and_(RUNS.c.exit_status.not_in(GOOD_EXIT_STATUSES), RUNS.c.status != INTERRUPTED),
+        sa.and_(RUNS.c.exit_status.not_in(is_no_failure), RUNS.c.status != INTERRUPTED),
         has_died,
     )
     each = (RUNS.c.table_name, RUNS.c.job)
@@ -220,25 +235,40 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
         sa.select(
             RUNS.c.table_name,
             RUNS.c.job,
+            RUNS.c.run_id,
             RUNS.c.error_message,
             ended.label("at_ms"),
             has_failed.label("has_failed"),
             sa.func.max(sa.case((is_ok, ended))).over(partition_by=each).label("last_ok_ms"),
             sa.func.max(sa.case((has_failed, ended))).over(partition_by=each).label("last_failure_ms"),
         )
-        .where(wanted, RUNS.c.policy.is_not(None), sa.or_(is_ok, has_failed))
+        .where(wanted, RUNS.c.policy.is_not(None), sa.or_(is_ok, has_failed), ended <= now_ms + SKEW_MS)
         .subquery()
     )
-    is_since = sa.and_(told.c.has_failed, told.c.at_ms > sa.func.coalesce(told.c.last_ok_ms, -1))
-    is_last = sa.and_(told.c.has_failed, told.c.at_ms == told.c.last_failure_ms)
-    return sa.select(
-        told.c.table_name,
-        told.c.job,
-        sa.func.max(told.c.last_ok_ms).label("last_ok_ms"),
-        sa.func.sum(sa.case((is_since, 1), else_=0)).label("failures_in_a_row"),
-        sa.func.max(told.c.last_failure_ms).label("last_failure_ms"),
-        sa.func.max(sa.case((is_last, told.c.error_message))).label("last_error"),
-    ).group_by(told.c.table_name, told.c.job)
+    is_last = told.c.at_ms == told.c.last_failure_ms
+    is_since = told.c.at_ms > sa.func.coalesce(told.c.last_ok_ms, -1)
+    return (
+        sa.select(
+            told.c.table_name,
+            told.c.job,
+            told.c.at_ms,
+            told.c.has_failed,
+            told.c.last_ok_ms,
+            sa.case((is_last, told.c.error_message)).label("last_error"),
+        )
+        .where(sa.or_(sa.and_(told.c.has_failed, sa.or_(is_since, is_last)), told.c.at_ms == told.c.last_ok_ms))
+        .order_by(told.c.at_ms, told.c.run_id)
+    )
+
+
+def _with(last: LastRuns, row: Mapping[str, Any]) -> LastRuns:
+    """What is known with one more row of `_last_runs`."""
+    if not row["has_failed"]:
+        return last
+    if row["at_ms"] > (last.last_ok_ms or 0):
+        return last.and_failed(row["at_ms"], row["last_error"])
+    # It is not in a row any more.
+    return msgspec.structs.replace(last, last_failure_ms=row["at_ms"], last_error=row["last_error"])
 
 
 def _values(record: RunRecord) -> dict[str, Any]:

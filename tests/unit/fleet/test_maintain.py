@@ -332,6 +332,28 @@ def test_a_failing_job_is_tried_less_and_less_often_and_named_from_the_third_nig
     assert (result.failing, result.status) == ((), "done")
 
 
+def test_what_may_pass_is_tried_in_each_night_and_is_not_named(world, records):
+    for night in range(5):
+        jobs = Jobs({("sick", "compact"): ends_with(75, "another writer won", "conflict")}, records)
+        result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}", records=records, workers=1))
+        assert ("sick", "compact") in jobs.calls
+        assert (result.status, result.failed_jobs_count, result.failing) == ("partial", 1, ())
+        world.runtime.pass_ms(DAY_MS)
+
+
+def test_tries_of_one_night_are_one_failure(world, records):
+    failing = []
+    for night in range(3):
+        for attempt in range(3):
+            jobs = Jobs({("sick", "compact"): ends_with(1)}, records)
+            result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}-{attempt}", records=records))
+            failing.append([one.failures_in_a_row for one in result.failing])
+            assert (("sick", "compact") in jobs.calls) is (attempt == 0 or night == 0)
+            world.runtime.pass_ms(HOUR_MS)
+        world.runtime.pass_ms([21 * HOUR_MS, 45 * HOUR_MS, 0][night])
+    assert failing == [[], [], [], [], [], [], [3], [3], [3]]
+
+
 def test_a_record_that_is_out_of_reach_is_told_once_and_hinders_nothing(world, records, monkeypatch):
     for name in ("last_of", "take_lease", "drop_lease", "renew_leases", "select"):
 
