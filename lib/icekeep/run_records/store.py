@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection
 
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url
 from icekeep.errors import TryAgainError, UnavailableError
+from icekeep.run_records.outages import outages_of
 from icekeep.run_records.schema import LEASES, RUNS, are_there, make_tables
 from icekeep.run_records.values import (
     INTERRUPTED,
@@ -62,11 +63,15 @@ class RunRecords:
     Every method raises `UnavailableError` where the database is out of reach or busy for seconds, `UsageError` where it refuses
     or is none, `UnsupportedError` where a newer icekeep has made it, and `OutcomeUnknownError` where it cannot be told whether
     it has taken what it was given, which may be given once more.
+
+    After a call that waited in vain others fail at once for some minutes (`outages.py`), but for those that say of a run that it
+    begins, lives or ends, if it is no part of another: nobody waits for these, or for two of them at most.
     """
 
     def __init__(self, database: Database, reader: Database, runtime: Runtime) -> None:
         self._database, self._reader, self._runtime = database, reader, runtime
         self._is_ready = False
+        self._outages = outages_of(database.address)
 
     @classmethod
     def at(cls, uri: str, runtime: Runtime = SYSTEM) -> "RunRecords":
@@ -102,7 +107,7 @@ class RunRecords:
     def beat(self, run_id: str, now_ms: int) -> None:
         """Say that a run is alive."""
         change = RUNS.update().where(RUNS.c.run_id == run_id, RUNS.c.status == RUNNING).values(seen_ms=now_ms)
-        self._write(lambda connection: connection.execute(change))
+        self._write(lambda connection: connection.execute(change), insists=True)
 
     def forget(self, before_ms: int, now_ms: int) -> None:
         """Take out the runs that began before a time, if the record goes on from there to now.
@@ -170,7 +175,7 @@ class RunRecords:
     def renew_leases(self, holder: str, until_ms: int) -> None:
         """Prolong all leases that somebody has."""
         change = LEASES.update().where(LEASES.c.holder == holder).values(until_ms=until_ms)
-        self._write(lambda connection: connection.execute(change))
+        self._write(lambda connection: connection.execute(change), insists=True)
 
     def drop_lease(self, table: str, holder: str) -> None:
         """Give a lease back, if it is still the holder's."""
@@ -184,9 +189,13 @@ class RunRecords:
             connection.execute(RUNS.delete().where(RUNS.c.run_id == record.run_id))
             connection.execute(RUNS.insert().values(values))
 
-        self._write(work)
+        self._write(work, insists=record.parent_id is None)
 
-    def _write(self, work: Callable[[Connection], T]) -> T:
+    def _write(self, work: Callable[[Connection], T], *, insists: bool = False) -> T:
+        with self._outages.asked(self._runtime, insists=insists):
+            return self._written(work)
+
+    def _written(self, work: Callable[[Connection], T]) -> T:
         def prepared(connection: Connection) -> T:
             if connection.dialect.name == "sqlite":
                 # The lock is ours; a commit waits for those who read.
@@ -211,7 +220,7 @@ class RunRecords:
         """Rows; none where nobody has written anything yet, and then nothing is made either."""
         if not self._reader.is_there:
             return []
-        with self._reader.reading() as connection:
+        with self._outages.asked(self._runtime, insists=False), self._reader.reading() as connection:
             if not are_there(connection):
                 return []
             return [dict(row) for row in connection.execute(query).mappings()]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.processes import process_name
+from icekeep.run_records.outages import LEFT_ALONE_MS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import (
     INTERRUPTED,
@@ -325,6 +326,55 @@ def test_a_locked_database_is_waited_for_for_some_seconds_and_then_told(tmp_path
         runtime.before_sleep = other.rollback
         records.begin(record("compact-3"))
     assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-1", "compact-3"]
+
+
+def test_of_many_calls_one_waits_for_a_locked_database_and_all_go_on_when_it_is_free(tmp_path):
+    runtime = FakeRuntime(chance=None)
+    uri = f"sqlite:///{tmp_path}/runs.db"
+    RunRecords.at(uri, runtime).begin(record())
+    part = record("compact-2", parent_id="maintain-1")
+    with sqlite3.connect(tmp_path / "runs.db") as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="is busy"):
+            RunRecords.at(uri, runtime).begin(part)
+        waited_ms = runtime.elapsed_ms
+        for number in range(20):
+            records = RunRecords.at(uri, runtime)
+            with pytest.raises(UnavailableError, match=r"is busy: database is locked; it is left alone for \d+"):
+                [
+                    lambda: records.end(part),
+                    lambda: records.take_lease("t", "a", NOW_MS + 1, NOW_MS),
+                    lambda: records.drop_lease("t", "a"),
+                    lambda: records.last_of(["t"], NOW_MS),
+                    lambda: records.select(RunFilter(), NOW_MS),
+                ][number % 5]()
+        assert runtime.elapsed_ms == waited_ms
+        for act in (
+            lambda: records.end(record()),
+            lambda: records.beat("compact-1", NOW_MS),
+            lambda: records.renew_leases("a", NOW_MS),
+        ):
+            waited_ms = runtime.elapsed_ms
+            with pytest.raises(UnavailableError, match="is busy: database is locked$"):
+                act()
+            assert runtime.elapsed_ms - waited_ms > 5000
+    runtime.pass_ms(LEFT_ALONE_MS)
+    records.begin(part)
+    records.end(done("compact-2", NOW_MS, parent_id="maintain-1"))
+    assert records.select(RunFilter(run_id="compact-2"), NOW_MS)[0].status == "done"
+
+
+def test_a_failure_that_nobody_waited_for_is_tried_again_at_once(tmp_path, monkeypatch):
+    records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", FakeRuntime())
+    with monkeypatch.context() as patch:
+        patch.setattr("icekeep.catalog.database.Database.transact", refuse)
+        with pytest.raises(UnavailableError, match="connection refused$"):
+            records.take_lease("t", "a", NOW_MS + 1, NOW_MS)
+    assert records.take_lease("t", "a", NOW_MS + 1, NOW_MS) == "a"
+
+
+def refuse(*_):
+    raise UnavailableError("connection refused")
 
 
 def test_an_address_that_makes_no_sense_names_the_key():
