@@ -338,27 +338,23 @@ def test_of_many_calls_one_waits_for_a_locked_database_and_all_go_on_when_it_is_
         with pytest.raises(UnavailableError, match="is busy"):
             RunRecords.at(uri, runtime).begin(part)
         waited_ms = runtime.elapsed_ms
-        for number in range(20):
-            records = RunRecords.at(uri, runtime)
-            with pytest.raises(UnavailableError, match=r"is busy: database is locked; it is left alone for \d+"):
-                [
-                    lambda: records.end(part),
-                    lambda: records.take_lease("t", "a", NOW_MS + 1, NOW_MS),
-                    lambda: records.drop_lease("t", "a"),
-                    lambda: records.last_of(["t"], NOW_MS),
-                    lambda: records.select(RunFilter(), NOW_MS),
-                ][number % 5]()
-        assert runtime.elapsed_ms == waited_ms
-        for act in (
-            lambda: records.end(record()),
-            lambda: records.beat("compact-1", NOW_MS),
-            lambda: records.renew_leases("a", NOW_MS),
+        for name, *arguments in (
+            ("end", part),
+            ("take_lease", "t", "a", NOW_MS + 1, NOW_MS),
+            ("drop_lease", "t", "a"),
+            ("last_of", ["t"], NOW_MS),
+            ("select", RunFilter(), NOW_MS),
         ):
+            with pytest.raises(UnavailableError, match=r"is busy: database is locked; it is left alone for \d+"):
+                getattr(RunRecords.at(uri, runtime), name)(*arguments)
+        assert runtime.elapsed_ms == waited_ms
+        for name, *arguments in (("end", record()), ("beat", "compact-1", NOW_MS), ("renew_leases", "a", NOW_MS)):
             waited_ms = runtime.elapsed_ms
-            with pytest.raises(UnavailableError, match="is busy: database is locked$"):
-                act()
+            with pytest.raises(UnavailableError, match=r"is busy: database is locked$"):
+                getattr(RunRecords.at(uri, runtime), name)(*arguments)
             assert runtime.elapsed_ms - waited_ms > 5000
     runtime.pass_ms(LEFT_ALONE_MS)
+    records = RunRecords.at(uri, runtime)
     records.begin(part)
     records.end(done("compact-2", NOW_MS, parent_id="maintain-1"))
     assert records.select(RunFilter(run_id="compact-2"), NOW_MS)[0].status == "done"
@@ -368,7 +364,7 @@ def test_a_failure_that_nobody_waited_for_is_tried_again_at_once(tmp_path, monke
     records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", FakeRuntime())
     with monkeypatch.context() as patch:
         patch.setattr("icekeep.catalog.database.Database.transact", refuse)
-        with pytest.raises(UnavailableError, match="connection refused$"):
+        with pytest.raises(UnavailableError, match=r"connection refused$"):
             records.take_lease("t", "a", NOW_MS + 1, NOW_MS)
     assert records.take_lease("t", "a", NOW_MS + 1, NOW_MS) == "a"
 
