@@ -14,6 +14,7 @@ from icekeep.fleet.choosing import Choice, Verdict, may_begin
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.looking import Seen
 from icekeep.fleet.values import Assignment, JobDone, JobStatus, Ran, RunCall
+from icekeep.policies.windows import closes_ms
 from icekeep.run_records.values import LastRuns
 from icekeep.runtime import Runtime
 
@@ -122,7 +123,7 @@ class Works:
         if verdict is not Verdict.DUE:
             return self._note(seen, choice, JobStatus.NOT_BEGUN, why)
         with self._lock:
-            refusal = self._budget.refusal(estimate, now_ms)
+            refusal = self._budget.refusal(estimate, now_ms, _closes_ms(choice, now_ms))
             if refusal is None:
                 self._budget.begin(estimate)
         if refusal is not None:
@@ -167,6 +168,12 @@ class Works:
         estimate = seen.estimate(choice)
         self.done[seen.name, choice.call.job] = job_done(choice, status, why, estimate, elapsed_ms)
         return True
+
+
+def _closes_ms(choice: Choice, now_ms: int) -> int | None:
+    """When the window of a job that does its work closes; `None` where it has none, or that does not close for a week."""
+    window = choice.rule.window
+    return None if window is None or choice.observes else closes_ms(window, now_ms)
 
 
 def _done_elsewhere(seen: LastRuns, last: LastRuns) -> str | None:

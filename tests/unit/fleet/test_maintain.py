@@ -141,6 +141,21 @@ def test_a_window_that_closes_meanwhile_lets_nothing_more_begin(world):
     assert (result.not_begun_jobs_count, result.status) == (8, "partial")
 
 
+def test_what_does_not_fit_into_the_rest_of_its_window_is_not_begun_but_a_plan_is_made(world):
+    # The clock of these worlds begins on a Tuesday at 22:13:20, and no job is estimated below half a second.
+    world.runtime.pass_ms(46 * MINUTE_MS + 39_600)
+    policy = POLICY + "    window: {from: '20:00', to: '23:00'}\n"
+    jobs = Jobs()
+    result = maintain(fleet_of(world, jobs, policy=policy, workers=1))
+    assert jobs.calls == []
+    assert (result.status, result.not_begun_jobs_count) == ("partial", 9)
+    assert {why.rpartition(", ")[2] for why in whys(result).values()} == {"and its window closes in 0.4 s"}
+    jobs = Jobs()
+    observed = maintain(fleet_of(world, jobs, policy=f"{policy}    mode: observe\n", workers=1))
+    assert observed.observed_jobs_count == 9
+    assert maintain(fleet_of(world, Jobs(), policy=policy.replace("23:00", "24:00"))).done_jobs_count == 9
+
+
 def test_a_table_that_was_opted_out_and_one_that_cannot_be_read_are_named_and_left_alone():
     world = world_of({"mine": 6, "broken": 6, "good": 6}, mine={"icekeep.enabled": "false"})
     spoil(world, ("db", "broken"))
