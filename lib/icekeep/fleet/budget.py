@@ -1,6 +1,7 @@
 """What a run may take, in time and in bytes: a job is begun only where what is left holds what it is estimated to take.
 
-The time until a job's window closes is such a limit, too. A budget begins nothing; it never ends anything either: a job that takes longer than its estimate goes on.
+The time until a job's window closes is such a limit, too. A budget begins nothing; it never ends anything either: a job that
+takes longer than its estimate goes on.
 """
 
 import msgspec

@@ -151,9 +151,14 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `done`; `partial` where a job failed, was refused, did only a part or was not begun, a table could not be read, or
-            something has failed three times in a row; `interrupted`; `planned` for a dry run.
+            something has failed three times in a row; `interrupted`. For a dry run `planned`, or `partial` where something could
+            not be read.
+        dry_run: whether all this was only told.
         tables_count: those that the policies reach; `other_tables_count`: those that no policy reaches.
-        due_jobs_count: all that were due, of which the counts that follow tell what became of them.
+        due_jobs_count: all that were due, of which the counts that follow tell what became of them, up to
+            `elsewhere_jobs_count`.
+        postponed_jobs_count: those that wait since they failed; `held_jobs_count`: that are switched off;
+            `closed_jobs_count`: whose windows are closed.
         failing: what has failed three times in a row or more, this run's failures among them.
         notes: what the operator should know of the run as a whole.
         looked_requests_count, looked_read_bytes: what the look at all tables took of storage.
@@ -163,6 +168,7 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str
     run_id: str
+    dry_run: bool = False
     catalogs: tuple[str, ...] = ()
     tables_count: int = 0
     other_tables_count: int = 0
@@ -174,6 +180,9 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_jobs_count: int = 0
     not_begun_jobs_count: int = 0
     elsewhere_jobs_count: int = 0
+    postponed_jobs_count: int = 0
+    held_jobs_count: int = 0
+    closed_jobs_count: int = 0
     failing: tuple[Failing, ...] = ()
     not_read: tuple[NotRead, ...] = ()
     notes: tuple[str, ...] = ()

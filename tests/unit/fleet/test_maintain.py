@@ -347,6 +347,19 @@ def test_a_failing_job_is_tried_less_and_less_often_and_named_from_the_third_nig
     assert (result.failing, result.status) == ((), "done")
 
 
+def test_what_is_postponed_switched_off_or_closed_is_counted(records):
+    world = world_of({"sick": 6, "mine": 1}, mine={"icekeep.enabled": "false"})
+    for night in range(3):
+        jobs = Jobs({("sick", "compact"): ends_with(1)}, records)
+        result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}", records=records))
+        assert result.held_jobs_count == 3
+        world.runtime.pass_ms(DAY_MS)
+    assert (result.postponed_jobs_count, result.closed_jobs_count, result.status) == (1, 0, "done")
+    assert whys(result)["sick", "compact"].startswith("it failed 2 times in a row")
+    closed = POLICY + "    window: {from: '00:00', to: '01:00'}\n"
+    assert maintain(fleet_of(world, Jobs(), policy=closed)).closed_jobs_count == 3
+
+
 def test_what_may_pass_is_tried_in_each_night_and_is_not_named(world, records):
     for night in range(5):
         jobs = Jobs({("sick", "compact"): ends_with(75, "another writer won", "conflict")}, records)
