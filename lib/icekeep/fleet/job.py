@@ -162,6 +162,7 @@ def _result(fleet: Fleet, overview: Overview, done: Mapping[tuple[str, str], Job
         not_read=_not_read(fleet, overview),
         notes=(*fleet.notes, *overview.notes),
         tables=tables,
+        requests_count=sum(job.requests_count for table in tables for job in table.jobs),
         looked_requests_count=sum(one.requests_count for one in looked),
         looked_read_bytes=sum(one.read_bytes for one in looked),
     )

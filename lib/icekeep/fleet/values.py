@@ -52,6 +52,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         status: that of its outcome, or `failed`.
         exit_status: that of the job's own command.
         result: its result or plan; `None` where it failed.
+        requests_count: what it asked of storage.
         held_by: why it was not begun after all, as the table says by now; `None` where it was.
     """
 
@@ -61,6 +62,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     error_kind: str | None = None
     error_message: str | None = None
     result: Any = None
+    requests_count: int = 0
     held_by: str | None = None
 
 
@@ -97,6 +99,7 @@ class JobDone(msgspec.Struct, frozen=True, kw_only=True):
         run_id: of its own run; `None` where it was not begun.
         exit_status: that of the job's own command; `None` where it was not begun.
         estimate_ms, estimate_bytes: what it was thought to take.
+        requests_count: that it made of storage, in this process; what Spark's tasks and the catalog ask is not counted.
         figures: the numbers of its result or plan that are not 0, by their names there.
     """
 
@@ -111,6 +114,7 @@ class JobDone(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_ms: int = 0
     estimate_ms: int = 0
     estimate_bytes: int = 0
+    requests_count: int = 0
     figures: Mapping[str, int] = {}
 
 
@@ -161,6 +165,7 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
             `closed_jobs_count`: whose windows are closed.
         failing: what has failed three times in a row or more, this run's failures among them.
         notes: what the operator should know of the run as a whole.
+        requests_count: what the jobs asked of storage, as each of them tells.
         looked_requests_count, looked_read_bytes: what the look at all tables took of storage.
         looked_ms: how long it took.
         tables: in the order of work, then those that had nothing due, by name.
@@ -187,6 +192,7 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
     not_read: tuple[NotRead, ...] = ()
     notes: tuple[str, ...] = ()
     tables: tuple[TableDone, ...] = ()
+    requests_count: int = 0
     looked_requests_count: int = 0
     looked_read_bytes: int = 0
     looked_ms: int = 0

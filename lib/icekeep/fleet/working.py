@@ -212,6 +212,7 @@ def _told(choice: Choice, ran: Ran, estimate: Estimate, elapsed_ms: int) -> JobD
         run_id=ran.run_id,
         error_kind=ran.error_kind,
         exit_status=ran.exit_status,
+        requests_count=ran.requests_count,
         figures=figures_of(ran.result),
     )
 

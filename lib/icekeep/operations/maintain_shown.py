@@ -27,6 +27,7 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
             "took": about(job.elapsed_ms) if job.elapsed_ms else "-",
             "estimate": f"{about(job.estimate_ms)}, {format_bytes(job.estimate_bytes)}",
             "why": job.why,
+            "requests": job.requests_count,
             "figures": _figures(job.figures),
         }
         for table in result.tables

@@ -20,6 +20,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
 from icekeep.fleet.looking import Looking, Scope
 from icekeep.fleet.memory import Memory
@@ -52,6 +53,7 @@ from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.units import MINUTE_MS
+from icekeep.storage.counted import Meter
 
 _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""
@@ -200,7 +202,8 @@ class _Calls:
 
     def __call__(self, assignment: Assignment) -> Ran:
         job, runtime = assignment.call.job, self._surroundings.runtime
-        load, held_by = self._loaded(assignment)
+        meter = Meter()
+        load, held_by = self._loaded(assignment, meter)
         if held_by is not None:
             return Ran(status=JobStatus.NOT_BEGUN, held_by=held_by)
         run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
@@ -227,10 +230,17 @@ class _Calls:
                 run_id=run.run_id if surroundings.begun.told else None,
                 error_kind=ended.error.kind,
                 error_message=ended.error.message,
+                requests_count=meter.requests_count,
             )
-        return Ran(status=outcome.status, exit_status=outcome.exit_status, run_id=run.run_id, result=outcome.result)
+        return Ran(
+            status=outcome.status,
+            exit_status=outcome.exit_status,
+            run_id=run.run_id,
+            result=outcome.result,
+            requests_count=meter.requests_count,
+        )
 
-    def _loaded(self, assignment: Assignment) -> tuple[Callable[[TableReference], Table], str | None]:
+    def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
         """What gives the job its table, as it is now, and why the job may not begin after all.
 
         The look at all tables may be hours old: owners have switched jobs off since, or made another table of the name.
@@ -240,8 +250,9 @@ class _Calls:
             held_by = _held_since(self._shared.catalogs.config.rules, assignment, table)
         except IcekeepError as error:
             return partial(_fails, error), None
+        metered = counted(table, meter)
         fresh = assignment.call.job in _FRESH
-        return (lambda reference: table if fresh else self._memory.over(table)), held_by
+        return (lambda reference: metered if fresh else self._memory.over(metered)), held_by
 
 
 class _Stopped:

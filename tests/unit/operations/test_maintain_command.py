@@ -59,6 +59,9 @@ def run(capsys, *words):
 def test_jobs_run_as_their_own_commands_and_are_written_down_below_the_run(lake, capsys):
     status, document, err = run(capsys)
     assert (status, document["status"], document["result"]["done_jobs_count"]) == (0, "done", 4)
+    asked = {(t["table"], job["job"]): job["requests_count"] for t in document["result"]["tables"] for job in t["jobs"]}
+    assert asked["local.db.a", "compact"] > 20
+    assert document["result"]["requests_count"] == sum(asked.values()) > document["result"]["looked_requests_count"]
     assert "local.db.a: rewriting data files: started" in err
     assert document["run_id"] == document["result"]["run_id"]
     assert len(lake.catalog.load(("db", "a")).metadata.snapshots) == 1
