@@ -46,7 +46,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         host: the name of its machine.
         process: tells its process from all others of that machine (`processes.py`); empty where the system does not say.
         version: of icekeep.
-        arguments: as they were given, in values that JSON has.
+        arguments: as they were given, in values that JSON has; of a run that was given its plan also `plan`, the hash of that.
         app_id: the Spark application that it started; `None` for none.
         snapshot_id_before, snapshot_id_after: the head of the branch that it works on; `None` where there is none.
         metadata_location_before, metadata_location_after: of the table.
