@@ -25,7 +25,7 @@ def test_runs_are_read_as_they_were_written_and_by_others(postgres):
         result={"files": [1, None]},
         snapshot_id_before=2**62,
         status="failed",
-        exit_status=75,
+        exit_status=1,
         error_message="another won",
         ended_ms=NOW_MS + 5,
     )
@@ -36,13 +36,15 @@ def test_runs_are_read_as_they_were_written_and_by_others(postgres):
     assert [one.seen_ms for one in records.select(RunFilter(run_id="compact-2"), NOW_MS)] == [NOW_MS + 9]
     assert records.select(RunFilter(status="failed"), NOW_MS) == [whole]
     assert records.last_of(["l.db.t", "l.db.u"], NOW_MS) == {
-        ("l.db.t", "compact"): LastRuns(failures_in_a_row=1, last_failure_ms=NOW_MS + 5, last_error="another won")
+        ("l.db.t", "compact"): LastRuns(
+            failures_in_a_row=1, last_failure_ms=NOW_MS + 5, last_error="another won", night_ms=NOW_MS + 5
+        )
     }
     assert postgres.query(uri, "SELECT run_id, status, exit_status FROM icekeep_runs ORDER BY run_id") == [
-        ["compact-1", "failed", "75"],
+        ["compact-1", "failed", "1"],
         ["compact-2", "running", ""],
     ]
-    records.forget(NOW_MS + 1)
+    records.forget(NOW_MS + 1, NOW_MS + 2)
     assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-2"]
 
 

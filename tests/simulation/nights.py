@@ -142,14 +142,9 @@ class ModelRecords:
             if one.table not in tables:
                 continue
             if one.exit_status in (0, 3):
-                found[key] = msgspec.structs.replace(last, last_ok_ms=one.ended_ms, failures_in_a_row=0)
-            elif one.exit_status is not None or one.seen_ms < now_ms - SILENT_MS:
-                found[key] = LastRuns(
-                    last_ok_ms=last.last_ok_ms,
-                    failures_in_a_row=last.failures_in_a_row + 1,
-                    last_failure_ms=one.ended_ms or one.seen_ms,
-                    last_error=one.error_message,
-                )
+                found[key] = msgspec.structs.replace(last, last_ok_ms=one.ended_ms, failures_in_a_row=0, night_ms=None)
+            elif one.exit_status not in (None, 75) or (one.exit_status is None and one.seen_ms < now_ms - SILENT_MS):
+                found[key] = last.and_failed(one.ended_ms or one.seen_ms, one.error_message)
         return found
 
     def select(self, wanted: RunFilter, now_ms: int) -> list[RunRecord]:

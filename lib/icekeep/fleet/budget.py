@@ -1,6 +1,7 @@
 """What a run may take, in time and in bytes: a job is begun only where what is left holds what it is estimated to take.
 
-A budget begins nothing; it never ends anything either: a job that takes longer than its estimate goes on.
+The time until a job's window closes is such a limit, too. A budget begins nothing; it never ends anything either: a job that
+takes longer than its estimate goes on.
 """
 
 import msgspec
@@ -37,10 +38,17 @@ class Budget:
             return 1.0
         return min(_PACE_MOST, max(_PACE_LEAST, self._elapsed_ms / self._estimated_ms))
 
-    def refusal(self, estimate: Estimate, now_ms: int) -> str | None:
-        """Why a job cannot be begun, in one line; `None` where it can."""
+    def refusal(self, estimate: Estimate, now_ms: int, closes_ms: int | None = None) -> str | None:
+        """Why a job cannot be begun, in one line; `None` where it can.
+
+        Args:
+            closes_ms: when the job's window closes; `None` where it has none that closes.
+        """
+        wants_ms = round(estimate.elapsed_ms * self.pace)
+        if closes_ms is not None and wants_ms > closes_ms - now_ms:
+            return f"it would take about {about(wants_ms)}, and its window closes in {about(closes_ms - now_ms)}"
         if self._ends_ms is not None:
-            left_ms, wants_ms = self._ends_ms - now_ms, round(estimate.elapsed_ms * self.pace)
+            left_ms = self._ends_ms - now_ms
             if left_ms <= 0:
                 return "the time of this run is over"
             if wants_ms > left_ms:

@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import msgspec
 
 from icekeep.catalog.base import Catalog
+from icekeep.errors import TryAgainError
 from icekeep.fleet.budget import Budget
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.looking import Looking, Overview, Seen, look
@@ -37,7 +39,12 @@ _COUNTED = {
     "interrupted_jobs_count": frozenset({JobStatus.INTERRUPTED}),
     "not_begun_jobs_count": frozenset({JobStatus.NOT_BEGUN}),
     "elsewhere_jobs_count": frozenset({JobStatus.ELSEWHERE}),
+    "postponed_jobs_count": frozenset({JobStatus.POSTPONED}),
+    "held_jobs_count": frozenset({JobStatus.HELD}),
+    "closed_jobs_count": frozenset({JobStatus.CLOSED}),
 }
+DEFAULT_WORKERS = 4
+
 _LEFT = frozenset({"partial", "faulty", *_ENDED_BADLY, JobStatus.INTERRUPTED, JobStatus.NOT_BEGUN})
 
 
@@ -62,7 +69,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     stop: threading.Event
     not_opened: tuple[NotRead, ...] = ()
     notes: tuple[str, ...] = ()
-    workers: int = 2
+    workers: int = DEFAULT_WORKERS
     max_ms: int | None = None
     max_bytes: int | None = None
 
@@ -101,11 +108,15 @@ class Night:
 
 
 def plan_maintain(fleet: Fleet) -> MaintainResult:
-    """Tell what `maintain` would do, in order, and why and why not; nothing is planned by jobs themselves, nothing written."""
+    """Tell what `maintain` would do, in order, and why and why not; nothing is planned by jobs themselves, nothing written.
+
+    It is `partial` where something could not be read: nobody knows what would be done there.
+    """
     began = fleet.runtime.monotonic_ms()
     result = _result(fleet, _overview(fleet, _leases(fleet)), {})
     elapsed_ms = fleet.runtime.monotonic_ms() - began
-    return msgspec.structs.replace(result, status="planned", looked_ms=elapsed_ms, elapsed_ms=elapsed_ms)
+    status = "partial" if result.not_read else "planned"
+    return msgspec.structs.replace(result, status=status, dry_run=True, looked_ms=elapsed_ms, elapsed_ms=elapsed_ms)
 
 
 def due_tables(fleet: Fleet) -> DueList:
@@ -113,7 +124,8 @@ def due_tables(fleet: Fleet) -> DueList:
     overview = _overview(fleet, _leases(fleet))
     not_read = _not_read(fleet, overview)
     tables = tuple(_due_table(one, fleet) for one in overview.tables if one.due)
-    return DueList(status="partial" if not_read else "done", tables=tables, not_read=not_read, notes=fleet.notes)
+    notes = (*fleet.notes, *overview.notes)
+    return DueList(status="partial" if not_read else "done", tables=tables, not_read=not_read, notes=notes)
 
 
 def _leases(fleet: Fleet) -> dict[str, Leases]:
@@ -136,7 +148,7 @@ def _all_prolonged(leases: Iterable[Leases]) -> Iterator[None]:
 def _result(fleet: Fleet, overview: Overview, done: Mapping[tuple[str, str], JobDone]) -> MaintainResult:
     tables = tuple(_table_done(seen, rank, fleet, done) for rank, seen in enumerate(overview.tables, 1))
     statuses = [job.status for table in tables for job in table.jobs]
-    counts = {name: sum(status in some for status in statuses) for name, some in _COUNTED.items()}
+    counts: dict[str, Any] = {name: sum(status in some for status in statuses) for name, some in _COUNTED.items()}
     looked = [seen.health for seen in overview.tables if seen.health is not None]
     return MaintainResult(
         status="done",
@@ -146,10 +158,11 @@ def _result(fleet: Fleet, overview: Overview, done: Mapping[tuple[str, str], Job
         other_tables_count=overview.other_tables_count,
         due_jobs_count=sum(len(seen.due) for seen in overview.tables),
         **counts,
-        failing=tuple(_failing(overview.tables, done)),
+        failing=tuple(_failing(overview.tables, done, fleet.runtime.now_ms())),
         not_read=_not_read(fleet, overview),
-        notes=fleet.notes,
+        notes=(*fleet.notes, *overview.notes),
         tables=tables,
+        requests_count=sum(job.requests_count for table in tables for job in table.jobs),
         looked_requests_count=sum(one.requests_count for one in looked),
         looked_read_bytes=sum(one.read_bytes for one in looked),
     )
@@ -172,14 +185,14 @@ def _table_done(seen: Seen, rank: int, fleet: Fleet, done: Mapping[tuple[str, st
     )
 
 
-def _failing(tables: Iterable[Seen], done: Mapping[tuple[str, str], JobDone]) -> Iterator[Failing]:
+def _failing(tables: Iterable[Seen], done: Mapping[tuple[str, str], JobDone], now_ms: int) -> Iterator[Failing]:
     """What has failed three times in a row or more, what has just ended among it."""
     for seen in tables:
         for choice in seen.choices:
             told = done.get((seen.name, choice.call.job))
             last, why = choice.last, said(choice.last)
-            if told is not None and told.status in _ENDED_BADLY:
-                last, why = msgspec.structs.replace(last, failures_in_a_row=last.failures_in_a_row + 1), told.why
+            if told is not None and told.status in _ENDED_BADLY and told.exit_status != TryAgainError.exit_status:
+                last, why = last.and_failed(now_ms, told.why), told.why
             elif told is not None and told.status in _COUNTED["done_jobs_count"]:
                 last = LastRuns()
             if is_named(last):

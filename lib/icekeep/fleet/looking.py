@@ -1,12 +1,12 @@
 """The look at all tables before any work: which the policies reach, what is in force for each, how healthy it is; read once."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
-from icekeep.errors import IcekeepError, NotFoundError, first_line
+from icekeep.errors import IcekeepError, NotFoundError, and_more, first_line
 from icekeep.events import SILENT, Listener
 from icekeep.fleet.budget import Estimate
 from icekeep.fleet.choosing import NEVER_RAN, Choice, Verdict, choices, may_begin
@@ -26,6 +26,9 @@ from icekeep.run_records.values import LastRuns
 
 Resolve = Callable[[Catalog, Identifier, Mapping[str, str] | None], tuple[TableRules, tuple[Problem, ...]]]
 """What is in force for a table by the file, the catalog and the table's properties, `None` where nobody can read these."""
+
+
+_SHOWN = 5
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,11 +114,17 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """All that was seen: tables in the order in which they are worked on, those without due jobs last, by name."""
+    """All that was seen: tables in the order in which they are worked on, those without due jobs last, by name.
+
+    Attributes:
+        not_read: what could not be read or listed, and the tables that were asked for by name and that no policy reaches.
+        notes: what of the policies fits no table.
+    """
 
     tables: tuple[Seen, ...]
     not_read: tuple[NotRead, ...]
     other_tables_count: int
+    notes: tuple[str, ...] = ()
 
 
 def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Overview:
@@ -123,20 +132,64 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
 
     Raises:
         NotFoundError: tables were asked for by pattern or name, and policies reach none of them.
+        UnavailableError: the only catalog is out of reach.
     """
     seen: list[Seen] = []
     not_read: list[NotRead] = []
+    listed: dict[str, frozenset[str]] = {}
+    found: set[str] = set()
+    scope, policies = looking.scope, [one for one in looking.rules.policies if looking.scope.has_policy(one)]
     others_count = 0
     for catalog, leases in catalogs.values():
-        names = [*_names(catalog, looking.scope, not_read)]
-        policies = [one for one in looking.rules.policies if looking.scope.has_policy(one)]
+        failed_count = len(not_read)
+        everything = [*_names(catalog, not_read, is_only=len(catalogs) == 1)]
+        if len(not_read) == failed_count:
+            listed[catalog.name] = frozenset(_full(catalog, one) for one in everything)
+        names = [one for one in everything if scope.has_table(_full(catalog, one), format_identifier(one))]
         reached = [one for one in names if any(p.reaches(_full(catalog, one)) for p in policies)]
         others_count += len(names) - len(reached)
+        found |= {_full(catalog, one) for one in reached}
         seen += _Look(catalog, leases, looking).at(reached)
-    if not seen and not not_read and looking.scope.is_part:
-        raise NotFoundError("no table that the policies of this run reach is among those that were asked for")
+    missed = [*_missed(scope, found, listed)]
+    if not found and not not_read and scope.is_part:
+        raise NotFoundError(
+            f"no table that the policies of this run reach is among those that were asked for{_why(missed)}"
+        )
     ordered = sorted(seen, key=lambda one: _order(one, looking.prices))
-    return Overview(tuple(ordered), tuple(not_read), others_count)
+    notes = () if scope.is_part else tuple(_unmatched(policies, listed))
+    return Overview(tuple(ordered), (*not_read, *missed), others_count, notes)
+
+
+def _missed(scope: Scope, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
+    """The tables that were asked for by name, and that no policy reaches; of a catalog that is not listed nobody knows."""
+    for name in sorted(set(scope.tables or ()) - set(found)):
+        if name.partition(".")[0] in listed:
+            reason = f"no policy of this run reaches it; `icekeep policy explain --table {name}` says why"
+            yield NotRead(name=name, kind=NotFoundError.kind, reason=reason)
+
+
+def _why(missed: Sequence[NotRead]) -> str:
+    names = [repr(one.name) for one in missed]
+    return (
+        f": {names[0]}{and_more(names)}; `icekeep policy explain --table {missed[0].name}` says why" if missed else ""
+    )
+
+
+def _unmatched(policies: Iterable[Policy], listed: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """What policies name and no table is, one line a policy; nothing is said of catalogs that could not be listed whole."""
+    for policy in policies:
+        lost = [repr(glob.text) for glob in policy.match if _fits_nothing(policy, glob, listed)]
+        lost += [repr(one) for one in policy.tables if one not in listed.get(one.partition(".")[0], (one,))]
+        if lost:
+            shown = f"{', '.join(lost[:_SHOWN])}{and_more(lost, _SHOWN)}"
+            yield f"policy {policy.name!r}: no table is meant by {shown}; `icekeep policy check` tells more"
+
+
+def _fits_nothing(policy: Policy, glob: Glob, listed: Mapping[str, Collection[str]]) -> bool:
+    catalogs = policy.catalogs if glob.catalog is None else frozenset({glob.catalog})
+    if catalogs is None or not catalogs <= listed.keys():
+        return False
+    return not any(glob.matches(name) for catalog in catalogs for name in listed[catalog])
 
 
 def _order(one: Seen, prices: Prices | None) -> tuple[Any, ...]:
@@ -144,11 +197,13 @@ def _order(one: Seen, prices: Prices | None) -> tuple[Any, ...]:
     return not one.due, -one.value(prices), score, one.name
 
 
-def _names(catalog: Catalog, scope: Scope, not_read: list[NotRead]) -> Iterator[Identifier]:
-    """The tables of all namespaces that the run is about."""
+def _names(catalog: Catalog, not_read: list[NotRead], *, is_only: bool) -> Iterator[Identifier]:
+    """The tables of all namespaces; of the only catalog the error is raised that keeps it from being listed."""
     try:
         namespaces = catalog.list_namespaces()
     except IcekeepError as error:
+        if is_only:
+            raise
         not_read.append(NotRead(name=f"{catalog.name}.*", kind=error.kind, reason=first_line(error)))
         return
     for namespace in namespaces:
@@ -161,7 +216,7 @@ def _names(catalog: Catalog, scope: Scope, not_read: list[NotRead]) -> Iterator[
             name = f"{catalog.name}.{format_identifier(namespace)}.*"
             not_read.append(NotRead(name=name, kind=error.kind, reason=first_line(error)))
             continue
-        yield from (one for one in tables if scope.has_table(_full(catalog, one), format_identifier(one)))
+        yield from tables
 
 
 class _Look:

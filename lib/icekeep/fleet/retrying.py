@@ -6,7 +6,9 @@
     3                   4 nights after it
     4 and more          8 nights after it
 
-Whatever ends well begins anew. From the third failure on the job is named in the result of each run until it ends well.
+What fails several times in one night has failed once. Where a catalog is out of reach, or another writer won (exit status 75), a
+job has not failed: it is tried by each run. Whatever ends well begins anew. From the third failure on the job is named in the
+result of each run until it ends well.
 """
 
 from icekeep.fleet.wording import about

@@ -52,6 +52,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         status: that of its outcome, or `failed`.
         exit_status: that of the job's own command.
         result: its result or plan; `None` where it failed.
+        requests_count: what it asked of storage.
         held_by: why it was not begun after all, as the table says by now; `None` where it was.
     """
 
@@ -61,6 +62,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     error_kind: str | None = None
     error_message: str | None = None
     result: Any = None
+    requests_count: int = 0
     held_by: str | None = None
 
 
@@ -95,7 +97,9 @@ class JobDone(msgspec.Struct, frozen=True, kw_only=True):
         arguments: of its command line.
         why: in one line: why it was due, or why not, or what went wrong.
         run_id: of its own run; `None` where it was not begun.
+        exit_status: that of the job's own command; `None` where it was not begun.
         estimate_ms, estimate_bytes: what it was thought to take.
+        requests_count: that it made of storage, in this process; what Spark's tasks and the catalog ask is not counted.
         figures: the numbers of its result or plan that are not 0, by their names there.
     """
 
@@ -106,9 +110,11 @@ class JobDone(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     run_id: str | None = None
     error_kind: str | None = None
+    exit_status: int | None = None
     elapsed_ms: int = 0
     estimate_ms: int = 0
     estimate_bytes: int = 0
+    requests_count: int = 0
     figures: Mapping[str, int] = {}
 
 
@@ -133,7 +139,10 @@ class TableDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has failed on a table three times in a row or more; `why` is what it said last."""
+    """A job that has failed on a table three times in a row or more, of which those of one night count once.
+
+    `why` is what it said last.
+    """
 
     table: str
     job: str
@@ -146,11 +155,17 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `done`; `partial` where a job failed, was refused, did only a part or was not begun, a table could not be read, or
-            something has failed for three nights; `interrupted`; `planned` for a dry run.
+            something has failed three times in a row; `interrupted`. For a dry run `planned`, or `partial` where something could
+            not be read.
+        dry_run: whether all this was only told.
         tables_count: those that the policies reach; `other_tables_count`: those that no policy reaches.
-        due_jobs_count: all that were due, of which the counts that follow tell what became of them.
-        failing: what has failed for three nights or more, this run's failures among them.
+        due_jobs_count: all that were due, of which the counts that follow tell what became of them, up to
+            `elsewhere_jobs_count`.
+        postponed_jobs_count: those that wait since they failed; `held_jobs_count`: that are switched off;
+            `closed_jobs_count`: whose windows are closed.
+        failing: what has failed three times in a row or more, this run's failures among them.
         notes: what the operator should know of the run as a whole.
+        requests_count: what the jobs asked of storage, as each of them tells.
         looked_requests_count, looked_read_bytes: what the look at all tables took of storage.
         looked_ms: how long it took.
         tables: in the order of work, then those that had nothing due, by name.
@@ -158,6 +173,7 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str
     run_id: str
+    dry_run: bool = False
     catalogs: tuple[str, ...] = ()
     tables_count: int = 0
     other_tables_count: int = 0
@@ -169,10 +185,14 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_jobs_count: int = 0
     not_begun_jobs_count: int = 0
     elsewhere_jobs_count: int = 0
+    postponed_jobs_count: int = 0
+    held_jobs_count: int = 0
+    closed_jobs_count: int = 0
     failing: tuple[Failing, ...] = ()
     not_read: tuple[NotRead, ...] = ()
     notes: tuple[str, ...] = ()
     tables: tuple[TableDone, ...] = ()
+    requests_count: int = 0
     looked_requests_count: int = 0
     looked_read_bytes: int = 0
     looked_ms: int = 0

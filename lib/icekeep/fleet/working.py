@@ -14,6 +14,7 @@ from icekeep.fleet.choosing import Choice, Verdict, may_begin
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.looking import Seen
 from icekeep.fleet.values import Assignment, JobDone, JobStatus, Ran, RunCall
+from icekeep.policies.windows import closes_ms
 from icekeep.run_records.values import LastRuns
 from icekeep.runtime import Runtime
 
@@ -125,7 +126,7 @@ class Works:
         if verdict is not Verdict.DUE:
             return self._note(seen, choice, JobStatus.NOT_BEGUN, why)
         with self._lock:
-            refusal = self._budget.refusal(estimate, now_ms)
+            refusal = self._budget.refusal(estimate, now_ms, _closes_ms(choice, now_ms))
             if refusal is None:
                 self._budget.begin(estimate)
         if refusal is not None:
@@ -175,6 +176,12 @@ class Works:
         return True
 
 
+def _closes_ms(choice: Choice, now_ms: int) -> int | None:
+    """When the window of a job that does its work closes; `None` where it has none, or that does not close for a week."""
+    window = choice.rule.window
+    return None if window is None or choice.observes else closes_ms(window, now_ms)
+
+
 def _done_elsewhere(seen: LastRuns, last: LastRuns) -> str | None:
     """What another run has made of a job since this one looked; `None` where it has not come to an end there.
 
@@ -212,6 +219,8 @@ def _told(choice: Choice, ran: Ran, estimate: Estimate, elapsed_ms: int) -> JobD
         job_done(choice, status, ran.error_message or choice.why, estimate, elapsed_ms),
         run_id=ran.run_id,
         error_kind=ran.error_kind,
+        exit_status=ran.exit_status,
+        requests_count=ran.requests_count,
         figures=figures_of(ran.result),
     )
 

@@ -1,11 +1,11 @@
 """A storage that counts what is asked of it, and remembers small files: what figures and plans both need is read once."""
 
-from collections.abc import Iterator, Sequence
 from io import BytesIO
 from threading import Lock
 from typing import Any, BinaryIO
 
-from icekeep.storage.base import FileInfo, Storage
+from icekeep.storage.base import Storage
+from icekeep.storage.counted import CountedStorage, Meter
 from icekeep.storage.locations import canonical
 
 REMEMBERED_BYTES = 128 * 1024 * 1024
@@ -16,20 +16,26 @@ class MeteredStorage:
     """All of a storage. Of whole files that were read up to `REMEMBERED_BYTES` are kept; in Spark tasks it is the storage itself.
 
     Attributes:
-        requests_count: reads, openings, heads and listings that reached the storage.
         read_bytes: of whole files.
     """
 
     def __init__(self, storage: Storage, remembered_bytes: int = REMEMBERED_BYTES) -> None:
-        self._storage, self._room = storage, remembered_bytes
+        self._meter = Meter()
+        counted: Any = CountedStorage(storage, self._meter)
+        self._storage: Storage = counted
+        self._room = remembered_bytes
         self._kept: dict[str, bytes] = {}
         self._sizes: dict[str, int] = {}
         self._lock = Lock()
-        self.requests_count = 0
         self.read_bytes = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _itself, (self._storage,)
+
+    @property
+    def requests_count(self) -> int:
+        """How many requests reached the storage."""
+        return self._meter.requests_count
 
     def size_of(self, location: str) -> int | None:
         """The stored bytes of a file that was read; `None` for any other."""
@@ -40,7 +46,6 @@ class MeteredStorage:
         kept = self._kept.get(key)
         if kept is not None and length_bytes in (None, len(kept)):
             return kept
-        self._count()
         data = self._storage.read(location, length_bytes)
         with self._lock:
             self.read_bytes += len(data)
@@ -54,24 +59,7 @@ class MeteredStorage:
         kept = self._kept.get(canonical(location))
         if kept is not None:
             return BytesIO(kept)
-        self._count()
         return self._storage.open(location)
-
-    def head(self, location: str) -> FileInfo | None:
-        self._count()
-        return self._storage.head(location)
-
-    def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        self._count()
-        return self._storage.list(prefix_location)
-
-    def child_names(self, location: str) -> Sequence[str]:
-        self._count()
-        return self._storage.child_names(location)
-
-    def _count(self) -> None:
-        with self._lock:
-            self.requests_count += 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)

@@ -14,6 +14,7 @@ from icekeep.health.prices import Prices
 from icekeep.operations.config import CatalogSettings, Config
 from icekeep.operations.history_settings import HistorySettings
 from icekeep.operations.pyiceberg_conf import pyiceberg_catalogs
+from icekeep.policies.globs import MANY, NAME_IN_CATALOG, Glob, parse_glob
 
 DEFAULT_CATALOG = "default"
 """The catalog that is meant where several are known and none is named, as with PyIceberg."""
@@ -154,6 +155,33 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
             return TableReference(found, rest)
         return TableReference(catalogs.get(None), table, no_catalog=first)
     return TableReference(catalogs.get(catalog), table)
+
+
+class PatternReference(msgspec.Struct, frozen=True):
+    """A pattern as the user gave it, with the catalogs that this means; `glob` is over `namespace.table`."""
+
+    catalogs: tuple[CatalogSettings, ...]
+    glob: Glob
+
+
+def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -> PatternReference:
+    """Tell the catalog from the tables in a pattern over `namespace.table` or `catalog.namespace.table`.
+
+    As in the name of a table, the first part is a catalog if no other is named, a pattern of tables follows, and there is a
+    catalog of that name. Without one all are meant.
+
+    Raises:
+        UsageError: it can match no table, or has signs of other kinds of patterns.
+        NotFoundError: there is no such catalog.
+    """
+    whole = parse_glob(pattern, NAME_IN_CATALOG)
+    if catalog is not None:
+        return PatternReference((catalogs.get(catalog),), whole)
+    first, _, rest = pattern.partition(".")
+    found = catalogs.find(first)
+    if found is not None and ("." in rest or rest == MANY):
+        return PatternReference((found,), parse_glob(rest, NAME_IN_CATALOG))
+    return PatternReference(tuple(catalogs.all().values()), whole)
 
 
 def spark_catalogs(properties: Mapping[str, str]) -> dict[str, CatalogSettings]:

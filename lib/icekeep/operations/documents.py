@@ -47,11 +47,11 @@ class Entry(msgspec.Struct, frozen=True):
                 raise entry.wrong(f"there is no such key; there is {', '.join(sorted(known))}")
         return self.value
 
-    def required(self, key: str) -> "Entry":
-        """The entry of a key that must be there."""
+    def required(self, key: str, form: str = "") -> "Entry":
+        """The entry of a key that must be there; `form` is what to give, as the error says."""
         below = self.mapping()
         if key not in below:
-            raise ConfigError(f"{self.key_path}.{key}", f"is missing ({self.place})")
+            raise ConfigError(f"{self.key_path}.{key}", f"is missing{form and f'; give {form}'} ({self.place})")
         return below[key]
 
     def sequence(self) -> tuple["Entry", ...]:

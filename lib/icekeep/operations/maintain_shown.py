@@ -27,6 +27,7 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
             "took": about(job.elapsed_ms) if job.elapsed_ms else "-",
             "estimate": f"{about(job.estimate_ms)}, {format_bytes(job.estimate_bytes)}",
             "why": job.why,
+            "requests": job.requests_count,
             "figures": _figures(job.figures),
         }
         for table in result.tables
@@ -42,21 +43,25 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
             f"{one.table} {one.job}: failed {one.failures_in_a_row} times in a row: {one.why}" for one in result.failing
         ],
         "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
-        "not_due": _not_due(result) if result.status == "planned" else [],
+        **_idle(result),
         "problems": [f"{table.table}: {problem}" for table in result.tables for problem in table.problems],
         "notes": list(result.notes),
     }
     return {name: value for name, value in told.items() if value != []}
 
 
-def _not_due(result: MaintainResult) -> list[dict[str, Any]]:
-    """In a dry run each job is told that would not be begun."""
-    return [
-        {"table": table.table, "job": job.job, "status": job.status, "why": job.why}
-        for table in result.tables
-        for job in table.jobs
-        if job.status in IDLE
-    ]
+def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
+    """By status the jobs that this run had no reason to begin: in a dry run all, else those that wait since they failed."""
+    told = IDLE - {JobStatus.ELSEWHERE} if result.dry_run else {JobStatus.POSTPONED}
+    return {
+        status: [
+            {"table": table.table, "job": job.job, "why": job.why}
+            for table in result.tables
+            for job in table.jobs
+            if job.status == status
+        ]
+        for status in sorted(told)
+    }
 
 
 def _figures(figures: Mapping[str, int]) -> str:

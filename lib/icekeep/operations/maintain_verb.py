@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,19 +12,21 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError
 from icekeep.events import Warned
-from icekeep.fleet.job import Fleet, due_tables, maintain, plan_maintain
+from icekeep.fleet.counting import counted
+from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
 from icekeep.fleet.looking import Looking, Scope
 from icekeep.fleet.memory import Memory
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
 from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, parse_command
-from icekeep.operations.catalogs import Catalogs, TableReference
+from icekeep.operations.catalogs import Catalogs, TableReference, find_pattern, find_table
 from icekeep.operations.config import CatalogSettings, Config
 from icekeep.operations.each_catalog import of_each_catalog
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
+from icekeep.operations.policy_check import refuse_wrong_options
 from icekeep.operations.policy_tables import require_file, resolve_table
 from icekeep.operations.recording import Place, recorded, records_of
 from icekeep.operations.running_jobs import (
@@ -36,16 +38,14 @@ from icekeep.operations.running_jobs import (
     run_job,
 )
 from icekeep.operations.surroundings import Shared, Surroundings
-from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.scheduling import held_by_now
 from icekeep.policies.told import Problem
-from icekeep.policies.values import Mode, Rules
+from icekeep.policies.values import Mode, Policy, Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
 from icekeep.spec.units import MINUTE_MS
-
-DEFAULT_WORKERS = 4
+from icekeep.storage.counted import Meter
 
 _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""
@@ -75,20 +75,21 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
     catalogs = known_catalogs(command.conf, surroundings.seams)
     config = catalogs.config
     require_file(config)
-    # Asked once, before several threads ask.
-    catalogs.all()
-    chosen = _settings(catalogs, command.catalog, config.rules, _scope(wishes, config))
+    refuse_wrong_options(config.rules)
+    if wishes.lists and command.dry_run:
+        raise UsageError("--list changes nothing, and --dry-run says what would be changed; give one of them")
+    asked = _asked(wishes, catalogs, command.catalog)
     session, begun = Session("icekeep maintain", surroundings), surroundings.begun
     writes = not command.dry_run and not wishes.lists
     try:
         with looked_after(surroundings), ExitStack() as records:
             if is_in_cluster_mode(surroundings.seams):
                 session.started()
-            places = _places(catalogs, chosen, surroundings) if writes else []
+            places = _places(catalogs, asked.chosen, surroundings) if writes else []
             recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
             for one in recordings:
                 one.began()
-            fleet = _fleet(command, Opened(catalogs, chosen, session), surroundings)
+            fleet = _fleet(command, Opened(catalogs, asked, session), surroundings)
             result = result_of(fleet, wishes, is_dry_run=command.dry_run)
             outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
             for one in recordings:
@@ -99,11 +100,19 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
 
 
 class Opened(NamedTuple):
-    """What a run goes by: the catalogs, with the configuration, those of them that are meant, and what starts Spark."""
+    """What a run goes by: the catalogs, with the configuration, what is asked of them, and what starts Spark."""
 
     catalogs: Catalogs
-    chosen: Sequence[CatalogSettings]
+    asked: "Asked"
     session: Session
+
+
+class Asked(NamedTuple):
+    """Which tables and jobs are meant, in which catalogs, and what the operator should know of that."""
+
+    scope: Scope
+    chosen: Sequence[CatalogSettings]
+    notes: Sequence[str]
 
 
 def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResult | DueList:
@@ -118,9 +127,11 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     stop = threading.Event()
     interrupts = JobInterrupts(stop)
     opens: Any = resolve(surroundings.seams.open_catalog)
-    opened, not_opened = of_each_catalog(by.chosen, partial(opens, runtime=interrupts.runtime(surroundings.runtime)))
+    opened, not_opened = of_each_catalog(
+        by.asked.chosen, partial(opens, runtime=interrupts.runtime(surroundings.runtime))
+    )
     by_name = {catalog.name: catalog for catalog in opened}
-    records = {one.name: _records_of(config, one, surroundings) for one in by.chosen if one.name in by_name}
+    records = {one.name: _records_of(config, one, surroundings) for one in by.asked.chosen if one.name in by_name}
     shared = Shared(catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
     memory, run = Memory(), surroundings.begun.run
     assert run is not None
@@ -128,10 +139,10 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
         run_id=run.run_id,
         catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
         not_opened=tuple(not_opened),
-        notes=tuple(_notes(records)),
+        notes=(*by.asked.notes, *_notes(records)),
         looking=Looking(
             rules=config.rules,
-            scope=_scope(wishes, config),
+            scope=by.asked.scope,
             resolve=partial(_resolved, config.rules),
             memory=memory,
             spark=by.session.started,
@@ -165,7 +176,8 @@ class _Calls:
 
     def _ran(self, assignment: Assignment) -> Ran:
         job, runtime = assignment.call.job, self._surroundings.runtime
-        load, held_by = self._loaded(assignment)
+        meter = Meter()
+        load, held_by = self._loaded(assignment, meter)
         if held_by is not None:
             return Ran(status=JobStatus.NOT_BEGUN, held_by=held_by)
         run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
@@ -188,13 +200,21 @@ class _Calls:
             return Ran(
                 status=ended.status,
                 exit_status=ended.exit_status,
-                run_id=run.run_id,
+                # A run that failed before it began is written down nowhere.
+                run_id=run.run_id if surroundings.begun.told else None,
                 error_kind=ended.error.kind,
                 error_message=ended.error.message,
+                requests_count=meter.requests_count,
             )
-        return Ran(status=outcome.status, exit_status=outcome.exit_status, run_id=run.run_id, result=outcome.result)
+        return Ran(
+            status=outcome.status,
+            exit_status=outcome.exit_status,
+            run_id=run.run_id,
+            result=outcome.result,
+            requests_count=meter.requests_count,
+        )
 
-    def _loaded(self, assignment: Assignment) -> tuple[Callable[[TableReference], Table], str | None]:
+    def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
         """What gives the job its table, as it is now, and why the job may not begin after all.
 
         The look at all tables may be hours old: owners have switched jobs off since, or made another table of the name.
@@ -204,38 +224,53 @@ class _Calls:
             held_by = _held_since(self._shared.catalogs.config.rules, assignment, table)
         except IcekeepError as error:
             return partial(_fails, error), None
+        metered = counted(table, meter)
         fresh = assignment.call.job in _FRESH
-        return (lambda reference: table if fresh else self._memory.over(table)), held_by
+        return (lambda reference: metered if fresh else self._memory.over(metered)), held_by
 
 
-def _scope(wishes: Wishes, config: Config) -> Scope:
+def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
+    """What the command line means.
+
+    Raises:
+        UsageError: a pattern can match no table, or a name is none.
+        NotFoundError: there is no such policy or catalog.
+    """
+    config = catalogs.config
     names = [policy.name for policy in config.policies]
     if wishes.policy is not None and wishes.policy not in names:
         raise NotFoundError(
             f"there is no policy {wishes.policy!r} in {config.path}; there is {', '.join(names) or 'none'}",
             policy=wishes.policy,
         )
-    for name in wishes.tables:
-        if name.count(".") < 2 or not all(name.split(".")):
-            raise UsageError(f"{name!r} is not a full name; give CATALOG.NAMESPACE.TABLE")
-    return Scope(
-        policy=wishes.policy,
-        match=None if wishes.match is None else parse_glob(wishes.match, NAME_IN_CATALOG),
-        tables=frozenset(wishes.tables) or None,
-    )
+    pattern = None if wishes.match is None else find_pattern(catalogs, wishes.match, catalog)
+    tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
+    scope = Scope(policy=wishes.policy, match=None if pattern is None else pattern.glob, tables=tables or None)
+    policies = [policy for policy in config.policies if scope.has_policy(policy)]
+    wanted = {table.partition(".")[0] for table in tables}
+    # All are asked for once, before several threads ask.
+    known = catalogs.all()
+    if catalog is not None:
+        chosen = [catalogs.get(catalog)]
+    else:
+        among = known.values() if pattern is None else pattern.catalogs
+        chosen = [
+            one
+            for one in among
+            if any(policy.may_reach_in(one.name) for policy in policies) and (not wanted or one.name in wanted)
+        ]
+    return Asked(scope, chosen, tuple(_left_out(scope, config.policies, known)))
 
 
-def _settings(catalogs: Catalogs, name: str | None, rules: Rules, scope: Scope) -> list[CatalogSettings]:
-    """The catalogs that policies of the run can reach, or the one that is asked for."""
-    if name is not None:
-        return [catalogs.get(name)]
-    policies = [policy for policy in rules.policies if scope.has_policy(policy)]
-    wanted = {table.partition(".")[0] for table in scope.tables or ()}
-    return [
-        one
-        for one in catalogs.all().values()
-        if any(policy.may_reach_in(one.name) for policy in policies) and (not wanted or one.name in wanted)
-    ]
+def _left_out(scope: Scope, every: Sequence[Policy], known: Collection[str]) -> Iterator[str]:
+    """Which policies are left out, and which name a catalog that nobody knows."""
+    by_hand = [repr(one.name) for one in every if one.schedule is None and scope.policy is None]
+    if by_hand:
+        yield f"policies without a schedule are left out: {', '.join(by_hand)}; --policy runs one of them"
+    for policy in filter(scope.has_policy, every):
+        named = {glob.catalog for glob in policy.match} | {table.partition(".")[0] for table in policy.tables}
+        for name in sorted(one for one in named if one is not None and one not in known):
+            yield f"policy {policy.name!r}: there is no catalog {name!r}; there is {', '.join(known) or 'none'}"
 
 
 def _resolved(

@@ -24,6 +24,7 @@ RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SPARK_CONF = "spark_conf"
 _PRESETS = frozenset({"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
+_SCHEDULE_FORM = f"five fields ('0 2 * * *'), one of {', '.join(sorted(_PRESETS))}, or null"
 _CRON_FIELD = re.compile(r"[A-Za-z0-9*/,#-]+")
 _FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms", SUBMIT_OVER: "submit_over_bytes"}
 _DEPLOY_MODES = ("client", "cluster")
@@ -64,7 +65,7 @@ def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
     given = entry.mapping(_POLICY_KEYS)
     name = _name(entry.required("name"))
     if "schedule" not in defaults.keys:
-        entry.required("schedule")
+        entry.required("schedule", _SCHEDULE_FORM)
     layer = layer_of(
         entry, Kind.POLICY, name=name, extra_keys=_POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
     )
@@ -150,9 +151,7 @@ def _schedule(entry: Entry) -> str | None:
     text = entry.text().strip()
     fields = text.split()
     if text not in _PRESETS and not (len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)):
-        raise entry.wrong(
-            f"{text!r} is not cron; give five fields ('0 2 * * *'), one of {', '.join(sorted(_PRESETS))}, or null"
-        )
+        raise entry.wrong(f"{text!r} is not cron; give {_SCHEDULE_FORM}")
     return text
 
 

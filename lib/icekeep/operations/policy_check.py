@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Catalog
-from icekeep.errors import IcekeepError, OptionError, first_line
+from icekeep.errors import IcekeepError, OptionError, UsageError, and_more, first_line
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.catalogs import Catalogs
 from icekeep.operations.config import CatalogSettings, Config
@@ -174,6 +174,18 @@ def _unknown(rules: Rules, listing: _Listing, tables: set[str]) -> Iterator[Unkn
     for name in rules.namespaces:
         if listing.knows(name.partition(".")[0]) and not any(table.startswith(f"{name}.") for table in tables):
             yield UnknownName("namespaces", name)
+
+
+def refuse_wrong_options(rules: Rules) -> None:
+    """Refuse a configuration with options that a job does not have: they would fail on each table, each night.
+
+    Raises:
+        UsageError: it has some; names the first.
+    """
+    wrong = [f"{one.where}: {one.problem}" for one in _wrong_options(rules)]
+    if wrong:
+        more = f"{and_more(wrong)}; `icekeep policy check` names all" if len(wrong) > 1 else ""
+        raise UsageError(f"{wrong[0]}{more}")
 
 
 def _wrong_options(rules: Rules) -> Iterator[PolicyProblem]:

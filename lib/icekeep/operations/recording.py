@@ -111,7 +111,7 @@ class Recording:
         before = self._begun.before
         if self.keeper is not None:
             self.keeper.begin(
-                arguments=plain_values(self._begun.arguments),
+                arguments=self._arguments(),
                 snapshot_id_before=before and before.snapshot_id,
                 metadata_location_before=before and before.metadata_location,
             )
@@ -145,8 +145,14 @@ class Recording:
             exit_status=ended.exit_status,
             error_kind=ended.error.kind,
             error_message=ended.error.message,
-            arguments=plain_values(self._begun.arguments),
+            arguments=self._arguments(),
         )
+
+    def _arguments(self) -> Mapping[str, Any]:
+        """As they are written down; with the hash of the plan that it was given, where it was."""
+        run = self._begun.run
+        plan = {} if run is None or run.plan is None else {"plan": run.plan}
+        return {**plain_values(self._begun.arguments), **plan}
 
     def _tell_beginning(self) -> None:
         begun, before = self._begun, self._begun.before or Position()

@@ -11,13 +11,13 @@ from icekeep.catalog.base import Catalog, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned, tell
 from icekeep.health.values import JobAdvice
-from icekeep.operations.catalogs import Catalogs, find_table
+from icekeep.operations.catalogs import Catalogs, find_pattern, find_table
 from icekeep.operations.config import CatalogSettings, config_words
 from icekeep.operations.each_catalog import of_each_catalog
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.source import SparkSource
-from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
+from icekeep.policies.globs import NAME_IN_CATALOG
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
 from icekeep.reports.values import ReportResult
@@ -48,26 +48,28 @@ def report_over(
         IcekeepError: the only catalog cannot be opened or listed.
     """
     known = catalogs()
-    if match is not None:
-        parse_glob(match, NAME_IN_CATALOG)
+    reference = None if match is None else find_pattern(known, match, catalog)
     if table is not None:
         if match is not None:
             raise UsageError("--table and --match both say which tables; give one of them")
-        reference = find_table(known, table, catalog)
-        name = parse_identifier(reference.name)
+        named = find_table(known, table, catalog)
+        name = parse_identifier(named.name)
         look = partial(report, spark=spark, tables=[name], prices=known.prices, listener=listener)
-        return _looked(reference.catalog, look, known, histories, listener)
-    chosen = [known.get(catalog)] if catalog is not None else [*known.all().values()]
+        return _looked(named.catalog, look, known, histories, listener)
+    if reference is not None:
+        chosen = [*reference.catalogs]
+    else:
+        chosen = [known.get(catalog)] if catalog is not None else [*known.all().values()]
     if not chosen:
         known.get(None)
-    look = partial(report, spark=spark, match=match, prices=known.prices, listener=listener)
+    pattern = None if reference is None else reference.glob.text
+    look = partial(report, spark=spark, match=pattern, prices=known.prices, listener=listener)
     reports, not_read = of_each_catalog(chosen, lambda settings: _looked(settings, look, known, histories, listener))
     found = merged(reports, not_read)
-    if match is not None and not found.tables_count and not found.not_read:
-        first = match.partition(".")[0]
-        hint = f"; patterns are over {NAME_IN_CATALOG}, {first!r} is a catalog: give it with --catalog"
+    if pattern is not None and not found.tables_count and not found.not_read:
         looked = ", ".join(settings.name for settings in chosen)
-        raise NotFoundError(f"{match!r} matches no table of {looked}{hint if known.find(first) is not None else ''}")
+        hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == pattern.partition(".")[0] else ""
+        raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
     return found
 
 

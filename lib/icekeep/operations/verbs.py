@@ -200,7 +200,7 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "match",
                 Kind.TEXT,
-                "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' (default: all)",
+                "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*' (default: all)",
                 shown="PATTERN",
             ),
         ),
@@ -255,10 +255,10 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "match",
                 Kind.TEXT,
-                "only tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*'",
+                "only tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*'",
                 shown="PATTERN",
             ),
-            Setting("tables", Kind.NAMES, "only these tables, by CATALOG.NS.NAME"),
+            Setting("tables", Kind.NAMES, "only these tables: NS.NAME,..., or CATALOG.NS.NAME"),
             Setting("workers", Kind.NUMBER, "how many tables are worked on at a time (default: 4)", minimum=1),
             Setting(
                 "max_minutes",
@@ -269,9 +269,7 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "max_bytes", Kind.NUMBER, "no job is begun that would read and write more, all together", minimum=1
             ),
-            Setting(
-                "list", Kind.SWITCH, "only list the tables and jobs that are due, for a scheduler", keyword="lists"
-            ),
+            Setting("list", Kind.SWITCH, "only list what is due, for a scheduler; nothing is begun", keyword="lists"),
         ),
         about=About.FLEET,
         for_people="icekeep.operations.maintain_shown:maintain_shown",

@@ -51,7 +51,7 @@ class RunKeeper:
 
     Args:
         records: where; `None` for nowhere.
-        keep_ms: runs that began longer ago are forgotten when this one ends.
+        keep_ms: runs that began longer ago are forgotten when this one ends, if the record has no hole since.
         also: is given the run when it has ended.
     """
 
@@ -94,7 +94,7 @@ class RunKeeper:
         )
         # What is old goes with a run of many or of one alone, not with each of many.
         if is_written and self.record.parent_id is None:
-            self._tried(lambda records: records.forget(now_ms - self._keep_ms))
+            self._tried(lambda records: records.forget(now_ms - self._keep_ms, now_ms))
         if self._also is not None:
             self._guarded(self._also, self.record)
 
@@ -112,9 +112,11 @@ class RunKeeper:
             act(subject)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run's work does not hang on it
             self._is_hopeless = self._is_hopeless or not isinstance(error, TryAgainError)
-            if self._has_warned or not isinstance(error, IcekeepError):
+            # Of a database that is left alone the one who waited for it has said why.
+            is_told = self._has_warned or (isinstance(error, IcekeepError) and "is_left_alone" in error.facts)
+            if is_told or not isinstance(error, IcekeepError):
                 _LOG.debug("the record of run %s failed", self.record.run_id, exc_info=True)
-            if not self._has_warned:
+            if not is_told:
                 self._has_warned = True
                 tell(self._listener, Warned(f"run {self.record.run_id} is not written down: {one_line(error)}"))
             return False

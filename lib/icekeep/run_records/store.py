@@ -5,6 +5,7 @@ here; `keeping.py` is where it becomes a warning.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,12 +13,14 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url
-from icekeep.errors import UnavailableError
+from icekeep.errors import TryAgainError, UnavailableError
+from icekeep.run_records.outages import outages_of
 from icekeep.run_records.schema import LEASES, RUNS, are_there, make_tables
 from icekeep.run_records.values import (
     INTERRUPTED,
     RUNNING,
     SILENT_MS,
+    SKEW_MS,
     UNFINISHED,
     LastRuns,
     RunFilter,
@@ -25,6 +28,7 @@ from icekeep.run_records.values import (
 )
 from icekeep.runs import GOOD_EXIT_STATUSES
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.units import DAY_MS
 
 T = TypeVar("T")
 
@@ -45,9 +49,12 @@ _TAKE_LEASE = sa.text(
     """
     INSERT INTO icekeep_leases (table_name, holder, until_ms) VALUES (:table, :holder, :until)
     ON CONFLICT (table_name) DO UPDATE SET holder = excluded.holder, until_ms = excluded.until_ms
-    WHERE icekeep_leases.holder = excluded.holder OR icekeep_leases.until_ms <= :now
+    WHERE icekeep_leases.holder = excluded.holder OR icekeep_leases.until_ms <= :now OR icekeep_leases.until_ms > :latest
     """
 )
+_KEPT_PARTS = 4
+_KEPT_PART_MS = 60 * DAY_MS
+"""Before old runs are forgotten each part of the time whose runs are kept must have one, see `forget`."""
 
 
 class RunRecords:
@@ -56,11 +63,15 @@ class RunRecords:
     Every method raises `UnavailableError` where the database is out of reach or busy for seconds, `UsageError` where it refuses
     or is none, `UnsupportedError` where a newer icekeep has made it, and `OutcomeUnknownError` where it cannot be told whether
     it has taken what it was given, which may be given once more.
+
+    After a call that waited in vain others fail at once for some minutes (`outages.py`), but for those that say of a run that it
+    begins, lives or ends, if it is no part of another: nobody waits for these, or for two of them at most.
     """
 
     def __init__(self, database: Database, reader: Database, runtime: Runtime) -> None:
         self._database, self._reader, self._runtime = database, reader, runtime
         self._is_ready = False
+        self._outages = outages_of(database.address)
 
     @classmethod
     def at(cls, uri: str, runtime: Runtime = SYSTEM) -> "RunRecords":
@@ -96,11 +107,23 @@ class RunRecords:
     def beat(self, run_id: str, now_ms: int) -> None:
         """Say that a run is alive."""
         change = RUNS.update().where(RUNS.c.run_id == run_id, RUNS.c.status == RUNNING).values(seen_ms=now_ms)
-        self._write(lambda connection: connection.execute(change))
+        self._write(lambda connection: connection.execute(change), insists=True)
 
-    def forget(self, before_ms: int) -> None:
-        """Take out the runs that began before a time."""
-        self._write(lambda connection: connection.execute(RUNS.delete().where(RUNS.c.started_ms < before_ms)))
+    def forget(self, before_ms: int, now_ms: int) -> None:
+        """Take out the runs that began before a time, if the record goes on from there to now.
+
+        Where nothing was written down for a quarter of that time (of 240 days or more), nothing is taken out: this machine's
+        clock may be far ahead, and then all runs would seem old.
+        """
+        parts = max(1, min(_KEPT_PARTS, (now_ms - before_ms) // _KEPT_PART_MS))
+        times = [before_ms + (now_ms + 1 - before_ms) * number // parts for number in range(parts + 1)]
+        other = RUNS.alias()
+        goes_on = [
+            sa.exists().where(other.c.started_ms >= begin_ms, other.c.started_ms < end_ms)
+            for begin_ms, end_ms in pairwise(times)
+        ]
+        change = RUNS.delete().where(RUNS.c.started_ms < before_ms, *goes_on)
+        self._write(lambda connection: connection.execute(change))
 
     def select(self, wanted: RunFilter, now_ms: int) -> list[RunRecord]:
         """The runs that have all of what is wanted, the newest first."""
@@ -127,24 +150,20 @@ class RunRecords:
         wanted = RUNS.c.table_name.in_(names) if len(names) <= _TABLES_AT_ONCE else RUNS.c.table_name != ""
         rows = self._read(_last_runs(wanted, now_ms))
         known = set(names)
-        return {
-            (row["table_name"], row["job"]): LastRuns(
-                last_ok_ms=row["last_ok_ms"],
-                failures_in_a_row=row["failures_in_a_row"] or 0,
-                last_failure_ms=row["last_failure_ms"],
-                last_error=row["last_error"],
-            )
-            for row in rows
-            if row["table_name"] in known
-        }
+        found: dict[tuple[str, str], LastRuns] = {}
+        for row in rows:
+            if row["table_name"] in known:
+                key = (row["table_name"], row["job"])
+                found[key] = _with(found.get(key) or LastRuns(last_ok_ms=row["last_ok_ms"]), row)
+        return found
 
     def take_lease(self, table: str, holder: str, until_ms: int, now_ms: int) -> str:
         """Take the lease of a table, or prolong one's own, and return who has it by now.
 
-        It is given where nobody has it, or had it until a time that has passed. No safety rests on it: it saves two runs from
-        doing the same work.
+        It is given where nobody has it, or had it until a time that has passed, or has it for much longer than is asked for here,
+        by a clock that is wrong. No safety rests on it: it saves two runs from doing the same work.
         """
-        values = {"table": table, "holder": holder, "until": until_ms, "now": now_ms}
+        values = {"table": table, "holder": holder, "until": until_ms, "now": now_ms, "latest": until_ms + SKEW_MS}
 
         def work(connection: Connection) -> str:
             connection.execute(_TAKE_LEASE, values)
@@ -156,7 +175,7 @@ class RunRecords:
     def renew_leases(self, holder: str, until_ms: int) -> None:
         """Prolong all leases that somebody has."""
         change = LEASES.update().where(LEASES.c.holder == holder).values(until_ms=until_ms)
-        self._write(lambda connection: connection.execute(change))
+        self._write(lambda connection: connection.execute(change), insists=True)
 
     def drop_lease(self, table: str, holder: str) -> None:
         """Give a lease back, if it is still the holder's."""
@@ -170,9 +189,13 @@ class RunRecords:
             connection.execute(RUNS.delete().where(RUNS.c.run_id == record.run_id))
             connection.execute(RUNS.insert().values(values))
 
-        self._write(work)
+        self._write(work, insists=record.parent_id is None)
 
-    def _write(self, work: Callable[[Connection], T]) -> T:
+    def _write(self, work: Callable[[Connection], T], *, insists: bool = False) -> T:
+        with self._outages.asked(self._runtime, insists=insists):
+            return self._written(work)
+
+    def _written(self, work: Callable[[Connection], T]) -> T:
         def prepared(connection: Connection) -> T:
             if connection.dialect.name == "sqlite":
                 # The lock is ours; a commit waits for those who read.
@@ -197,22 +220,23 @@ class RunRecords:
         """Rows; none where nobody has written anything yet, and then nothing is made either."""
         if not self._reader.is_there:
             return []
-        with self._reader.reading() as connection:
+        with self._outages.asked(self._runtime, insists=False), self._reader.reading() as connection:
             if not are_there(connection):
                 return []
             return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
-    """The newest run of each table and job that did its work, and what of those after it failed.
+    """The newest run of each table and job that did its work, and those after it that failed, the oldest first.
 
     A run by hand has arguments of its own, on a branch of its own perhaps: it says nothing of what policies want.
     """
     ended = sa.func.coalesce(RUNS.c.ended_ms, RUNS.c.seen_ms)
     is_ok = RUNS.c.exit_status.in_(GOOD_EXIT_STATUSES)
     has_died = sa.and_(RUNS.c.status == RUNNING, RUNS.c.seen_ms < now_ms - SILENT_MS)
+    is_no_failure = (*GOOD_EXIT_STATUSES, TryAgainError.exit_status)
     has_failed = sa.or_(
-        sa.and_(RUNS.c.exit_status.not_in(GOOD_EXIT_STATUSES), RUNS.c.status != INTERRUPTED),
+        sa.and_(RUNS.c.exit_status.not_in(is_no_failure), RUNS.c.status != INTERRUPTED),
         has_died,
     )
     each = (RUNS.c.table_name, RUNS.c.job)
@@ -220,25 +244,40 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
         sa.select(
             RUNS.c.table_name,
             RUNS.c.job,
+            RUNS.c.run_id,
             RUNS.c.error_message,
             ended.label("at_ms"),
             has_failed.label("has_failed"),
             sa.func.max(sa.case((is_ok, ended))).over(partition_by=each).label("last_ok_ms"),
             sa.func.max(sa.case((has_failed, ended))).over(partition_by=each).label("last_failure_ms"),
         )
-        .where(wanted, RUNS.c.policy.is_not(None), sa.or_(is_ok, has_failed))
+        .where(wanted, RUNS.c.policy.is_not(None), sa.or_(is_ok, has_failed), ended <= now_ms + SKEW_MS)
         .subquery()
     )
-    is_since = sa.and_(told.c.has_failed, told.c.at_ms > sa.func.coalesce(told.c.last_ok_ms, -1))
-    is_last = sa.and_(told.c.has_failed, told.c.at_ms == told.c.last_failure_ms)
-    return sa.select(
-        told.c.table_name,
-        told.c.job,
-        sa.func.max(told.c.last_ok_ms).label("last_ok_ms"),
-        sa.func.sum(sa.case((is_since, 1), else_=0)).label("failures_in_a_row"),
-        sa.func.max(told.c.last_failure_ms).label("last_failure_ms"),
-        sa.func.max(sa.case((is_last, told.c.error_message))).label("last_error"),
-    ).group_by(told.c.table_name, told.c.job)
+    is_last = told.c.at_ms == told.c.last_failure_ms
+    is_since = told.c.at_ms > sa.func.coalesce(told.c.last_ok_ms, -1)
+    return (
+        sa.select(
+            told.c.table_name,
+            told.c.job,
+            told.c.at_ms,
+            told.c.has_failed,
+            told.c.last_ok_ms,
+            sa.case((is_last, told.c.error_message)).label("last_error"),
+        )
+        .where(sa.or_(sa.and_(told.c.has_failed, sa.or_(is_since, is_last)), told.c.at_ms == told.c.last_ok_ms))
+        .order_by(told.c.at_ms, told.c.run_id)
+    )
+
+
+def _with(last: LastRuns, row: Mapping[str, Any]) -> LastRuns:
+    """What is known with one more row of `_last_runs`."""
+    if not row["has_failed"]:
+        return last
+    if row["at_ms"] > (last.last_ok_ms or 0):
+        return last.and_failed(row["at_ms"], row["last_error"])
+    # It is not in a row any more.
+    return msgspec.structs.replace(last, last_failure_ms=row["at_ms"], last_error=row["last_error"])
 
 
 def _values(record: RunRecord) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.maintenance.deletion.processes import has_ended
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.units import HOUR_MS, MINUTE_MS
 
 RUNNING = "running"
 """The status of a run that has begun, and that nobody has seen the end of."""
@@ -19,6 +19,12 @@ UNFINISHED = "unfinished"
 BEAT_EVERY_MS = MINUTE_MS
 SILENT_MS = 5 * MINUTE_MS
 """A run that has not been seen for so long has died."""
+
+SKEW_MS = 10 * MINUTE_MS
+"""Clocks of two machines differ by no more. What was written at a time further ahead says nothing: some clock was wrong."""
+
+NIGHT_MS = 12 * HOUR_MS
+"""Failures that come within this after the first of them count as one: a scheduler tries a job several times a night."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +46,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         host: the name of its machine.
         process: tells its process from all others of that machine (`processes.py`); empty where the system does not say.
         version: of icekeep.
-        arguments: as they were given, in values that JSON has.
+        arguments: as they were given, in values that JSON has; of a run that was given its plan also `plan`, the hash of that.
         app_id: the Spark application that it started; `None` for none.
         snapshot_id_before, snapshot_id_after: the head of the branch that it works on; `None` where there is none.
         metadata_location_before, metadata_location_after: of the table.
@@ -71,8 +77,12 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
 
     def is_unfinished(self, now_ms: int) -> bool:
-        """Whether it has died: it was not seen for long, or it ran on this machine and its process is gone."""
-        return self.status == RUNNING and (now_ms - self.seen_ms > SILENT_MS or has_ended(self.process))
+        """Whether it has died: it was not seen for long, or it ran on this machine and its process is gone.
+
+        One that was seen at a time that is still to come cannot be told to live; it is taken for one that has died.
+        """
+        is_seen = -SKEW_MS <= now_ms - self.seen_ms <= SILENT_MS
+        return self.status == RUNNING and (not is_seen or has_ended(self.process))
 
     def status_at(self, now_ms: int) -> str:
         """Its status as it is shown: that of a run that has died is `unfinished`."""
@@ -84,20 +94,33 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
 
     Times are epoch milliseconds; `None`: there was no such run.
 
-    A run that was interrupted counts for neither; one that has died counts as a failure. So does one that is to be tried again
-    (exit status 75).
+    A run that was interrupted counts for neither, nor does one that is to be tried again (exit status 75: nothing is broken), nor
+    one that ended at a time that is still to come. One that has died counts as a failure.
 
     Attributes:
         last_ok_ms: when the last one that did its work ended.
-        failures_in_a_row: those that failed since then.
+        failures_in_a_row: those that failed since then; what failed within `NIGHT_MS` counts once.
         last_failure_ms: when the last one that failed ended, or was last seen.
         last_error: what it said; `None` where it died.
+        night_ms: when the first of those ended that count as the last failure in a row; `None` where there is none in a row.
     """
 
     last_ok_ms: int | None = None
     failures_in_a_row: int = 0
     last_failure_ms: int | None = None
     last_error: str | None = None
+    night_ms: int | None = None
+
+    def and_failed(self, at_ms: int, error: str | None) -> "LastRuns":
+        """What is known after one more failure, which is later than all others."""
+        is_same_night = self.night_ms is not None and at_ms - self.night_ms < NIGHT_MS
+        return msgspec.structs.replace(
+            self,
+            failures_in_a_row=self.failures_in_a_row + (not is_same_night),
+            last_failure_ms=at_ms,
+            last_error=error,
+            night_ms=self.night_ms if is_same_night else at_ms,
+        )
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):

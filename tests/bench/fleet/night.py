@@ -92,7 +92,7 @@ def _icekeep(directory: Path, properties: dict[str, str], workers: int) -> None:
         print(
             f"  {name}: {watch.seconds:.1f} s, {watch.cpu_seconds:.1f} processor s, {watch.total_bytes / 1e6:.0f} MB; "
             f"looked for {result['looked_ms'] / 1000:.1f} s; {result['status']}, {counts}, "
-            f"{result['looked_requests_count']} requests of the look"
+            f"{result['looked_requests_count']} requests of the look, {result['requests_count']} of the jobs"
         )
     left = Counter(job["job"] for table in again[1]["tables"] for job in table["jobs"] if job["status"] == "done")
     print(f"  left for the second run: {dict(left)}; failing or refused in the first:")

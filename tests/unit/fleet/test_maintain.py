@@ -141,6 +141,21 @@ def test_a_window_that_closes_meanwhile_lets_nothing_more_begin(world):
     assert (result.not_begun_jobs_count, result.status) == (8, "partial")
 
 
+def test_what_does_not_fit_into_the_rest_of_its_window_is_not_begun_but_a_plan_is_made(world):
+    # The clock of these worlds begins on a Tuesday at 22:13:20, and no job is estimated below half a second.
+    world.runtime.pass_ms(46 * MINUTE_MS + 39_600)
+    policy = POLICY + "    window: {from: '20:00', to: '23:00'}\n"
+    jobs = Jobs()
+    result = maintain(fleet_of(world, jobs, policy=policy, workers=1))
+    assert jobs.calls == []
+    assert (result.status, result.not_begun_jobs_count) == ("partial", 9)
+    assert {why.rpartition(", ")[2] for why in whys(result).values()} == {"and its window closes in 0.4 s"}
+    jobs = Jobs()
+    observed = maintain(fleet_of(world, jobs, policy=f"{policy}    mode: observe\n", workers=1))
+    assert observed.observed_jobs_count == 9
+    assert maintain(fleet_of(world, Jobs(), policy=policy.replace("23:00", "24:00"))).done_jobs_count == 9
+
+
 def test_a_table_that_was_opted_out_and_one_that_cannot_be_read_are_named_and_left_alone():
     world = world_of({"mine": 6, "broken": 6, "good": 6}, mine={"icekeep.enabled": "false"})
     spoil(world, ("db", "broken"))
@@ -330,6 +345,41 @@ def test_a_failing_job_is_tried_less_and_less_often_and_named_from_the_third_nig
     world.runtime.pass_ms(9 * DAY_MS)
     result = maintain(fleet_of(world, Jobs({}, records), run_id="maintain-last", records=records))
     assert (result.failing, result.status) == ((), "done")
+
+
+def test_what_is_postponed_switched_off_or_closed_is_counted(records):
+    world = world_of({"sick": 6, "mine": 1}, mine={"icekeep.enabled": "false"})
+    for night in range(3):
+        jobs = Jobs({("sick", "compact"): ends_with(1)}, records)
+        result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}", records=records))
+        assert result.held_jobs_count == 3
+        world.runtime.pass_ms(DAY_MS)
+    assert (result.postponed_jobs_count, result.closed_jobs_count, result.status) == (1, 0, "done")
+    assert whys(result)["sick", "compact"].startswith("it failed 2 times in a row")
+    closed = POLICY + "    window: {from: '00:00', to: '01:00'}\n"
+    assert maintain(fleet_of(world, Jobs(), policy=closed)).closed_jobs_count == 3
+
+
+def test_what_may_pass_is_tried_in_each_night_and_is_not_named(world, records):
+    for night in range(5):
+        jobs = Jobs({("sick", "compact"): ends_with(75, "another writer won", "conflict")}, records)
+        result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}", records=records, workers=1))
+        assert ("sick", "compact") in jobs.calls
+        assert (result.status, result.failed_jobs_count, result.failing) == ("partial", 1, ())
+        world.runtime.pass_ms(DAY_MS)
+
+
+def test_tries_of_one_night_are_one_failure(world, records):
+    failing = []
+    for night in range(3):
+        for attempt in range(3):
+            jobs = Jobs({("sick", "compact"): ends_with(1)}, records)
+            result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}-{attempt}", records=records))
+            failing.append([one.failures_in_a_row for one in result.failing])
+            assert (("sick", "compact") in jobs.calls) is (attempt == 0 or night == 0)
+            world.runtime.pass_ms(HOUR_MS)
+        world.runtime.pass_ms([21 * HOUR_MS, 45 * HOUR_MS, 0][night])
+    assert failing == [[], [], [], [], [], [], [3], [3], [3]]
 
 
 def test_a_record_that_is_out_of_reach_is_told_once_and_hinders_nothing(world, records, monkeypatch):

@@ -252,5 +252,5 @@ def test_the_policies_that_the_readme_shows_are_in_force_as_it_says():
 
 
 def test_without_a_default_each_policy_has_a_schedule_of_its_own():
-    with pytest.raises(ConfigError, match=r"'policies\[0\]\.schedule': is missing"):
+    with pytest.raises(ConfigError, match=r"'policies\[0\]\.schedule': is missing; give five fields .*, or null \("):
         rules(FILE.replace("  schedule: '@daily'\n", ""))

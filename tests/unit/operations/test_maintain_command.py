@@ -2,12 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 
 from icekeep.cli import main
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import SafetyError
+from icekeep.errors import SafetyError, UsageError
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations import maintain_verb
 from icekeep.operations.maintain_shown import maintain_shown
@@ -52,6 +53,9 @@ def run(capsys, *words):
 def test_jobs_run_as_their_own_commands_and_are_written_down_below_the_run(lake, capsys):
     status, document, err = run(capsys)
     assert (status, document["status"], document["result"]["done_jobs_count"]) == (0, "done", 4)
+    asked = {(t["table"], job["job"]): job["requests_count"] for t in document["result"]["tables"] for job in t["jobs"]}
+    assert asked["local.db.a", "compact"] > 20
+    assert document["result"]["requests_count"] == sum(asked.values()) > document["result"]["looked_requests_count"]
     assert "local.db.a: rewriting data files: started" in err
     assert document["run_id"] == document["result"]["run_id"]
     assert len(lake.catalog.load(("db", "a")).metadata.snapshots) == 1
@@ -79,11 +83,29 @@ def test_a_job_that_refuses_is_told_with_its_reason_and_the_run_ends_with_3(lake
     assert jobs["expire_snapshots"]["status"] == "done"
 
 
+@pytest.mark.slow
+def test_a_job_that_fails_before_it_begins_names_no_run(lake, capsys, monkeypatch):
+    def refuse(words, *_):
+        raise UsageError(f"{words[0]} is wrong")
+
+    monkeypatch.setattr(maintain_verb, "parse_command", refuse)
+    _, document, _ = run(capsys, "--match", "db.a")
+    jobs = document["result"]["tables"][0]["jobs"]
+    assert {(job["status"], job["run_id"], job["why"]) for job in jobs} == {
+        ("failed", None, "--table=local.db.a is wrong")
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--policy", "nothing"), "there is no policy 'nothing' in icekeep.yaml; there is nightly, by-hand"),
-        (("--tables", "db.a"), "'db.a' is not a full name; give CATALOG.NAMESPACE.TABLE"),
+        (("--tables", "a"), "'a' in 'a' names no table; give NAMESPACE.TABLE"),
+        (
+            ("--tables", "local.db.nope,db.no"),
+            "'local.db.no' and 1 more; `icekeep policy explain --table local.db.no` says why",
+        ),
+        (("--list", "--dry-run"), "--list changes nothing, and --dry-run says what would be changed; give one of them"),
         (("--match", "db"), "'db' can match no table"),
         (("--match", "other.*"), "no table that the policies of this run reach"),
         (("--workers", "0"), "--workers"),
@@ -108,9 +130,78 @@ def test_a_catalog_that_cannot_be_opened_is_named_and_the_others_are_worked_on(l
     text = file.read_text().replace("catalogs:\n", "catalogs:\n  lost: {type: rest, uri: '${NOT_SET_ANYWHERE}'}\n")
     file.write_text(text.replace("match: local.db.**", "match: '**.db.*'"))
     status, document, _ = run(capsys, "--dry-run")
-    assert status == 0
+    assert (status, document["status"], document["dry_run"], document["result"]["dry_run"]) == (
+        3,
+        "partial",
+        True,
+        True,
+    )
     assert [one["name"] for one in document["result"]["not_read"]] == ["lost.*"]
     assert document["result"]["due_jobs_count"] == 4
+
+
+def test_the_only_catalog_out_of_reach_is_tried_again_later(lake, capsys):
+    away = "catalogs:\n  local: {type: sql, uri: 'postgresql://nobody@127.0.0.1:9/x', warehouse: /tmp/x}\n"
+    (lake.directory / "icekeep.yaml").write_text(f"{away}history: {{enabled: false}}\n{POLICIES}")
+    for words in ((), ("--dry-run",), ("--list",)):
+        status, document, _ = run(capsys, *words)
+        assert (status, document["error"]["kind"]) == (75, "unavailable")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "tables"),
+    [
+        (("--tables", "db.a,local.db.b"), ["a", "b"]),
+        (("--tables", "db.a", "--catalog", "local"), ["a"]),
+        (("--match", "db.a"), ["a"]),
+        (("--match", "local.db.a"), ["a"]),
+        (("--match", "local.**"), ["a", "b"]),
+        (("--match", "*.b", "--catalog", "local"), ["b"]),
+    ],
+)
+def test_tables_are_asked_for_by_the_names_and_patterns_that_other_commands_take(lake, capsys, words, tables):
+    status, document, _ = run(capsys, "--dry-run", *words)
+    assert status == 0
+    assert sorted(one["table"] for one in document["result"]["tables"]) == [f"local.db.{name}" for name in tables]
+
+
+@pytest.mark.slow
+def test_a_table_that_was_asked_for_and_is_not_reached_is_named_and_the_others_are_worked_on(lake, capsys):
+    status, document, _ = run(capsys, "--tables", "local.db.a,local.db.nope")
+    result = document["result"]
+    assert (status, document["status"], result["done_jobs_count"]) == (3, "partial", 2)
+    assert [(one["name"], one["kind"]) for one in result["not_read"]] == [("local.db.nope", "not-found")]
+    assert "`icekeep policy explain --table local.db.nope` says why" in result["not_read"][0]["reason"]
+
+
+@pytest.mark.slow
+def test_policies_that_are_left_out_or_fit_nothing_are_told(lake, capsys):
+    file = lake.directory / "icekeep.yaml"
+    more = """
+  - {name: lost, schedule: "@daily", match: [local.nope.*, local.db.a], jobs: {check: }}
+  - {name: gone, schedule: "@daily", tables: [local.db.gone], jobs: {check: }}
+  - {name: elsewhere, schedule: "@daily", match: nope.**, jobs: {check: }}
+"""
+    file.write_text(file.read_text() + more)
+    _, document, _ = run(capsys, "--dry-run")
+    assert document["result"]["notes"] == [
+        "policies without a schedule are left out: 'by-hand'; --policy runs one of them",
+        "policy 'elsewhere': there is no catalog 'nope'; there is local",
+        "policy 'lost': no table is meant by 'local.nope.*'; `icekeep policy check` tells more",
+        "policy 'gone': no table is meant by 'local.db.gone'; `icekeep policy check` tells more",
+    ]
+    _, document, _ = run(capsys, "--dry-run", "--policy", "by-hand", "--tables", "db.a")
+    assert document["result"]["notes"] == []
+
+
+def test_options_that_a_job_does_not_have_are_refused_before_anything_begins(lake, capsys):
+    file = lake.directory / "icekeep.yaml"
+    file.write_text(file.read_text().replace("{check: }", "{check: , compact: {options: {target-size: 1}}}"))
+    status, document, _ = run(capsys)
+    assert status == 2
+    assert "jobs.compact.options.target-size: there is no option 'target-size'" in document["error"]["message"]
+    assert not (lake.directory / "warehouse.icekeep-runs.db").exists()
 
 
 def test_what_people_are_shown():
@@ -137,13 +228,32 @@ def test_what_people_are_shown():
     assert shown["failing"] == ["c.db.u compact: failed 4 times in a row: it broke"]
     assert (shown["not_read"], shown["notes"]) == (["c.db.v: no metadata"], ["a note"])
     assert shown["problems"] == ["c.db.t: table property x: no"]
-    assert "not_due" not in shown
-    assert "failed_jobs_count" not in shown
+    assert {"not_due", "postponed", "dry_run", "failed_jobs_count"}.isdisjoint(shown)
     due = DueJob(job="compact", policy="p", arguments=(), observes=False, why="w", estimate_ms=1, estimate_bytes=2)
     listed = DueList(
         status="done", tables=(DueTable(table="c.db.t", value=1.0, estimate_ms=1, estimate_bytes=2, jobs=(due,)),)
     )
     assert [row["job"] for row in maintain_shown(listed)["due"]] == ["compact"]
+
+
+def test_what_waits_since_it_failed_is_shown_in_each_run_and_all_that_is_not_begun_in_a_dry_run():
+    jobs = [
+        JobDone(job=status, policy="p", status=status, why=f"why {status}")
+        for status in ("postponed", "held", "closed", "not_due")
+    ]
+    result = MaintainResult(
+        status="done",
+        run_id="maintain-1",
+        postponed_jobs_count=1,
+        tables=(TableDone(table="c.db.t", jobs=tuple(jobs)),),
+    )
+    shown = maintain_shown(result)
+    assert shown["postponed_jobs_count"] == 1
+    assert shown["postponed"] == [{"table": "c.db.t", "job": "postponed", "why": "why postponed"}]
+    assert {"held", "closed", "not_due"}.isdisjoint(shown)
+    dry = maintain_shown(msgspec.structs.replace(result, status="planned", dry_run=True))
+    for status in ("postponed", "held", "closed", "not_due"):
+        assert dry[status] == [{"table": "c.db.t", "job": status, "why": f"why {status}"}]
 
 
 def after_the_first_job(monkeypatch, act):

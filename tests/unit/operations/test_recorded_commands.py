@@ -115,3 +115,17 @@ def test_an_iceberg_table_that_cannot_be_appended_to_costs_a_warning(lake, capsy
     [warning] = [line for line in err.splitlines() if "is not written down" in line]
     assert "there is no catalog 'nowhere'" in warning
     assert [one.run_id for one in written()] == [document["run_id"]]
+
+
+def test_a_plan_that_is_carried_out_or_refused_is_written_down_by_its_hash_and_is_no_failure_of_the_job(lake, capsys):
+    first = lake.load().metadata.snapshots[0].snapshot_id
+    words = ("expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--plan-out")
+    assert run(capsys, *words, "stale.jsonl")[0] == 0
+    assert run(capsys, "ref", "create-tag", "keep", "--snapshot-id", str(first))[0] == 0
+    _, document, _ = run(capsys, *words, "plan.jsonl")
+    assert [cli.main(["apply", name, "--output", "json"]) for name in ("stale.jsonl", "plan.jsonl")] == [4, 0]
+    refused, done = [one for one in written() if "plan" in one.arguments]
+    assert (refused.exit_status, done.exit_status, done.arguments["plan"]) == (4, 0, document["plan"]["hash"])
+    assert refused.arguments["plan"] != done.arguments["plan"]
+    records = RunRecords.at("sqlite:///warehouse.icekeep-runs.db")
+    assert records.last_of(["local.db.events"], SYSTEM.now_ms()) == {}

@@ -59,7 +59,16 @@ def test_all_configured_catalogs_are_told_and_one_is_by_its_name(run):
     assert [one["table"] for one in json.loads(out)["result"]["tables"]] == ["two.db.two"]
 
 
-@pytest.mark.parametrize("words", [["--table", "two.db.two"], ["--table", "db.two", "--catalog", "two"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--table", "two.db.two"],
+        ["--table", "db.two", "--catalog", "two"],
+        ["--match", "two.db.*"],
+        ["--match", "two.**"],
+        ["--match", "*.two"],
+    ],
+)
 def test_one_table_is_told_by_its_name(run, words):
     status, out, _ = run(*words)
     assert status == 0
@@ -88,10 +97,11 @@ def test_one_catalog_out_of_reach_does_not_stop_the_others(run, conf):
         (["--table", "one.db.one", "--match", "db.*"], "--table and --match both say which tables"),
         (["--match", "db"], "'db' can match no table"),
         (["--match", "nope.*"], "'nope.*' matches no table of one, two"),
+        (["--match", "one.nope.*"], "'nope.*' matches no table of one"),
         (["--match", "nope.*", "--catalog", "two"], "'nope.*' matches no table of two"),
         (
-            ["--match", "one.db.*"],
-            "'one.db.*' matches no table of one, two; patterns are over NAMESPACE.TABLE, 'one' is a catalog: give it with",
+            ["--match", "one.db.*", "--catalog", "one"],
+            "'one.db.*' matches no table of one; beside --catalog a pattern is over NAMESPACE.TABLE",
         ),
         (["--catalog", "three"], "there is no catalog 'three'; there is one, two"),
         (["--table", "one.db.nothing"], "there is no table 'db.nothing'"),

@@ -163,3 +163,11 @@ def test_what_fails_elsewhere_is_warned_of(records, heard):
     keeper(records, heard, also=fail).end(status="done", exit_status=0)
     assert heard.warnings == ["run compact-1 is not written down: there is no such catalog"]
     assert [one.status for one in all_of(records)] == ["done"]
+
+
+def test_what_is_left_alone_is_not_warned_of_again(records, heard):
+    kept = keeper(Failing(records, UnavailableError("x", is_left_alone=True), begin=1), heard)
+    kept.begin()
+    kept.end(status="done", exit_status=0)
+    assert heard.warnings == []
+    assert [one.status for one in all_of(records)] == ["done"]

@@ -2,15 +2,25 @@
 
 import sqlite3
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.processes import process_name
+from icekeep.run_records.outages import LEFT_ALONE_MS
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import INTERRUPTED, RUNNING, SILENT_MS, UNFINISHED, LastRuns, RunFilter, RunRecord
+from icekeep.run_records.values import (
+    INTERRUPTED,
+    RUNNING,
+    SILENT_MS,
+    SKEW_MS,
+    UNFINISHED,
+    LastRuns,
+    RunFilter,
+    RunRecord,
+)
+from icekeep.spec.units import DAY_MS, HOUR_MS
 from kit.cases import cases
 from kit.runtime import FakeRuntime
 
@@ -132,36 +142,40 @@ def test_a_run_whose_process_is_gone_is_unfinished_at_once():
 def plainly_last(runs):
     """What `last_of` tells, by a look at all runs."""
     told = {}
-    for run in sorted(runs, key=lambda one: one.ended_ms or one.seen_ms):
-        at_ms, before = run.ended_ms or run.seen_ms, told.get((run.table, run.job))
-        if run.policy is None:
-            continue
-        if run.exit_status in (0, 3):
-            after = LastRuns(last_ok_ms=at_ms)
-            if before is not None:
-                after = msgspec.structs.replace(
-                    after, last_failure_ms=before.last_failure_ms, last_error=before.last_error
-                )
-        elif run.is_unfinished(NOW_MS) or (run.exit_status is not None and run.status != INTERRUPTED):
-            before = before or LastRuns()
-            after = msgspec.structs.replace(
-                before,
-                failures_in_a_row=before.failures_in_a_row + 1,
-                last_failure_ms=at_ms,
-                last_error=run.error_message,
+    for key in {(run.table, run.job) for run in runs}:
+        mine = [run for run in runs if (run.table, run.job) == key and run.policy and at(run) <= NOW_MS + SKEW_MS]
+        oks = [at(run) for run in mine if run.exit_status in (0, 3)]
+        failed = [run for run in mine if has_failed(run)]
+        since = first = [at(run) for run in failed if at(run) > max(oks, default=0)]
+        nights = []
+        while since:
+            nights.append(since[0])
+            since = [at_ms for at_ms in since if at_ms >= nights[-1] + 12 * HOUR_MS]
+        if oks or failed:
+            told[key] = LastRuns(
+                last_ok_ms=max(oks, default=None),
+                failures_in_a_row=len(nights),
+                last_failure_ms=at(failed[-1]) if failed else None,
+                last_error=failed[-1].error_message if failed else None,
+                night_ms=nights[-1] if first else None,
             )
-        else:
-            continue
-        told[run.table, run.job] = after
     return told
 
 
+def at(run):
+    return run.ended_ms or run.seen_ms
+
+
+def has_failed(run):
+    return run.is_unfinished(NOW_MS) or run.exit_status in (1, 4)
+
+
 JOBS = st.sampled_from(["compact", "check"])
-ENDS = st.sampled_from(["done", "partial", "failed", "again", "interrupted", "running", "died"])
+ENDS = st.sampled_from(["done", "partial", "failed", "refused", "again", "interrupted", "running", "died"])
+GAPS_MS = st.one_of(st.integers(1, 5), st.integers(1, 30 * HOUR_MS), st.sampled_from([12 * HOUR_MS, 24 * HOUR_MS]))
 
 
-def run_of(number, end, table, job, policy):
-    at_ms = NOW_MS - 10 * SILENT_MS + number
+def run_of(number, at_ms, end, table, job, policy):
     common = {"table": table, "job": job, "policy": policy, "started_ms": at_ms - 5}
     match end:
         case "running":
@@ -172,10 +186,10 @@ def run_of(number, end, table, job, policy):
         "done": ("done", 0),
         "partial": ("partial", 3),
         "failed": ("failed", 1),
+        "refused": ("failed", 4),
         "again": ("failed", 75),
         "interrupted": (INTERRUPTED, 143),
     }[end]
-    message = f"error {number}" if exit_status in (1, 75) else None
     return record(
         f"r{number}",
         **common,
@@ -183,19 +197,52 @@ def run_of(number, end, table, job, policy):
         seen_ms=at_ms,
         status=status,
         exit_status=exit_status,
-        error_message=message,
+        error_message=f"error {number}" if exit_status in (1, 4, 75) else None,
     )
 
 
 @cases(60)
-@given(runs=st.lists(st.tuples(ENDS, st.sampled_from("tu"), JOBS, st.sampled_from(["p", None])), max_size=12))
-def test_last_runs_are_those_of_a_plain_look(tmp_path_factory, runs):
+@given(
+    runs=st.lists(st.tuples(ENDS, st.sampled_from("tu"), JOBS, st.sampled_from(["p", "p", None])), max_size=12),
+    gaps=st.lists(GAPS_MS, min_size=12, max_size=12),
+    until=st.sampled_from([NOW_MS - SILENT_MS - 1, NOW_MS + SKEW_MS, NOW_MS + 40 * HOUR_MS]),
+)
+def test_last_runs_are_those_of_a_plain_look(tmp_path_factory, runs, gaps, until):
     records = RunRecords.at(f"sqlite:///{tmp_path_factory.mktemp('runs')}/runs.db")
-    written = [run_of(number, *one) for number, one in enumerate(runs)]
+    times = [until - sum(gaps[number + 1 : len(runs)]) for number in range(len(runs))]
+    written = [run_of(number, at_ms, *one) for number, (at_ms, one) in enumerate(zip(times, runs, strict=True))]
     for one in written:
         records.end(one)
     assert records.last_of(["t", "u"], NOW_MS) == plainly_last(written)
     assert records.last_of(["t"], NOW_MS) == {key: one for key, one in plainly_last(written).items() if key[0] == "t"}
+
+
+def test_tries_of_one_night_count_once_and_those_that_may_pass_not_at_all(records):
+    for night in range(2):
+        for attempt, exit_status in enumerate((1, 75, 4, 1)):
+            at_ms = NOW_MS - (2 - night) * 24 * HOUR_MS + attempt * HOUR_MS
+            records.end(done(f"c-{night}-{attempt}", at_ms, exit_status, "failed", error_message=f"{night}{attempt}"))
+        records.end(done(f"e-{night}", NOW_MS - night, 75, "failed", job="expire_snapshots"))
+    last = records.last_of(["lake.db.t"], NOW_MS)
+    assert last == {
+        ("lake.db.t", "compact"): LastRuns(
+            failures_in_a_row=2,
+            last_failure_ms=NOW_MS - 21 * HOUR_MS,
+            last_error="13",
+            night_ms=NOW_MS - 24 * HOUR_MS,
+        )
+    }
+
+
+def test_what_a_machine_whose_clock_is_ahead_wrote_says_nothing_to_others(records):
+    ahead = NOW_MS + 365 * DAY_MS
+    for number, (job, exit_status) in enumerate((("compact", 0), ("check", 1), ("check", 1))):
+        records.end(done(f"a{number}", ahead + number, exit_status, job=job))
+    assert records.last_of(["lake.db.t"], NOW_MS + 100 * DAY_MS) == {}
+    assert {job for _, job in records.last_of(["lake.db.t"], ahead)} == {"compact", "check"}
+    running = record(seen_ms=ahead)
+    assert (running.status_at(ahead), running.status_at(NOW_MS)) == (RUNNING, UNFINISHED)
+    assert record(seen_ms=NOW_MS + SKEW_MS).status_at(NOW_MS) == RUNNING
 
 
 def test_a_fleet_is_asked_of_in_one_query_however_large_it_is(records):
@@ -220,11 +267,32 @@ def test_a_lease_is_one_holder_s_until_it_is_given_back_or_its_time_is_over(reco
     assert take("t", "a", NOW_MS + 99, NOW_MS + 50) == "a"
 
 
+def test_a_lease_that_is_far_ahead_of_the_clock_is_no_lease(records):
+    assert records.take_lease("t", "ahead", NOW_MS + 365 * DAY_MS, NOW_MS + 364 * DAY_MS) == "ahead"
+    assert records.take_lease("t", "b", NOW_MS + 10, NOW_MS) == "b"
+    assert records.take_lease("t", "b", NOW_MS + 10 + SKEW_MS, NOW_MS) == "b"
+    assert records.take_lease("t", "c", NOW_MS + 10, NOW_MS) == "b"
+
+
 def test_old_runs_are_forgotten(records):
     for run_id, started_ms in (("a", NOW_MS - 2), ("b", NOW_MS - 1)):
         records.begin(record(run_id, started_ms=started_ms))
-    records.forget(NOW_MS - 1)
+    records.forget(NOW_MS - 1, NOW_MS)
     assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["b"]
+
+
+def test_a_clock_that_jumps_far_ahead_takes_no_run_for_old(records):
+    for day in range(0, 410, 10):
+        records.begin(record(f"r{day}", started_ms=NOW_MS + (day - 410) * DAY_MS))
+    for ahead in (400 * DAY_MS, 300 * DAY_MS, 200 * DAY_MS):
+        now_ms = NOW_MS + ahead
+        for turn in range(2):
+            records.begin(record(f"ahead-{ahead}-{turn}", started_ms=now_ms + turn))
+            records.forget(now_ms - 400 * DAY_MS, now_ms + turn)
+        assert len(records.select(RunFilter(run_id="r"), NOW_MS)) == 41
+    records.begin(record("now", started_ms=NOW_MS))
+    records.forget(NOW_MS - 400 * DAY_MS, NOW_MS)
+    assert len(records.select(RunFilter(run_id="r"), NOW_MS)) == 40
 
 
 def test_a_result_that_is_too_long_is_left_out_and_said_so(records):
@@ -258,6 +326,51 @@ def test_a_locked_database_is_waited_for_for_some_seconds_and_then_told(tmp_path
         runtime.before_sleep = other.rollback
         records.begin(record("compact-3"))
     assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-1", "compact-3"]
+
+
+def test_of_many_calls_one_waits_for_a_locked_database_and_all_go_on_when_it_is_free(tmp_path):
+    runtime = FakeRuntime(chance=None)
+    uri = f"sqlite:///{tmp_path}/runs.db"
+    RunRecords.at(uri, runtime).begin(record())
+    part = record("compact-2", parent_id="maintain-1")
+    with sqlite3.connect(tmp_path / "runs.db") as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="is busy"):
+            RunRecords.at(uri, runtime).begin(part)
+        waited_ms = runtime.elapsed_ms
+        for name, *arguments in (
+            ("end", part),
+            ("take_lease", "t", "a", NOW_MS + 1, NOW_MS),
+            ("drop_lease", "t", "a"),
+            ("last_of", ["t"], NOW_MS),
+            ("select", RunFilter(), NOW_MS),
+        ):
+            with pytest.raises(UnavailableError, match=r"is busy: database is locked; it is left alone for \d+"):
+                getattr(RunRecords.at(uri, runtime), name)(*arguments)
+        assert runtime.elapsed_ms == waited_ms
+        for name, *arguments in (("end", record()), ("beat", "compact-1", NOW_MS), ("renew_leases", "a", NOW_MS)):
+            waited_ms = runtime.elapsed_ms
+            with pytest.raises(UnavailableError, match=r"is busy: database is locked$"):
+                getattr(RunRecords.at(uri, runtime), name)(*arguments)
+            assert runtime.elapsed_ms - waited_ms > 5000
+    runtime.pass_ms(LEFT_ALONE_MS)
+    records = RunRecords.at(uri, runtime)
+    records.begin(part)
+    records.end(done("compact-2", NOW_MS, parent_id="maintain-1"))
+    assert records.select(RunFilter(run_id="compact-2"), NOW_MS)[0].status == "done"
+
+
+def test_a_failure_that_nobody_waited_for_is_tried_again_at_once(tmp_path, monkeypatch):
+    records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", FakeRuntime())
+    with monkeypatch.context() as patch:
+        patch.setattr("icekeep.catalog.database.Database.transact", refuse)
+        with pytest.raises(UnavailableError, match=r"connection refused$"):
+            records.take_lease("t", "a", NOW_MS + 1, NOW_MS)
+    assert records.take_lease("t", "a", NOW_MS + 1, NOW_MS) == "a"
+
+
+def refuse(*_):
+    raise UnavailableError("connection refused")
 
 
 def test_an_address_that_makes_no_sense_names_the_key():

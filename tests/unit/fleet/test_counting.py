@@ -1,0 +1,78 @@
+"""What jobs ask of storage is counted, whatever way they come to their table; and nothing else changes by it."""
+
+import pickle
+from collections import Counter
+
+import pytest
+
+from icekeep.fleet.counting import counted
+from icekeep.fleet.memory import Memory
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.storage.base import DeleteStatus
+from icekeep.storage.counted import NAMES_A_REQUEST, CountedStorage, Meter
+from kit.job_world import World
+from kit.no_spark import no_spark
+from kit.storage import MemoryStorage
+
+
+def test_each_request_counts_once_and_names_to_delete_by_the_thousand():
+    meter, storage = Meter(), MemoryStorage()
+    over = CountedStorage(storage, meter)
+    with over.write("memory://lake/t/a") as stream:
+        stream.write(b"a")
+    over.create("memory://lake/t/b", b"b")
+    assert over.read("memory://lake/t/a") == over.open("memory://lake/t/a").read() == b"a"
+    assert over.head("memory://lake/t/b").size_bytes == 1
+    assert len([*over.list("memory://lake/t")]) == len(over.child_names("memory://lake/t")) == 2
+    shares = over.shares("memory://lake/t", 1)
+    assert len([*over.list_share(shares[0])]) == 2
+    assert meter.requests_count == 8
+    over.move("memory://lake/t/a", "memory://lake/t/c")
+    over.move_many([("memory://lake/t/b", "memory://lake/t/d"), ("memory://lake/t/c", "memory://lake/t/e")])
+    assert meter.requests_count == 11
+    names = [
+        "memory://lake/t/d",
+        "memory://lake/t/e",
+        *(f"memory://lake/t/{number}" for number in range(NAMES_A_REQUEST - 1)),
+    ]
+    statuses = Counter(one.status for one in over.delete_many(iter(names)))
+    assert statuses == {DeleteStatus.DELETED: 2, DeleteStatus.MISSING: NAMES_A_REQUEST - 1}
+    assert meter.requests_count == 13
+
+
+def test_in_a_task_it_is_the_storage_itself():
+    assert type(pickle.loads(pickle.dumps(CountedStorage(MemoryStorage(), Meter())))) is MemoryStorage
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_remembered", [False, True])
+def test_all_that_jobs_ask_of_a_store_is_counted_but_for_what_the_catalog_does(is_remembered):
+    plain = World(2)
+    for number in range(7):
+        plain.append(number)
+    world, meter, seen = plain.copy(), Meter(), []
+    world.storage.before = lambda operation, location: seen.append((operation, location))
+    deletions, delete_many = [], world.storage.delete_many
+
+    def delete(locations):
+        deletions.append([*locations])
+        return delete_many(deletions[-1])
+
+    world.storage.delete_many = delete
+    table = counted(world.table, meter)
+    table = Memory().over(table) if is_remembered else table
+    compact(table, no_spark)
+    after_one = meter.requests_count
+    assert after_one > 10
+    expire_snapshots(table.refresh(), no_spark, older_than=world.runtime.now_ms(), retain_last=1)
+    assert meter.requests_count > after_one
+    asked = [operation for operation, location in seen if not location.endswith(".metadata.json")]
+    # Of these each call is a request, however many names it has; the first two are the catalog's.
+    one_by_one = [operation for operation in asked if operation not in ("load", "swap", "delete_many")]
+    calls = [names for names in deletions if any(not one.endswith(".metadata.json") for one in names)]
+    assert meter.requests_count == len(one_by_one) + len(calls)
+    assert 0 < len(calls) < asked.count("delete_many")
+    compact(plain.table, no_spark)
+    assert world.rows() == plain.rows()
+    assert world.lost_files() == set()
