@@ -55,11 +55,11 @@ def write_plan(
 
     Args:
         job: its name, as its command is called.
-        path: the file, on this machine.
+        path: the file, on this machine, which must not be there yet.
         arguments: those of the job's function. Ages become moments: the plan is of now.
 
     Raises:
-        UsageError: there is no such job, the file cannot be written, or an argument cannot be written down.
+        UsageError: there is no such job, the file is there already or cannot be written, or an argument cannot be written down.
         IcekeepError: as the job raises before it changes anything.
     """
     check_source(spark)

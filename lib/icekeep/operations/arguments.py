@@ -245,7 +245,7 @@ def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
         parser.add_argument(
             "--plan-out",
             metavar="FILE",
-            help="change nothing, and write the plan with all its files to a file, which `icekeep apply` carries out",
+            help="change nothing, and write the plan with all its files to a new file, which `icekeep apply` carries out",
         )
     _add_setting(parser, _POLICY, now_ms)
     _add_output(parser)
