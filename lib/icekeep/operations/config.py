@@ -14,8 +14,8 @@ import msgspec
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.health.prices import Prices
 from icekeep.operations.documents import Entry, parse_document, read_document
-from icekeep.operations.history_settings import HISTORY, HistorySettings, read_history
 from icekeep.operations.policies import RULES_KEYS, read_rules
+from icekeep.operations.runs_settings import RUNS, RunsSettings, read_runs
 from icekeep.operations.telling_settings import LOG, METRICS, TellingSettings, read_telling
 from icekeep.policies.values import Policy, Rules
 
@@ -60,7 +60,7 @@ class Config(msgspec.Struct, frozen=True):
     catalogs: Mapping[str, CatalogSettings]
     rules: Rules = Rules()
     prices: Prices | None = None
-    history: HistorySettings = HistorySettings()
+    runs: RunsSettings = RunsSettings()
     telling: TellingSettings = TellingSettings()
 
     @property
@@ -96,15 +96,15 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
 def _config(document: Entry | None, path: str) -> Config:
     if document is None:
         return Config(path, {})
-    given = document.mapping({"catalogs", "prices", HISTORY, LOG, METRICS} | RULES_KEYS)
+    given = document.mapping({"catalogs", "prices", RUNS, LOG, METRICS} | RULES_KEYS)
     catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
     prices = _prices(given["prices"]) if "prices" in given else None
-    if HISTORY in given and "uri" in given[HISTORY].mapping():
-        _property(given[HISTORY].required("uri"))
-    history = read_history(given[HISTORY]) if HISTORY in given else HistorySettings()
+    if RUNS in given and "uri" in given[RUNS].mapping():
+        _property(given[RUNS].required("uri"))
+    runs = read_runs(given[RUNS]) if RUNS in given else RunsSettings()
     if METRICS in given and "pushgateway" in given[METRICS].mapping():
         _property(given[METRICS].required("pushgateway"))
-    return Config(path, catalogs, read_rules(given, catalogs), prices, history, read_telling(given))
+    return Config(path, catalogs, read_rules(given, catalogs), prices, runs, read_telling(given))
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:

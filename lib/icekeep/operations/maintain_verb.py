@@ -327,7 +327,7 @@ def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings:
 
 def _records_of(config: Config, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
     try:
-        return records_of(config.history, settings, os.environ)
+        return records_of(config.runs, settings, os.environ)
     except IcekeepError as error:
         surroundings.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
         return None
@@ -338,5 +338,5 @@ def _notes(records: Mapping[str, RunRecords | None]) -> Iterator[str]:
         if one is None:
             yield (
                 f"catalog {name!r} has no record of runs: what earlier runs did is not known, nor what others do now, and what "
-                "fails is tried each time; `history: {uri: ...}` names a database for it"
+                "fails is tried each time; `runs: {uri: ...}` names a database for it"
             )

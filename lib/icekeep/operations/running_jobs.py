@@ -119,7 +119,7 @@ def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surrou
     def open_catalog(name: str) -> Any:
         return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)
 
-    return Place(catalogs.history, reference.catalog, open_catalog)
+    return Place(catalogs.runs, reference.catalog, open_catalog)
 
 
 def _loaded(

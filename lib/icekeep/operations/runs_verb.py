@@ -9,8 +9,8 @@ import msgspec
 from icekeep.errors import NotFoundError
 from icekeep.operations.catalogs import Catalogs, find_table
 from icekeep.operations.config import CatalogSettings, Config
-from icekeep.operations.history_settings import HISTORY
 from icekeep.operations.recording import records_of
+from icekeep.operations.runs_settings import RUNS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runtime import SYSTEM
@@ -64,7 +64,7 @@ def runs(  # noqa: PLR0913 - the settings of the command
     places = {records.address: records for records in _places(config, chosen)}
     if not places:
         raise NotFoundError(
-            f"no record of runs is kept: {_why(config)}; give `{HISTORY}: {{uri: sqlite:///PATH}}` or one of PostgreSQL in the "
+            f"no record of runs is kept: {_why(config)}; give `{RUNS}: {{uri: sqlite:///PATH}}` or one of PostgreSQL in the "
             "configuration"
         )
     wanted = RunFilter(
@@ -89,14 +89,14 @@ def runs_shown(result: RunsFound) -> Mapping[str, Any]:
 
 def _places(config: Config, catalogs: list[CatalogSettings]) -> Iterator[RunRecords]:
     for catalog in catalogs:
-        records = records_of(config.history, catalog, os.environ, is_read=True)
+        records = records_of(config.runs, catalog, os.environ, is_read=True)
         if records is not None:
             yield records
 
 
 def _why(config: Config) -> str:
-    if not config.history.is_enabled:
-        return f"the configuration has `{HISTORY}.enabled: false`"
+    if not config.runs.is_enabled:
+        return f"the configuration has `{RUNS}.enabled: false`"
     return "no catalog has its warehouse in a directory of this machine that can be written to"
 
 

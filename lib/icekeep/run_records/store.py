@@ -28,7 +28,7 @@ from icekeep.runtime import SYSTEM, Runtime
 
 T = TypeVar("T")
 
-_KEY_PATH = "history.uri"
+_KEY_PATH = "runs.uri"
 _TITLE = "the record of runs"
 _BUSY_MS = 5_000
 _TURN_MS = (5, 40)

@@ -26,9 +26,9 @@ def lake(tmp_path, monkeypatch):
     return lake
 
 
-def configure(lake, **history):
+def configure(lake, **runs):
     Path("conf").mkdir(exist_ok=True)
-    document = {"catalogs": {"local": lake.properties}, **({"history": history} if history else {})}
+    document = {"catalogs": {"local": lake.properties}, **({"runs": runs} if runs else {})}
     Path("conf/icekeep.yaml").write_text(json.dumps(document))
 
 

@@ -113,7 +113,7 @@ def test_a_run_that_nobody_asked_well_for_and_a_dry_run_are_not_written_down(cap
 
 def test_the_database_is_the_one_that_the_configuration_names(capsys, monkeypatch):
     monkeypatch.setenv("RUNS", "runs.db")
-    configure(WAREHOUSE + "history: {uri: 'sqlite:///${RUNS}'}\n")
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///${RUNS}'}\n")
     assert run("compact", "--table", "db.t") == 0
     assert [one.status for one in written("runs.db")] == ["done"]
     assert not Path("lake/wh.icekeep-runs.db").exists()
@@ -122,7 +122,7 @@ def test_the_database_is_the_one_that_the_configuration_names(capsys, monkeypatc
 @pytest.mark.parametrize(
     "text",
     [
-        WAREHOUSE + "history: {enabled: false}\n",
+        WAREHOUSE + "runs: {enabled: false}\n",
         "catalogs: {local: {type: sql, uri: 'sqlite:///x.db'}}",
         "catalogs: {local: {type: sql, uri: 'sqlite:///x.db', warehouse: s3://bucket/wh}}",
         "catalogs: {local: {type: rest, uri: 'http://h', warehouse: lake}}",
@@ -152,7 +152,7 @@ def test_a_database_that_is_none_costs_a_warning_and_no_job(capsys):
 
 
 def test_a_database_that_is_locked_costs_a_warning_and_no_job(capsys):
-    configure(WAREHOUSE + "history: {uri: 'sqlite:///runs.db'}\n")
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///runs.db'}\n")
     with sqlite3.connect("runs.db") as other:
         other.execute("BEGIN IMMEDIATE")
         assert run("compact", "--table", "db.t") == 0
@@ -161,7 +161,7 @@ def test_a_database_that_is_locked_costs_a_warning_and_no_job(capsys):
 
 
 def test_a_run_whose_beginning_was_not_written_down_is_so_at_its_end(capsys, monkeypatch):
-    configure(WAREHOUSE + "history: {uri: 'sqlite:///runs.db'}\n")
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///runs.db'}\n")
     other = sqlite3.connect("runs.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     monkeypatch.setattr(fake_jobs, "build_session", lambda name: other.execute("ROLLBACK"))
@@ -174,14 +174,14 @@ def test_a_run_whose_beginning_was_not_written_down_is_so_at_its_end(capsys, mon
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("nonsense", "configuration key 'history.uri': cannot be understood"),
+        ("nonsense", "configuration key 'runs.uri': cannot be understood"),
         ("mysql://h/d", "database 'mysql' is not supported"),
         ("sqlite:///${NOT_SET}", "refers to environment variable 'NOT_SET', which is not set"),
         ("sqlite:////proc/version/x/runs.db", "cannot make the directory of the record of runs"),
     ],
 )
 def test_a_place_that_is_none_costs_a_warning_and_no_job(uri, reason, capsys):
-    configure(WAREHOUSE + f"history: {{uri: '{uri}'}}\n")
+    configure(WAREHOUSE + f"runs: {{uri: '{uri}'}}\n")
     assert run("compact", "--table", "db.t") == 0
     (warning,) = warnings_of(capsys)
     assert reason in warning

@@ -105,7 +105,7 @@ def test_a_run_that_is_not_there_is_exit_status_2(capsys):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (CONFIGURATION + "history: {enabled: false}", "the configuration has `history.enabled: false`"),
+        (CONFIGURATION + "runs: {enabled: false}", "the configuration has `runs.enabled: false`"),
         ("catalogs: {c: {type: rest, uri: 'http://h'}}", "no catalog has its warehouse in a directory of this machine"),
     ],
 )
@@ -114,7 +114,7 @@ def test_where_none_is_kept_that_is_said_with_what_to_do(text, reason, capsys):
     status, document = runs(capsys)
     assert status == 2
     assert reason in document["error"]["message"]
-    assert "give `history: {uri: sqlite:///PATH}`" in document["error"]["message"]
+    assert "give `runs: {uri: sqlite:///PATH}`" in document["error"]["message"]
 
 
 def test_a_record_that_cannot_be_written_to_can_be_read(capsys, monkeypatch):

@@ -261,5 +261,5 @@ def test_a_locked_database_is_waited_for_for_some_seconds_and_then_told(tmp_path
 
 
 def test_an_address_that_makes_no_sense_names_the_key():
-    with pytest.raises(ConfigError, match=r"history\.uri"):
+    with pytest.raises(ConfigError, match=r"runs\.uri"):
         RunRecords.at("nonsense")

@@ -1,4 +1,4 @@
-"""What the configuration says under `history`: where runs are written down."""
+"""What the configuration says under `runs`: where runs are written down."""
 
 import msgspec
 
@@ -6,12 +6,12 @@ from icekeep.operations.documents import Entry
 from icekeep.operations.layers import span_of
 from icekeep.spec.units import DAY_MS
 
-HISTORY = "history"
+RUNS = "runs"
 KEEP_MS = 400 * DAY_MS
 _KEYS = frozenset({"uri", "enabled", "table", "keep"})
 
 
-class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
+class RunsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is said of the record of runs.
 
     Attributes:
@@ -29,13 +29,13 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         # An address may hold a password.
-        return f"HistorySettings(has_uri={self.uri is not None}, is_enabled={self.is_enabled}, table={self.table!r})"
+        return f"RunsSettings(has_uri={self.uri is not None}, is_enabled={self.is_enabled}, table={self.table!r})"
 
 
-def read_history(entry: Entry) -> HistorySettings:
-    """What the entry of `history` says; raises `ConfigError` where that is not what it must be."""
+def read_runs(entry: Entry) -> RunsSettings:
+    """What the entry of `runs` says; raises `ConfigError` where that is not what it must be."""
     given = entry.mapping(_KEYS)
-    return HistorySettings(
+    return RunsSettings(
         uri=given["uri"].text() if "uri" in given else None,
         is_enabled=given["enabled"].boolean() if "enabled" in given else True,
         table=_table(given["table"]) if "table" in given else None,
