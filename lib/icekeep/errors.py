@@ -89,6 +89,15 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def shortened(text: str, length: int) -> str:
+    """A text of at most so many characters, for a list; what is left out is marked.
+
+    >>> shortened("the catalog is out of reach", 16)
+    'the catalog i...'
+    """
+    return text if len(text) <= length else f"{text[: length - 3].rstrip()}..."
+
+
 def and_more(names: Sequence[object], shown_count: int = 1) -> str:
     """What follows the first of some names in a message that shows no more of them."""
     return f" and {len(names) - shown_count} more" if len(names) > shown_count else ""

@@ -83,7 +83,7 @@ def source_of(entry: Entry) -> str:
 
 def span_of(entry: Entry) -> int:
     """The milliseconds of a duration."""
-    return _parsed(entry, entry.text(), parse_span)
+    return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), parse_span)
 
 
 def _jobs(entry: Entry) -> dict[str, dict[str, Said]]:

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UnavailableError, UsageError
+from icekeep.errors import SafetyError, UnavailableError, UsageError
 from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.plan_files.writing import PlanWritten
-from icekeep.run_records.values import FAILED, INTERRUPTED
+from icekeep.run_records.values import FAILED, INTERRUPTED, REFUSED
 from icekeep.runs import Run, icekeep_version, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
@@ -193,9 +193,11 @@ def how_it_ended(failure: BaseException, signal: Signals | None) -> Ended:
     # What else fails while an interrupt unwinds is a consequence of it, unless it is known to be more than that.
     if isinstance(failure, SystemExit | KeyboardInterrupt) or (ours is None and signal is not None):
         name = "SIGINT" if signal is None else signal.name
-        status = _BY_SIGINT if signal is None else 128 + signal
-        return Ended(INTERRUPTED, status, ErrorTold(kind="interrupted", message=f"interrupted by {name}"))
-    return Ended(FAILED, FAILURE if ours is None else ours.exit_status, ErrorTold(**describe_error(failure)))
+        exit_status = _BY_SIGINT if signal is None else 128 + signal
+        return Ended(INTERRUPTED, exit_status, ErrorTold(kind="interrupted", message=f"interrupted by {name}"))
+    exit_status = FAILURE if ours is None else ours.exit_status
+    status = REFUSED if exit_status == SafetyError.exit_status else FAILED
+    return Ended(status, exit_status, ErrorTold(**describe_error(failure)))
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

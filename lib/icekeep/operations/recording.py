@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from icekeep.catalog.base import parse_identifier
-from icekeep.errors import IcekeepError, one_line
+from icekeep.errors import ConfigError, IcekeepError, one_line
 from icekeep.events import RunEnded, RunStarted, Warned, tell
+from icekeep.operations.catalogs import Catalogs
 from icekeep.operations.config import CatalogSettings, resolve_references
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
@@ -80,6 +81,13 @@ def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> st
         return None
     is_local = bool(warehouse) and scheme == "file" and path.strip("/")
     return f"{path.rstrip('/')}{_SUFFIX}" if is_local else None
+
+
+def require_catalog(runs: RunsSettings, catalogs: Catalogs) -> None:
+    """Refuse a table of runs in a catalog that nobody knows; raises `ConfigError`."""
+    name = (runs.table or "").partition(".")[0]
+    if runs.is_enabled and name and catalogs.find(name) is None:
+        raise ConfigError(f"{RUNS}.table", f"there is no catalog {name!r}; there is {', '.join(catalogs.all())}")
 
 
 class Recording:

@@ -30,7 +30,7 @@ from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.plan_files.results import AppliedBefore, applied_before_dropped
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
-from icekeep.operations.recording import Place, recorded
+from icekeep.operations.recording import Place, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
@@ -114,7 +114,8 @@ def looked_after(surroundings: Surroundings) -> Iterator[None]:
 
 
 def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surroundings) -> Place:
-    """Where a run on a table is written down."""
+    """Where a run on a table is written down; raises `ConfigError` where its table of runs is in no catalog."""
+    require_catalog(catalogs.runs, catalogs)
 
     def open_catalog(name: str) -> Any:
         return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)

@@ -9,6 +9,8 @@ from icekeep.spec.units import DAY_MS
 RUNS = "runs"
 KEEP_MS = 400 * DAY_MS
 _KEYS = frozenset({"uri", "enabled", "table", "keep"})
+_DATABASES = frozenset({"sqlite", "postgresql", "postgres"})
+_GIVE = "give sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
 
 class RunsSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +20,7 @@ class RunsSettings(msgspec.Struct, frozen=True, kw_only=True):
         uri: of the database, with references to environment variables as they are written. `None`: each catalog whose warehouse
             is a directory of this machine has a file beside that.
         is_enabled: whether runs are written down at all.
-        table: `CATALOG.NS.NAME` of an Iceberg table that ended runs are appended to as well.
+        table: `CATALOG.NAMESPACE.TABLE` of an Iceberg table that ended runs are appended to as well.
         keep_ms: how long runs stay in the database, milliseconds.
     """
 
@@ -36,11 +38,25 @@ def read_runs(entry: Entry) -> RunsSettings:
     """What the entry of `runs` says; raises `ConfigError` where that is not what it must be."""
     given = entry.mapping(_KEYS)
     return RunsSettings(
-        uri=given["uri"].text() if "uri" in given else None,
+        uri=_uri(given["uri"]) if "uri" in given else None,
         is_enabled=given["enabled"].boolean() if "enabled" in given else True,
         table=_table(given["table"]) if "table" in given else None,
         keep_ms=_keep_ms(given["keep"]) if "keep" in given else KEEP_MS,
     )
+
+
+def _uri(entry: Entry) -> str:
+    """The address of a database, as far as it can be judged before references to environment variables are filled in."""
+    uri = entry.text()
+    kind, colon, _ = uri.removeprefix("jdbc:").partition(":")
+    if kind.startswith("${"):
+        return uri
+    if not colon:
+        # The text may hold a password, so it is not repeated.
+        raise entry.wrong(f"is no address; {_GIVE}")
+    if kind.partition("+")[0] not in _DATABASES:
+        raise entry.wrong(f"is of a database {kind!r}, which is not supported; {_GIVE}")
+    return uri
 
 
 def _keep_ms(entry: Entry) -> int:
@@ -55,4 +71,4 @@ def _table(entry: Entry) -> str:
     parts = name.split(".")
     if len(parts) > 2 and all(parts):
         return name
-    raise entry.wrong(f"is {name!r}; give CATALOG.NAMESPACE.NAME")
+    raise entry.wrong(f"is {name!r}; give CATALOG.NAMESPACE.TABLE")

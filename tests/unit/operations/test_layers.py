@@ -152,7 +152,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
         ("prod.sales.*", "prod.*", "policies[0].match", "'prod.*' can match no table"),
         ("['prod.**']", "[]", "policies[1].match", "is empty"),
         ("['prod.**']", "['prod.**', 'a.b?.c']", "policies[1].match[1]", "'a.b?.c' has '?'"),
-        ("[prod.**.tmp_*]", "{}", "policies[0].except", "should be a text, but is keys with values"),
+        ("[prod.**.tmp_*]", "{}", "policies[0].except", "should be text, but is keys with values"),
         ("  match: prod.sales.*\n", "", "policies[0].tables", "is missing"),
         (
             "[dev.a.b]",

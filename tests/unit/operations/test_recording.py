@@ -93,7 +93,7 @@ def test_a_table_that_cannot_be_loaded_is_a_run_that_failed_too(capsys):
     [
         ("terminated", "interrupted", 143, "interrupted"),
         ("terminated_and_confused", "interrupted", 143, "interrupted"),
-        ("terminated_and_refused", "failed", 4, "safety"),
+        ("terminated_and_refused", "refused", 4, "safety"),
         ("compact_in_part", "partial", 3, None),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_database_that_is_none_costs_a_warning_and_no_job(capsys):
     Path("lake/wh.icekeep-runs.db").write_text("no database, but a long text that is none")
     assert run("compact", "--table", "db.t") == 0
     (warning,) = warnings_of(capsys)
-    assert "the record of runs failed: file is not a database" in warning
+    assert "wh.icekeep-runs.db' failed: file is not a database" in warning
     assert "compact" in HISTORY
 
 
@@ -174,10 +174,10 @@ def test_a_run_whose_beginning_was_not_written_down_is_so_at_its_end(capsys, mon
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("nonsense", "configuration key 'runs.uri': cannot be understood"),
-        ("mysql://h/d", "database 'mysql' is not supported"),
+        ("sqlite:nonsense", "configuration key 'runs.uri': cannot be understood"),
+        ("sqlite:////not/there/runs.db", "cannot be there: there is no directory '/not/there'"),
         ("sqlite:///${NOT_SET}", "refers to environment variable 'NOT_SET', which is not set"),
-        ("sqlite:////proc/version/x/runs.db", "cannot make the directory of the record of runs"),
+        ("sqlite:////proc/version/x/runs.db", "cannot be there: there is no directory '/proc/version/x'"),
     ],
 )
 def test_a_place_that_is_none_costs_a_warning_and_no_job(uri, reason, capsys):
@@ -185,6 +185,27 @@ def test_a_place_that_is_none_costs_a_warning_and_no_job(uri, reason, capsys):
     assert run("compact", "--table", "db.t") == 0
     (warning,) = warnings_of(capsys)
     assert reason in warning
+
+
+@pytest.mark.parametrize(
+    ("runs", "problem"),
+    [
+        ("{uri: 'mysql://h/d'}", "configuration key 'runs.uri': is of a database 'mysql', which is not supported"),
+        ("{table: nope.ops.runs}", "configuration key 'runs.table': there is no catalog 'nope'; there is local"),
+    ],
+)
+def test_a_place_that_can_never_be_one_is_told_before_anything_begins(runs, problem, capsys):
+    configure(WAREHOUSE + f"runs: {runs}\n")
+    assert run("compact", "--table", "db.t") == 2
+    assert problem in capsys.readouterr().err
+    assert "compact" not in HISTORY
+
+
+def test_no_directory_is_made_for_a_record(capsys, tmp_path):
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///typo/runs.db'}\n")
+    assert run("compact", "--table", "db.t") == 0
+    assert len(warnings_of(capsys)) == 1
+    assert not (tmp_path / "typo").exists()
 
 
 @pytest.mark.parametrize(

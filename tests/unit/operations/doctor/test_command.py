@@ -203,7 +203,7 @@ def test_the_function_raises_for_nothing_that_it_finds() -> None:
     [
         ("{}", "ok", "warehouse.icekeep-runs.db; there is none yet"),
         ("{enabled: false}", "not-tried", "runs are not written down; give `runs: {uri: ...}`"),
-        ("{uri: nonsense}", "wrong", "configuration key 'runs.uri': cannot be understood"),
+        ("{uri: 'sqlite:nonsense'}", "wrong", "configuration key 'runs.uri': cannot be understood"),
     ],
 )
 def test_it_says_where_runs_are_written_down(
