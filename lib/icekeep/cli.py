@@ -170,7 +170,7 @@ def _config(command: Command, surroundings: Surroundings) -> Answer:
 
 
 def _failure(failure: BaseException, job: str | None, taken: Interrupts, begun: Begun, runtime: Runtime) -> Answer:
-    ended = how_it_ended(failure, taken.signal)
+    ended = how_it_ended(failure, taken.signal, begun)
     message = ended.error.message
     if ended.status != INTERRUPTED and our_error(failure) is not None:
         message = said_with_flags(message, job or "")

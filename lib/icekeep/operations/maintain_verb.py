@@ -210,7 +210,7 @@ class _Calls:
             with nullcontext() if job in _LOOKS_ITSELF else sharing(self._looks):
                 outcome = run_job(command, JOBS[job], surroundings, run)
         except Exception as error:  # noqa: BLE001 - each failure of a job is told with its status
-            ended = how_it_ended(error, None)
+            ended = how_it_ended(error, None, surroundings.begun)
             return Ran(
                 status=JobStatus.FAILED,
                 exit_status=ended.exit_status,

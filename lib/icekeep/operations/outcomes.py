@@ -115,6 +115,7 @@ class Begun(msgspec.Struct):
     """What is known of a run so far, for whoever tells how it ends.
 
     Attributes:
+        location: of the table, by which errors name it; `None` before it is loaded.
         app_id: the Spark application that it started; it has ended when the run is written down.
         only_tells: whether it changes nothing, and only tells what is, or what it would do.
         told: which of its beginning and its end listeners have heard of.
@@ -122,6 +123,7 @@ class Begun(msgspec.Struct):
 
     run: Run | None = None
     table: str | None = None
+    location: str | None = None
     arguments: Mapping[str, Any] = {}
     started_ms: int = 0
     before: Position | None = None
@@ -174,6 +176,12 @@ class Begun(msgspec.Struct):
             **({} if self.run is None else self._names(self.run)),
         )
 
+    def named(self, message: str) -> str:
+        """A message about the table at its location, as one about the table that was asked for."""
+        if self.table is None or self.location is None:
+            return message
+        return message.replace(f"the table at {self.location!r}", f"table {self.table!r}")
+
     def _names(self, run: Run) -> dict[str, Any]:
         named = {"table": self.table, "run_id": run.run_id, "parent_id": run.parent_id, "policy": run.policy}
         return {key: value for key, value in named.items() if value is not None}
@@ -187,8 +195,8 @@ class Ended(msgspec.Struct, frozen=True):
     error: ErrorTold
 
 
-def how_it_ended(failure: BaseException, signal: Signals | None) -> Ended:
-    """What a failure means; `signal` is the one that was taken meanwhile."""
+def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun) -> Ended:
+    """What a failure of a run means; `signal` is the one that was taken meanwhile."""
     ours = our_error(failure)
     # What else fails while an interrupt unwinds is a consequence of it, unless it is known to be more than that.
     if isinstance(failure, SystemExit | KeyboardInterrupt) or (ours is None and signal is not None):
@@ -197,7 +205,8 @@ def how_it_ended(failure: BaseException, signal: Signals | None) -> Ended:
         return Ended(INTERRUPTED, exit_status, ErrorTold(kind="interrupted", message=f"interrupted by {name}"))
     exit_status = FAILURE if ours is None else ours.exit_status
     status = REFUSED if exit_status == SafetyError.exit_status else FAILED
-    return Ended(status, exit_status, ErrorTold(**describe_error(failure)))
+    told = ErrorTold(**describe_error(failure))
+    return Ended(status, exit_status, msgspec.structs.replace(told, message=begun.named(told.message)))
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

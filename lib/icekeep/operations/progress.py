@@ -144,7 +144,7 @@ class PlainProgress:
                 seconds = (self._runtime.monotonic_ms() - began_ms) / 1000
                 return f"{step}: done in {seconds:.1f} s{', ' + note if note else ''}"
             case _:
-                return describe(event)
+                return _described(event, self._about)
 
     def _started(self, step: str, total: int | None, unit: str) -> str:
         now_ms = self._runtime.monotonic_ms()
@@ -191,12 +191,18 @@ class TerminalProgress:
                         self._display.remove_task(self._tasks.pop(step))
                     self._say(f"{step}: done{', ' + note if note else ''}")
                 case _:
-                    line = describe(event)
+                    line = _described(event, self._about)
                     if line is not None:
                         self._say(line)
 
     def _say(self, line: str) -> None:
         self._display.console.print(Text(self._about + line), soft_wrap=True)
+
+
+def _described(event: Event, about: str) -> str | None:
+    """The line of an event that is not about a step, without the table where each line begins with that."""
+    line = describe(event)
+    return line.removeprefix(f"{getattr(event, 'table', '')}: ") if about and line is not None else line
 
 
 def describe(event: Event) -> str | None:

@@ -103,7 +103,7 @@ class Recording:
 
     def found(self, before: Position) -> None:
         """It is known where the table is, and the work begins."""
-        self._begun.before = before
+        self._begun.before, self._begun.location = before, before.table_location
         self.began()
 
     def began(self) -> None:
@@ -138,7 +138,7 @@ class Recording:
 
     def failed(self, failure: BaseException, signal: Signals | None) -> None:
         """It came to an error."""
-        ended = how_it_ended(failure, signal)
+        ended = how_it_ended(failure, signal, self._begun)
         self._tell_beginning()
         self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
         self._end(

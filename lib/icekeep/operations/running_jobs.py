@@ -146,6 +146,7 @@ def _loaded(
         if given is None:
             raise
         return None, partial(_without_dropped, applied_before_dropped(job.name, error))
+    surroundings.begun.location = table.metadata.location
     if given is not None:
         refuse_other_table(given, table)
         return table, partial(_as_given, partial(_with_table, job, table), given)

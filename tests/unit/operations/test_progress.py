@@ -73,6 +73,17 @@ def test_events_of_a_step_that_never_started_do_no_harm():
     assert stream.getvalue().splitlines() == ["x: 1", "x: done in 0.0 s"]
 
 
+def test_a_line_of_a_job_of_maintain_names_its_table_once():
+    stream = io.StringIO()
+    progress = PlainProgress(stream, FakeRuntime(), about="compact lake.db.t: ")
+    progress.on(SnapshotCommitted("db.t", 5, "x"))
+    progress.on(Warned("db.t: look"))
+    assert stream.getvalue().splitlines() == [
+        "compact lake.db.t: committed snapshot 5",
+        "compact lake.db.t: warning: db.t: look",
+    ]
+
+
 def test_other_events_are_one_line_each():
     assert describe(Warned("look")) == "warning: look"
     assert describe(SnapshotCommitted("db.t", 5, "x")) == "db.t: committed snapshot 5"

@@ -104,6 +104,14 @@ def test_each_end_has_its_status(function, status, exit_status, kind, capsys):
     assert record.ended_ms == START_MS
 
 
+def test_an_error_names_the_table_as_it_was_named(capsys):
+    assert run("plan_scan", "--table", "db.t", "--ref", "nope", "--output", "json") == 2
+    out, err = capsys.readouterr()
+    assert "table 'local.db.t' has no branch or tag 'nope'" in err
+    assert json.loads(out)["error"]["message"] == written()[0].error_message
+    assert "the table at" not in out
+
+
 def test_a_run_that_nobody_asked_well_for_and_a_dry_run_are_not_written_down(capsys):
     assert run("compact", "--table", "db.t", "--dry-run") == 0
     assert run("compact", "--table", "db.t", "--where", "id >") == 2
