@@ -44,7 +44,9 @@ class Guarded:
         self._events: queue.Queue[tuple[Event, int] | None] = queue.Queue()
         self._is_warned = False
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"icekeep {failing.partition(' cannot')[0]}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"icekeep {failing.partition(' cannot')[0]}", daemon=True
+        )
         self._thread.start()
 
     def on(self, event: Event) -> None:
