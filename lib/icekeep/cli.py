@@ -164,7 +164,7 @@ def _config(command: Command, surroundings: Surroundings) -> Answer:
     begun, runtime = surroundings.begun, surroundings.runtime
     begun.begin(command.name, command.arguments, runtime)
     known = known_catalogs(command.conf, surroundings.seams)
-    shown = show_config(known.config.path, known.all().values(), known.config.policies)
+    shown = show_config(known.config, known.all().values(), os.environ)
     outcome = begun.outcome("done", shown, runtime)
     return Answer(outcome.exit_status, plain_values(outcome), title="configuration")
 

@@ -25,6 +25,8 @@ V = TypeVar("V")
 KEYS = frozenset({ENABLED, MODE, WINDOW, "jobs"})
 """What each layer of the file may say."""
 
+WINDOW_KEYS = frozenset({"from", "to", "days", "zone"})
+
 _MAPPINGS = (SettingKind.OPTIONS, SettingKind.PAIRS)
 _WORDS = {"true": True, "false": False}
 
@@ -176,7 +178,7 @@ def _mode(entry: Entry) -> Mode:
 
 
 def _window(entry: Entry) -> Window:
-    given = entry.mapping({"from", "to", "days", "zone"})
+    given = entry.mapping(WINDOW_KEYS)
     minutes = {key: _parsed(given[key], given[key].scalar(), parse_clock) for key in ("from", "to") if key in given}
     if minutes.get("from") == DAY_MINUTES or minutes.get("to") == 0:
         raise entry.wrong("opens at 24:00 or closes at 00:00; write midnight as `from: 00:00` or `to: 24:00`")

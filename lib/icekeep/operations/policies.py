@@ -61,12 +61,12 @@ def _policies(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> tuple[
 
 
 def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
-    given = entry.mapping(_POLICY_KEYS)
+    given = entry.mapping(POLICY_KEYS)
     name = _name(entry.required("name"))
     if "schedule" not in defaults.keys:
         entry.required("schedule")
     layer = layer_of(
-        entry, Kind.POLICY, name=name, extra_keys=_POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
+        entry, Kind.POLICY, name=name, extra_keys=POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
     )
     if not layer.jobs:
         raise given["jobs"].wrong(f"is empty; name at least one of {', '.join(POLICY_JOBS)}")
@@ -224,4 +224,4 @@ _READERS: Mapping[str, Any] = {
     SUBMIT_OVER: _submit_over,
 }
 _SCHEDULE_KEYS = frozenset({*_READERS, _SPARK_CONF})
-_POLICY_KEYS = KEYS | _SCHEDULE_KEYS | {"name", "tables", "match", "except"}
+POLICY_KEYS = KEYS | _SCHEDULE_KEYS | {"name", "tables", "match", "except"}

@@ -8,7 +8,7 @@ from icekeep.spec.units import DAY_MS
 
 RUNS = "runs"
 KEEP_MS = 400 * DAY_MS
-_KEYS = frozenset({"uri", "enabled", "table", "keep"})
+KEYS = frozenset({"uri", "enabled", "table", "keep"})
 _DATABASES = frozenset({"sqlite", "postgresql", "postgres"})
 _GIVE = "give sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
@@ -36,7 +36,7 @@ class RunsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_runs(entry: Entry) -> RunsSettings:
     """What the entry of `runs` says; raises `ConfigError` where that is not what it must be."""
-    given = entry.mapping(_KEYS)
+    given = entry.mapping(KEYS)
     return RunsSettings(
         uri=_uri(given["uri"]) if "uri" in given else None,
         is_enabled=given["enabled"].boolean() if "enabled" in given else True,
