@@ -14,7 +14,8 @@ from icekeep import errors, events
 from icekeep.cli import SEAMS
 from icekeep.errors import UsageError
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
-from icekeep.operations.verbs import VERBS, About
+from icekeep.operations.verb_values import About
+from icekeep.operations.verbs import VERBS
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,8 @@ from icekeep.operations.jobs import JOBS
 from icekeep.operations.known_words import LISTED, require_known
 from icekeep.operations.recording import records_of
 from icekeep.operations.runs_settings import RUNS
-from icekeep.operations.verbs import VERBS, About, tells_of_runs
+from icekeep.operations.verb_values import About, tells_of_runs
+from icekeep.operations.verbs import VERBS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import STATUSES, RunFilter, RunRecord
 from icekeep.runtime import SYSTEM

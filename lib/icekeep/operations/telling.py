@@ -19,7 +19,8 @@ from icekeep.operations.output import write_at_once
 from icekeep.operations.progress import telling_progress
 from icekeep.operations.showing import masked
 from icekeep.operations.telling_settings import METRICS, TellingSettings
-from icekeep.operations.verbs import VERBS, tells_of_runs
+from icekeep.operations.verb_values import tells_of_runs
+from icekeep.operations.verbs import VERBS
 from icekeep.runtime import Runtime
 from icekeep.telemetry import lineage, otel
 from icekeep.telemetry.guarded import Sink, guarded

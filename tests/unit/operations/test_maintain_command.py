@@ -4,6 +4,7 @@ import json
 import pickle
 import threading
 
+import msgspec
 import pytest
 
 from icekeep.cli import main
@@ -178,12 +179,16 @@ def test_what_people_are_shown():
     ]
     assert shown["failing"] == ["c.db.u compact: failed 4 times in a row: it broke"]
     assert (shown["not_read"], shown["notes"]) == (["c.db.v: no metadata"], ["a note"])
+    long = msgspec.structs.replace(jobs[0], status="failed", why="no room " * 99)
+    table = msgspec.structs.replace(result.tables[0], jobs=(long,))
+    [row] = maintain_shown(msgspec.structs.replace(result, tables=(table,)))["jobs"]
+    assert len(row["why"]) < 130
     assert shown["problems"] == ["c.db.t: table property x: no"]
     assert "not_due" not in shown
     assert "failed_jobs_count" not in shown
     due = DueJob(job="compact", policy="p", arguments=(), observes=False, why="w", estimate_ms=1, estimate_bytes=2)
     listed = DueList(
-        status="done", tables=(DueTable(table="c.db.t", value=1.0, estimate_ms=1, estimate_bytes=2, jobs=(due,)),)
+        status="done", tables=(DueTable(table="c.db.t", priority=1.0, estimate_ms=1, estimate_bytes=2, jobs=(due,)),)
     )
     assert [row["job"] for row in maintain_shown(listed)["due"]] == ["compact"]
 
