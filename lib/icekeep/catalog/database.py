@@ -51,7 +51,7 @@ _POSTGRESQL_TRANSACTION = sqlalchemy.text(
 ).bindparams(timeout=f"{_BUSY_TIMEOUT_SECONDS}s")
 """Bounds where the server or the user set none; and a commit that is confirmed must survive a crash of the server, since
 files that it replaced may be deleted the moment after."""
-_NO_CONNECTION = re.compile(r"(?:connection failed: )?connection to server (?:at|on) .*? failed: (.+)")
+_NO_CONNECTION = re.compile(r"connection to server (?:at|on) .*? failed: (.+)")
 """How libpq says, with the address once more, that a server did not let it in."""
 _POSTGRESQL_CLOCK = sqlalchemy.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _JDBC_PARAMETERS = {
@@ -230,9 +230,9 @@ class Database:
             raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
 
     def _translated(self, error: Exception) -> IcekeepError:
-        text = _text(error)
-        away = _NO_CONNECTION.match(text)
-        message = f"{self._title} is out of reach: {away[1]}" if away else f"{self._title} failed: {text}"
+        # Of a name with several addresses each attempt has a line.
+        away = _NO_CONNECTION.search(str(getattr(error, "orig", None) or error))
+        message = f"{self._title} is out of reach: {away[1]}" if away else f"{self._title} failed: {_text(error)}"
         return UnavailableError(message, **self._facts) if may_pass(error) else UsageError(message, **self._facts)
 
     def _unknown(self, error: Exception) -> OutcomeUnknownError:

@@ -178,14 +178,15 @@ def test_a_place_in_which_nothing_was_written_down_yet_is_named(capsys, tmp_path
 
 
 @pytest.mark.server
-def test_a_server_that_does_not_answer_is_named_with_the_key_and_the_cause(capsys):
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_that_does_not_answer_is_named_with_the_key_and_the_cause(capsys, host):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    configure(CONFIGURATION + f"runs: {{uri: 'postgresql://me:s3cret@127.0.0.1:{port}/x'}}\n")
+    configure(CONFIGURATION + f"runs: {{uri: 'postgresql://me:s3cret@{host}:{port}/x'}}\n")
     status, document = runs(capsys)
     assert status == 75
     assert document["error"]["message"] == (
-        f"the record of runs at 'postgresql://127.0.0.1:{port}/x' is out of reach: Connection refused; "
+        f"the record of runs at 'postgresql://{host}:{port}/x' is out of reach: Connection refused; "
         "`runs.uri` in conf/icekeep.yaml names it"
     )
 
