@@ -109,9 +109,9 @@ def test_ended_runs_are_appended_to_an_iceberg_table_that_others_read(lake, caps
 
 
 def test_an_iceberg_table_that_cannot_be_appended_to_costs_a_warning(lake, capsys):
-    configure(lake, table="nowhere.ops.runs")
+    configure(lake, table="local.db.events")
     status, document, err = run(capsys, "ref", "create-tag", "one")
     assert status == 0
     [warning] = [line for line in err.splitlines() if "is not written down" in line]
-    assert "there is no catalog 'nowhere'" in warning
+    assert "run_id" in warning
     assert [one.run_id for one in written()] == [document["run_id"]]
