@@ -76,9 +76,9 @@ def test_the_jobs_that_it_names_make_a_table_healthy(operator: Operator) -> None
         return dict(one)
 
     first = told()
-    due = [job["command"] for job in json.loads(json.dumps(first["jobs"])) if job["has_work"]]
-    assert due == [f"icekeep {job} --table local.db.events" for job in ("compact", "rewrite_manifests")]
-    for command in due:
+    to_do = [job["command"] for job in json.loads(json.dumps(first["jobs"])) if job["has_work"]]
+    assert to_do == [f"icekeep {job} --table local.db.events" for job in ("compact", "rewrite_manifests")]
+    for command in to_do:
         done = operator.run(command.split()[1])
         assert done.status == 0, done.err
     last = told()
