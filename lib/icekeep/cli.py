@@ -178,13 +178,13 @@ def _config(command: Command, surroundings: Surroundings) -> Answer:
     begun, runtime = surroundings.begun, surroundings.runtime
     begun.begin(command.name, command.arguments, runtime)
     known = known_catalogs(command.conf, surroundings.seams)
-    shown = show_config(known.config.path, known.all().values(), known.config.policies)
+    shown = show_config(known.config, known.all().values(), os.environ)
     outcome = begun.outcome("done", shown, runtime)
     return Answer(outcome.exit_status, plain_values(outcome), title="configuration")
 
 
 def _failure(failure: BaseException, job: str | None, taken: Interrupts, begun: Begun, runtime: Runtime) -> Answer:
-    ended = how_it_ended(failure, taken.signal)
+    ended = how_it_ended(failure, taken.signal, begun)
     message = ended.error.message
     if ended.status != INTERRUPTED and our_error(failure) is not None:
         message = said_with_flags(message, job or "")

@@ -25,7 +25,7 @@ exit status of a job that ends with that error (`cli.py` is the only place that 
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
@@ -84,9 +84,41 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {said}"[:_LINE_LENGTH_MAX] if said else name
 
 
+def reason_of(error: BaseException) -> str:
+    """Why something failed, to stand behind a colon: our message, or of what a system or a server said the innermost alone."""
+    if isinstance(error, IcekeepError):
+        return error.message
+    *_, innermost = _reasons(error)
+    if isinstance(innermost, OSError) and innermost.strerror:
+        return innermost.strerror.lower()
+    if isinstance(innermost, TimeoutError):
+        return "no answer in time"
+    # What is a system's error says it in words; of others the class says more than the words.
+    return str(innermost) if isinstance(innermost, OSError) and str(innermost) else one_line(innermost)
+
+
+def _reasons(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it is made of, by the attributes of urllib and urllib3, or was raised from."""
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        first = link.args[0] if link.args else None
+        inner = (getattr(link, "reason", None), link.__cause__, getattr(first, "reason", None), first)
+        link = next((one for one in inner if isinstance(one, BaseException)), None)
+
+
 def printable(text: str) -> str:
     """A text in which what moves a terminal's cursor, or turns a line around, is spelled out."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def shortened(text: str, length: int) -> str:
+    """A text of at most so many characters, for a list; what is left out is marked.
+
+    >>> shortened("the catalog is out of reach", 16)
+    'the catalog i...'
+    """
+    return text if len(text) <= length else f"{text[: length - 3].rstrip()}..."
 
 
 def and_more(names: Sequence[object], shown_count: int = 1) -> str:

@@ -11,7 +11,7 @@ from kit.submitting import DRIVER_IS_HERE, SMALL
 from kit.yarn import Yarn
 
 POLICIES = """
-history: {{uri: "sqlite:///{history}"}}
+runs: {{uri: "sqlite:///{history}"}}
 defaults:
   schedule: null
   retries: 0

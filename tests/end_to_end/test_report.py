@@ -76,12 +76,12 @@ def test_the_jobs_that_it_names_make_a_table_healthy(operator: Operator) -> None
         return dict(one)
 
     first = told()
-    due = [job["command"] for job in json.loads(json.dumps(first["jobs"])) if job["is_due"]]
+    to_do = [job["command"] for job in json.loads(json.dumps(first["jobs"])) if job["has_work"]]
     config = f"--config {operator.conf}"
-    assert due == [f"icekeep {job} --table local.db.events {config}" for job in ("compact", "rewrite_manifests")]
-    for command in due:
+    assert to_do == [f"icekeep {job} --table local.db.events {config}" for job in ("compact", "rewrite_manifests")]
+    for command in to_do:
         done = operator.run(command.split()[1])
         assert done.status == 0, done.err
     last = told()
-    assert not any(job["is_due"] for job in json.loads(json.dumps(last["jobs"])))
+    assert not any(job["has_work"] for job in json.loads(json.dumps(last["jobs"])))
     assert (first["score"] < 60, last["score"] > 95) == (True, True)  # type: ignore[operator]

@@ -100,11 +100,11 @@ def check_jobs(health: TableHealth, table: Table) -> None:
         compact.rewritten_data_files_count,
         compact.rewritten_bytes_count,
     )
-    assert found.is_due is (compact.rewritten_data_files_count > 0)
+    assert found.has_work is (compact.rewritten_data_files_count > 0)
     deletes = plan_rewrite_position_deletes(table, no_spark)
     found = jobs["rewrite_position_deletes"]
     moved, dangling = deletes.rewritten_delete_files_count, deletes.removed_dangling_delete_files_count
-    assert (found.files_count, found.is_due) == (moved + dangling, bool(moved + dangling))
+    assert (found.files_count, found.has_work) == (moved + dangling, bool(moved + dangling))
     manifests = plan_rewrite_manifests(table, no_spark)
     found = jobs["rewrite_manifests"]
     assert found.files_count == manifests.rewritten_manifests_count

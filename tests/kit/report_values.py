@@ -106,7 +106,7 @@ def full_table(
         jobs=tuple(
             JobAdvice(
                 job=job,
-                is_due=number % 2 == 0,
+                has_work=number % 2 == 0,
                 reason=said,
                 gain=said,
                 files_count=10,

@@ -113,7 +113,7 @@ class Lake:
             jobs=tuple(
                 JobAdvice(
                     job=job,
-                    is_due=True,
+                    has_work=True,
                     reason="",
                     spared_opens_count=random.randint(1, 1000),
                     read_bytes=random.randint(1, 1 << 30),

@@ -49,8 +49,8 @@ class Recorded:
 def document_of(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record as the document that the job has printed, with its exit status.
 
-    >>> document_of({"job": "compact", "table": "c.d.t", "status": "failed", "exit_status": 4, "error_kind": "safety"})
-    {'job': 'compact', 'table': 'c.d.t', 'status': 'failed', 'error': {'kind': 'safety', 'message': None}, 'exit_status': 4}
+    >>> document_of({"job": "compact", "table": "c.d.t", "status": "refused", "exit_status": 4, "error_kind": "safety"})
+    {'job': 'compact', 'table': 'c.d.t', 'status': 'refused', 'error': {'kind': 'safety', 'message': None}, 'exit_status': 4}
     """
     document = {"job": record["job"], "table": record["table"]}
     document |= {key: record[key] for key in (*_KEPT, *_PLACES) if record.get(key) is not None}

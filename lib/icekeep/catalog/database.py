@@ -5,6 +5,7 @@ it is committed, it is proved rolled back, or nobody knows.
 """
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -50,6 +51,8 @@ _POSTGRESQL_TRANSACTION = sqlalchemy.text(
 ).bindparams(timeout=f"{_BUSY_TIMEOUT_SECONDS}s")
 """Bounds where the server or the user set none; and a commit that is confirmed must survive a crash of the server, since
 files that it replaced may be deleted the moment after."""
+_NO_CONNECTION = re.compile(r"connection to server (?:at|on) .*? failed: (.+)")
+"""How libpq says, with the address once more, that a server did not let it in."""
 _POSTGRESQL_CLOCK = sqlalchemy.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _JDBC_PARAMETERS = {
     "ApplicationName": "application_name",
@@ -94,12 +97,17 @@ class Database:
         self._title = f"the database of catalog {catalog_name!r}"
         self._facts: dict[str, Any] = {"catalog": catalog_name}
         self._engine: Engine | None = None
+        self._makes_directory = True
 
     @classmethod
     def of_url(cls, url: URL, title: str) -> "Database":
-        """A database at an address that is understood already (`parse_url`); `title` is what messages call it."""
+        """A database at an address that is understood already (`parse_url`); `title` is what messages call it.
+
+        The directory of a file is not made: it must be there.
+        """
         made = cls.__new__(cls)
         made._url, made._title, made._facts, made._engine = url, title, {}, None
+        made._makes_directory = False
         return made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -210,14 +218,21 @@ class Database:
         path = self._sqlite_path
         if path is None:
             return
+        directory = os.path.dirname(path)
+        if not self._makes_directory:
+            if not os.path.isdir(directory):
+                raise UsageError(f"{self._title} cannot be there: there is no directory {directory!r}", path=path)
+            return
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.makedirs(directory, exist_ok=True)
         except OSError as error:
             reason = (error.strerror or "").lower()
             raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
 
     def _translated(self, error: Exception) -> IcekeepError:
-        message = f"{self._title} failed: {_text(error)}"
+        # Of a name with several addresses each attempt has a line.
+        away = _NO_CONNECTION.search(str(getattr(error, "orig", None) or error))
+        message = f"{self._title} is out of reach: {away[1]}" if away else f"{self._title} failed: {_text(error)}"
         return UnavailableError(message, **self._facts) if may_pass(error) else UsageError(message, **self._facts)
 
     def _unknown(self, error: Exception) -> OutcomeUnknownError:

@@ -174,7 +174,7 @@ def _table_done(seen: Seen, rank: int, fleet: Fleet, done: Mapping[tuple[str, st
         table=seen.name,
         rank=rank if seen.due else 0,
         score=None if seen.health is None else seen.health.score,
-        value=round(seen.value(prices), 3),
+        priority=round(seen.value(prices), 3),
         jobs=tuple(
             done.get((seen.name, choice.call.job))
             or job_done(choice, str(choice.verdict), choice.why, seen.estimate(choice))
@@ -213,7 +213,7 @@ def _due_table(seen: Seen, fleet: Fleet) -> DueTable:
     jobs = [(choice, seen.estimate(choice)) for choice in seen.due]
     return DueTable(
         table=seen.name,
-        value=round(seen.value(fleet.looking.prices), 3),
+        priority=round(seen.value(fleet.looking.prices), 3),
         estimate_ms=sum(estimate.elapsed_ms for _, estimate in jobs),
         estimate_bytes=sum(estimate.bytes for _, estimate in jobs),
         jobs=tuple(

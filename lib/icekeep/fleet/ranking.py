@@ -4,7 +4,7 @@ Both sides are money, since nothing else makes files that nobody opens any more,
 thing; where the configuration has no prices those of `USUAL` stand in for them, and only their proportions matter. Of a job
 
     benefit = SCANS * spared opens * (price of a request + OPEN_MS * price of a core)
-            + freed bytes beyond those that it writes * price of a month of storage
+            + bytes that it frees or replaces, beyond those that it writes * price of a month of storage
     cost    = price of its processor time, its bytes and its requests, and of LEAST_CPU_MS of a core for its start and commit
 
 and of a table, whose due jobs run together,
@@ -62,9 +62,9 @@ def worth_of(advice: JobAdvice | None, waiting_ms: int | None, prices: Prices | 
         prices: those of the configuration.
     """
     by = USUAL if prices is None else prices
-    one = JobAdvice(job="", is_due=False, reason="") if advice is None else advice
+    one = JobAdvice(job="", has_work=False, reason="") if advice is None else advice
     of_an_open = by.cost(cpu_ms=OPEN_MS, read_bytes=0, written_bytes=0, requests_count=1)
-    freed_bytes = max(0, (one.freed_bytes or 0) - one.written_bytes)
+    freed_bytes = max(0, (one.freed_bytes or 0) + one.replaced_bytes - one.written_bytes)
     benefit = SCANS * one.spared_opens_count * of_an_open + freed_bytes / GIB * by.gib_month
     cost = by.cost(
         cpu_ms=one.cpu_ms + LEAST_CPU_MS,
@@ -73,7 +73,7 @@ def worth_of(advice: JobAdvice | None, waiting_ms: int | None, prices: Prices | 
         requests_count=one.requests_count,
     )
     nights = WAITING_NIGHTS if waiting_ms is None else max(0, waiting_ms) / DAY_MS
-    return Worth(benefit if one.is_due else 0.0, cost, nights)
+    return Worth(benefit if one.has_work else 0.0, cost, nights)
 
 
 def value_of(worths: Iterable[Worth]) -> float:
@@ -93,7 +93,7 @@ def estimate_of(job: str, arguments: Sequence[str], advice: JobAdvice | None, ta
         table_bytes: of the table's data files.
     """
     takes_all = (job == "compact" and _ALL in arguments) or (job == "check" and _DEEP in arguments)
-    one = JobAdvice(job=job, is_due=False, reason="") if advice is None else advice
+    one = JobAdvice(job=job, has_work=False, reason="") if advice is None else advice
     read, written, cpu_ms = one.read_bytes, one.written_bytes, one.cpu_ms
     if takes_all:
         read, written = table_bytes, table_bytes if job == "compact" else 0

@@ -124,7 +124,7 @@ class TableDone(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rank: its place in the order of work, from 1; 0 where no job was due.
         score: of its health; `None` where nobody looked at it, or could.
-        value: benefit for cost of its due jobs (`ranking.py`).
+        priority: benefit for cost of its due jobs, and the nights that they have waited (`ranking.py`); more comes first.
         not_read: why its health cannot be told.
         problems: what its properties, or its catalog, say of jobs that is not understood or not taken.
     """
@@ -132,7 +132,7 @@ class TableDone(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     rank: int = 0
     score: float | None = None
-    value: float = 0.0
+    priority: float = 0.0
     jobs: tuple[JobDone, ...] = ()
     not_read: str | None = None
     problems: tuple[str, ...] = ()
@@ -215,7 +215,7 @@ class DueTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table with jobs that are due, in the order in which they run."""
 
     table: str
-    value: float
+    priority: float
     estimate_ms: int
     estimate_bytes: int
     jobs: tuple[DueJob, ...]

@@ -4,7 +4,7 @@ Plans are asked with a session that cannot be started: what would need one is wo
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import msgspec
@@ -25,7 +25,7 @@ from icekeep.maintenance.rates import ENTRY_CPU_MS
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import Engine
 
-_AMOUNTS = ("freed_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
+_AMOUNTS = ("freed_bytes", "replaced_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
 
 
 class NeedsSpark(Exception):
@@ -78,14 +78,14 @@ def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobA
     except TryAgainError:
         raise
     except IcekeepError as error:
-        return JobAdvice(job=job, is_due=False, reason=f"it refuses: {error.message}")
+        return JobAdvice(job=job, has_work=False, reason=f"it refuses: {error.message}")
 
 
 def _finished(one: JobAdvice, known: Known) -> JobAdvice:
     """With what does it, and what that costs."""
     table = known.table
     words = ("icekeep", one.job, "--table", f"{table.catalog.name}.{table.name}")
-    command = shlex.join(words) if one.is_due else ""
+    command = shlex.join(words) if one.has_work else ""
     # Plans believe entries that state a size below 0.
     one = msgspec.structs.replace(one, **{name: 0 for name in _AMOUNTS if (getattr(one, name) or 0) < 0})
     cost = None
@@ -159,13 +159,13 @@ def _compaction(
     applied = f", {deletes_count:,} delete files are applied" if deletes_count else ""
     return JobAdvice(
         job="compact",
-        is_due=files_count > 0,
+        has_work=files_count > 0,
         is_exact=is_exact,
         reason=reason,
         gain=f"a scan opens {files_count - new_count:,} files fewer{applied}" if files_count else "",
         files_count=files_count,
         spared_opens_count=files_count - new_count + deletes_count,
-        freed_bytes=cost.written_bytes,
+        replaced_bytes=cost.written_bytes,
         read_bytes=cost.read_bytes,
         written_bytes=cost.written_bytes,
         requests_count=cost.requests_count,
@@ -176,7 +176,7 @@ def _compaction(
 def _rewrite_position_deletes(known: Known) -> JobAdvice:
     job, positions = "rewrite_position_deletes", known.deletes.positions
     if not positions.files_count and not known.deletes.vectors.files_count:
-        return JobAdvice(job=job, is_due=False, is_exact=True, reason="there are no position deletes")
+        return JobAdvice(job=job, has_work=False, is_exact=True, reason="there are no position deletes")
     dangling_count, dangling_bytes, is_exact = 0, 0, True
     try:
         known.require_few()
@@ -205,13 +205,13 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
         reason = f"there are too few position delete files to become {becomes}; {dangling}"
     return JobAdvice(
         job=job,
-        is_due=bool(count or dangling_count),
+        has_work=bool(count or dangling_count),
         is_exact=is_exact,
         reason=reason,
         gain=gain,
         files_count=count + dangling_count,
         spared_opens_count=count + dangling_count,
-        freed_bytes=size + dangling_bytes,
+        replaced_bytes=size + dangling_bytes,
         read_bytes=size,
         written_bytes=size,
         requests_count=2 * count,
@@ -225,30 +225,44 @@ def _rewrite_manifests(known: Known) -> JobAdvice:
         rules = checked_rules(table.metadata, RewriteManifestsRequest(known.engine))
         chosen = candidates(table, rules, known.engine, table.runtime.now_ms())
     except NeedsSpark:
-        return JobAdvice(job="rewrite_manifests", is_due=False, reason="whether it gains can only be told with Spark")
+        return JobAdvice(job="rewrite_manifests", has_work=False, reason="whether it gains can only be told with Spark")
     replaced = chosen.replaced
     expected = sum(run.expected_count for group in chosen.groups for run in group.runs)
     size = sum(m.manifest_length for m in replaced)
     entries_count = sum((m.live_files_count or 0) + (m.deleted_files_count or 0) for m in replaced)
+    empty_count = sum(len(group.empty) for group in chosen.groups)
+    rewritten_count = len(replaced) - empty_count
     reason = "manifests are of the right size and do not lie across one another"
     if replaced:
-        reason = f"{len(replaced):,} manifests are small, empty or lie across one another"
+        reason = ", ".join(
+            _told(rewritten_count, "are small or lie across one another", empty_count, "hold no live file any more")
+        )
     elif known.metadata.manifests_count < 2:
         reason = "there is one manifest" if known.metadata.manifests_count else "there are no manifests"
     return JobAdvice(
         job="rewrite_manifests",
-        is_due=bool(replaced),
+        has_work=bool(replaced),
         is_exact=True,
         reason=reason,
-        gain=f"{len(replaced):,} manifests become about {expected:,}: planning opens fewer" if replaced else "",
+        gain=", ".join(
+            _told(rewritten_count, f"become about {expected:,}: planning opens fewer", empty_count, "leave the list")
+        ),
         files_count=len(replaced),
-        spared_opens_count=max(0, len(replaced) - expected),
-        freed_bytes=size,
+        # Planning does not open those without live files.
+        spared_opens_count=max(0, rewritten_count - expected),
+        replaced_bytes=size,
         read_bytes=size,
         written_bytes=size,
         requests_count=len(replaced) + expected + 2 if replaced else 0,
         cpu_ms=_entries_cpu_ms(entries_count),
     )
+
+
+def _told(rewritten_count: int, rewritten: str, empty_count: int, empty: str) -> Iterator[str]:
+    """What is said of manifests that are rewritten, and of those that only leave."""
+    for count, text in ((rewritten_count, rewritten), (empty_count, empty)):
+        if count:
+            yield f"{count:,} manifests {text}"
 
 
 def _entries_cpu_ms(count: int) -> int:

@@ -77,17 +77,17 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
     """What expiration would do."""
     job = "expire_snapshots"
     if found.error:
-        return JobAdvice(job=job, is_due=False, reason=f"it refuses: {found.error}")
+        return JobAdvice(job=job, has_work=False, reason=f"it refuses: {found.error}")
     expired, count = found.expired, len(found.expired.snapshot_ids)
     total = len(table.metadata.snapshots)
     if expired.is_empty:
-        return JobAdvice(job=job, is_due=False, is_exact=True, reason=f"retention keeps all {total:,} snapshots")
+        return JobAdvice(job=job, has_work=False, is_exact=True, reason=f"retention keeps all {total:,} snapshots")
     refs = f" and {len(expired.ref_names):,} branches or tags" if expired.ref_names else ""
     freed_count = (found.files_count or 0) + found.manifests_count + found.lists_count
     freed = None if found.files_bytes is None else found.files_bytes + found.manifests_bytes + found.lists_bytes
     return JobAdvice(
         job=job,
-        is_due=True,
+        has_work=True,
         reason=f"{count:,} of {total:,} snapshots{refs} are older than the table keeps them",
         gain=f"about {freed_count:,} files are freed"
         if freed is not None
@@ -112,7 +112,7 @@ def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) ->
         gain = f"about {lost * (metadata.metadata_bytes or 0):,} bytes of old metadata are freed"
     return JobAdvice(
         job="remove_orphan_files",
-        is_due=lost > 0,
+        has_work=lost > 0,
         reason=reason,
         gain=gain,
         files_count=lost,

@@ -1,7 +1,7 @@
 """One number for a table: how far it is from one that readers, planners and stores pay little for.
 
-Most of that maintenance mends, and the jobs that are due say what. The score of a table for which none is due may be low all the
-same, where few small files lie in each of many partitions, or deletes are fewer than `compact` takes for many.
+Most of that maintenance mends, and the jobs that have something to do say what. The score of a table for which none has may be
+low all the same, where few small files lie in each of many partitions, or deletes are fewer than `compact` takes for many.
 """
 
 from collections.abc import Iterable

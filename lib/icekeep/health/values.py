@@ -51,7 +51,7 @@ class MetadataHealth(msgspec.Struct, frozen=True, kw_only=True):
             the current one: they lie there as orphans unless somebody removed them. 0 where the name has no number.
         manifest_lists_count, manifest_lists_bytes: of all snapshots.
         all_manifests_count, all_manifests_bytes: of all snapshots, each once.
-        manifests_count, manifests_bytes: of the current snapshot, as all that follow.
+        manifests_count, manifests_bytes: of the current snapshot, those that have live files; so have all that follow.
         small_manifests_count: data and delete manifests below three quarters of `commit.manifest.target-size-bytes`.
         ideal_manifests_count: how many manifests of that size would hold the same.
         mean_overlap, max_overlap_count: how many data manifests a filter on one partition opens, in the mean and at most, of up
@@ -205,13 +205,14 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """What a job with its default arguments would do to the current snapshot now.
 
     Attributes:
-        is_due: whether it would do anything.
+        has_work: whether it would do anything; whether it is due is for the conditions of policies to say.
         is_exact: whether the figures are those of the job's plan; else they are worked out from sums, and near to it.
         reason: why, or why not, in one line.
-        gain: what it brings, in one line; empty where it is not due.
+        gain: what it brings, in one line; empty where it has nothing to do.
         files_count: that it would rewrite, or delete.
         spared_opens_count: how many files fewer readers open afterwards, those of a scan of all or those that plan it.
-        freed_bytes: that it would free at once, or make garbage that expiration frees; `None` where that cannot be told.
+        freed_bytes: of files that it would delete; `None` where that cannot be told.
+        replaced_bytes: of files that it would replace: garbage, which expiration frees.
         read_bytes, written_bytes, requests_count: from and to storage, listing among requests.
         cpu_ms: of one core.
         cost: money, in the currency of the prices that were given; `None` without prices.
@@ -219,13 +220,14 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     job: str
-    is_due: bool
+    has_work: bool
     reason: str
     is_exact: bool = False
     gain: str = ""
     files_count: int = 0
     spared_opens_count: int = 0
-    freed_bytes: int | None = None
+    freed_bytes: int | None = 0
+    replaced_bytes: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
     requests_count: int = 0
@@ -305,6 +307,6 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.faults_count for one in self.faults)
 
     @property
-    def due(self) -> tuple[JobAdvice, ...]:
+    def to_do(self) -> tuple[JobAdvice, ...]:
         """The jobs that have something to do, in the order in which they should run."""
-        return tuple(one for one in self.jobs if one.is_due)
+        return tuple(one for one in self.jobs if one.has_work)

@@ -17,7 +17,7 @@ from icekeep.operations.jobs import JOBS
 from icekeep.operations.log_formats import FORMATS
 from icekeep.operations.settings import parse_option, parse_setting
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
+from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 from icekeep.settings import Job, Kind, Setting
 
 OUTPUTS = ("table", "json")
@@ -140,13 +140,13 @@ def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
 
 def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
     """The parser of the `icekeep` command: a sub-command for each job and each command beside them."""
-    single = {words: verb.summary for words, verb in VERBS.items() if " " not in words}
+    summaries = {**{words: verb.summary for words, verb in VERBS.items()}, **_GROUPS}
     parser = Parser(
         prog="icekeep",
         usage="icekeep [-h] [--version] COMMAND ...",
         description="Table maintenance for Apache Iceberg. `icekeep COMMAND --help` says more.",
         epilog=listing("jobs", {job.name: job.summary for job in JOBS.values()})
-        + listing("other commands", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
+        + "".join(listing(title, {name: summaries[name] for name in names}) for title, names in HELP_GROUPS.items()),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"icekeep {version}")

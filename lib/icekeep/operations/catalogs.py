@@ -12,8 +12,8 @@ import msgspec
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.config import CatalogSettings, Config
-from icekeep.operations.history_settings import HistorySettings
 from icekeep.operations.pyiceberg_conf import pyiceberg_catalogs
+from icekeep.operations.runs_settings import RunsSettings
 from icekeep.policies.globs import MANY, NAME_IN_CATALOG, Glob, parse_glob
 
 DEFAULT_CATALOG = "default"
@@ -64,9 +64,9 @@ class Catalogs:
         return self._config.prices
 
     @property
-    def history(self) -> HistorySettings:
+    def runs(self) -> RunsSettings:
         """What the file says of the record of runs."""
-        return self._config.history
+        return self._config.runs
 
     def find(self, name: str) -> CatalogSettings | None:
         """The first source's settings for a name, `None` if none knows it."""

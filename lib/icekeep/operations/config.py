@@ -6,7 +6,7 @@ written (`${NAME}`) until a catalog is opened.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,13 +14,16 @@ import msgspec
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.health.prices import Prices
 from icekeep.operations.documents import Entry, parse_document, read_document
-from icekeep.operations.history_settings import HISTORY, HistorySettings, read_history
 from icekeep.operations.policies import RULES_KEYS, read_rules
+from icekeep.operations.runs_settings import RUNS, RunsSettings, read_runs
 from icekeep.operations.telling_settings import LOG, METRICS, TellingSettings, read_telling
 from icekeep.policies.values import Policy, Rules
 
 DEFAULT_PATH = "conf/icekeep.yaml"
 """The file that is read if it is there and nobody names another."""
+
+KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS}) | RULES_KEYS
+"""Of the file, at the top."""
 
 _CURRENCY = "currency"
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -53,15 +56,28 @@ class CatalogSettings(msgspec.Struct, frozen=True):
         }
 
 
+class Written(msgspec.Struct, frozen=True):
+    """A value as it stands in the file, and where; references to environment variables are as they are written."""
+
+    key: str
+    value: str
+    source: str
+
+
 class Config(msgspec.Struct, frozen=True):
-    """What the file says; `path` is `None` where there is no file."""
+    """What the file says; `path` is `None` where there is no file.
+
+    Attributes:
+        written: each single value of it, but for those of catalogs and policies.
+    """
 
     path: str | None
     catalogs: Mapping[str, CatalogSettings]
     rules: Rules = Rules()
     prices: Prices | None = None
-    history: HistorySettings = HistorySettings()
+    runs: RunsSettings = RunsSettings()
     telling: TellingSettings = TellingSettings()
+    written: tuple[Written, ...] = ()
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -101,15 +117,24 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
 def _config(document: Entry | None, path: str) -> Config:
     if document is None:
         return Config(path, {})
-    given = document.mapping({"catalogs", "prices", HISTORY, LOG, METRICS} | RULES_KEYS)
+    given = document.mapping(KEYS)
     catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
     prices = _prices(given["prices"]) if "prices" in given else None
-    if HISTORY in given and "uri" in given[HISTORY].mapping():
-        _property(given[HISTORY].required("uri"))
-    history = read_history(given[HISTORY]) if HISTORY in given else HistorySettings()
+    if RUNS in given and "uri" in given[RUNS].mapping():
+        _property(given[RUNS].required("uri"))
+    runs = read_runs(given[RUNS]) if RUNS in given else RunsSettings()
     if METRICS in given and "pushgateway" in given[METRICS].mapping():
         _property(given[METRICS].required("pushgateway"))
-    return Config(path, catalogs, read_rules(given, catalogs), prices, history, read_telling(given))
+    written = tuple(_written(entry for key, entry in given.items() if key not in ("catalogs", "policies")))
+    return Config(path, catalogs, read_rules(given, catalogs), prices, runs, read_telling(given), written)
+
+
+def _written(entries: Iterable[Entry]) -> Iterator[Written]:
+    for entry in entries:
+        if isinstance(entry.value, str):
+            yield Written(entry.key_path, "null" if entry.is_null else entry.value, entry.place)
+        else:
+            yield from _written(entry.value.values() if isinstance(entry.value, Mapping) else entry.value)
 
 
 def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:

@@ -11,9 +11,9 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from icekeep.errors import NotFoundError
 from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.known_words import LISTED, require_known
 from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Outcome
 from icekeep.operations.policy_calls import Held
 from icekeep.operations.showing import ConfigShown
@@ -38,8 +38,8 @@ def schema(*, job: str | None = None) -> SchemaShown:
         NotFoundError: there is no such job or command.
     """
     known = [*JOBS, *VERBS, CONFIG_SHOW]
-    if job is not None and job not in known:
-        raise NotFoundError(f"there is no job or command {job!r}; there is {', '.join(known)}", job=job)
+    if job is not None:
+        require_known(job, known, "job or command", LISTED)
     names = known if job is None else [job]
     types = {name: [*_result_types(name)] for name in names}
     every = {one for some in types.values() for one in some if one is not Any}

@@ -66,10 +66,10 @@ class Entry(msgspec.Struct, frozen=True):
             raise self._wrong_type("a single value")
         return self.value
 
-    def text(self) -> str:
-        """A text; a number or a word that YAML takes for a boolean must be quoted."""
+    def text(self, wanted: str = "text") -> str:
+        """A text; a number or a word that YAML takes for a boolean must be quoted. `wanted` is what an error asks for."""
         if not isinstance(self.value, str) or self.kind != "str":
-            raise self._wrong_type("a text")
+            raise self._wrong_type(wanted)
         if not self.value.strip():
             raise self.wrong("is empty")
         return self.value
@@ -108,7 +108,7 @@ class Entry(msgspec.Struct, frozen=True):
     def _wrong_type(self, wanted: str) -> ConfigError:
         found = {
             "null": "no value",
-            "str": "a text",
+            "str": "text",
             "int": "a number",
             "float": "a number",
             "bool": "true or false",

@@ -25,6 +25,8 @@ V = TypeVar("V")
 KEYS = frozenset({ENABLED, MODE, WINDOW, "jobs"})
 """What each layer of the file may say."""
 
+WINDOW_KEYS = frozenset({"from", "to", "days", "zone"})
+
 _MAPPINGS = (SettingKind.OPTIONS, SettingKind.PAIRS)
 _WORDS = {"true": True, "false": False}
 
@@ -83,7 +85,7 @@ def source_of(entry: Entry) -> str:
 
 def span_of(entry: Entry) -> int:
     """The milliseconds of a duration."""
-    return _parsed(entry, entry.text(), parse_span)
+    return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), parse_span)
 
 
 def _jobs(entry: Entry) -> dict[str, dict[str, Said]]:
@@ -176,7 +178,7 @@ def _mode(entry: Entry) -> Mode:
 
 
 def _window(entry: Entry) -> Window:
-    given = entry.mapping({"from", "to", "days", "zone"})
+    given = entry.mapping(WINDOW_KEYS)
     minutes = {key: _parsed(given[key], given[key].scalar(), parse_clock) for key in ("from", "to") if key in given}
     if minutes.get("from") == DAY_MINUTES or minutes.get("to") == 0:
         raise entry.wrong("opens at 24:00 or closes at 00:00; write midnight as `from: 00:00` or `to: 24:00`")

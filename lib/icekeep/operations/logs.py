@@ -187,7 +187,9 @@ class LoggedEvents:
         if isinstance(event, RunStarted) and event.parent_id is None:
             _HANDLER.context = {**_NO_RUN, **self._context}
         # Of the lines of a run over many tables people must be told, and machines are, which job on which table each is of.
-        message = message if _is_json() or isinstance(event, RunStarted | RunEnded) else f"{self._about}{message}"
+        if self._about and not _is_json() and not isinstance(event, RunStarted | RunEnded):
+            # What a line begins with names the table.
+            message = self._about + message.removeprefix(f"{getattr(event, 'table', '')}: ")
         step = {"step": event.step} if isinstance(event, StepStarted | StepAdvanced | StepFinished) else {}
         _EVENTS.log(level, "%s", message, extra={**self._context, **step, "facts": _facts(event)})
 

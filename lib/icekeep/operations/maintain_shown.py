@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from icekeep.errors import shortened
 from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult
 from icekeep.fleet.wording import about
 from icekeep.spec.units import format_bytes
 
 _MAX_FIGURES = 4
+_WHY_LENGTH = 120
+"""An error may be long; `icekeep runs --run` has it all."""
 
 
 def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
@@ -26,7 +29,7 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
             "status": job.status,
             "took": about(job.elapsed_ms) if job.elapsed_ms else "-",
             "estimate": f"{about(job.estimate_ms)}, {format_bytes(job.estimate_bytes)}",
-            "why": job.why,
+            "why": shortened(job.why, _WHY_LENGTH),
             "requests": job.requests_count,
             "figures": _figures(job.figures),
         }
@@ -55,7 +58,7 @@ def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
     told = IDLE - {JobStatus.ELSEWHERE} if result.dry_run else {JobStatus.POSTPONED}
     return {
         status: [
-            {"table": table.table, "job": job.job, "why": job.why}
+            {"table": table.table, "job": job.job, "why": shortened(job.why, _WHY_LENGTH)}
             for table in result.tables
             for job in table.jobs
             if job.status == status

@@ -196,7 +196,7 @@ class _Calls:
             with sharing(self._looks):
                 outcome = run_job(command, JOBS[job], surroundings, run)
         except (Exception, Interrupted) as error:  # noqa: BLE001 - each end of a job is told with its status
-            ended = how_it_ended(error, self._surroundings.interrupts.signal, is_part=True)
+            ended = how_it_ended(error, self._surroundings.interrupts.signal, surroundings.begun, is_part=True)
             return Ran(
                 status=ended.status,
                 exit_status=ended.exit_status,
@@ -315,7 +315,7 @@ def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings:
 
 def _records_of(config: Config, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
     try:
-        return records_of(config.history, settings, os.environ)
+        return records_of(config.runs, settings, os.environ)
     except IcekeepError as error:
         surroundings.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
         return None
@@ -326,5 +326,5 @@ def _notes(records: Mapping[str, RunRecords | None]) -> Iterator[str]:
         if one is None:
             yield (
                 f"catalog {name!r} has no record of runs: what earlier runs did is not known, nor what others do now, and what "
-                "fails is tried each time; `history: {uri: ...}` names a database for it"
+                "fails is tried each time; `runs: {uri: ...}` names a database for it"
             )

@@ -16,7 +16,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.plan_files.writing import PlanWritten
-from icekeep.run_records.values import FAILED, INTERRUPTED
+from icekeep.run_records.values import FAILED, INTERRUPTED, REFUSED
 from icekeep.runs import Run, icekeep_version, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
@@ -115,6 +115,7 @@ class Begun(msgspec.Struct):
     """What is known of a run so far, for whoever tells how it ends.
 
     Attributes:
+        location: of the table, by which errors name it; `None` before it is loaded.
         app_id: the Spark application that it started; it has ended when the run is written down.
         only_tells: whether it changes nothing, and only tells what is, or what it would do.
         told: which of its beginning and its end listeners have heard of.
@@ -122,6 +123,7 @@ class Begun(msgspec.Struct):
 
     run: Run | None = None
     table: str | None = None
+    location: str | None = None
     arguments: Mapping[str, Any] = {}
     started_ms: int = 0
     before: Position | None = None
@@ -174,6 +176,12 @@ class Begun(msgspec.Struct):
             **({} if self.run is None else self._names(self.run)),
         )
 
+    def named(self, message: str) -> str:
+        """A message about the table at its location, as one about the table that was asked for."""
+        if self.table is None or self.location is None:
+            return message
+        return message.replace(f"the table at {self.location!r}", f"table {self.table!r}")
+
     def _names(self, run: Run) -> dict[str, Any]:
         named = {"table": self.table, "run_id": run.run_id, "parent_id": run.parent_id, "policy": run.policy}
         return {key: value for key, value in named.items() if value is not None}
@@ -191,11 +199,12 @@ _MORE_THAN_INTERRUPTED = (OutcomeUnknownError, SafetyError, UnsupportedError)
 """What a job ends with for a reason of its own, whoever ends it."""
 
 
-def how_it_ended(failure: BaseException, signal: Signals | None, *, is_part: bool = False) -> Ended:
-    """What a failure means.
+def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *, is_part: bool = False) -> Ended:
+    """What a failure of a run means.
 
     Args:
         signal: the one that was taken meanwhile.
+        begun: the run, whose table an error line names.
         is_part: of a job in a thread of a run over many tables: a signal, which only the main thread gets, reaches it as the
             failure of the Spark jobs that are cancelled.
     """
@@ -204,10 +213,13 @@ def how_it_ended(failure: BaseException, signal: Signals | None, *, is_part: boo
     is_more = ours is not None and (not is_part or isinstance(ours, _MORE_THAN_INTERRUPTED))
     if isinstance(failure, SystemExit | KeyboardInterrupt) or (signal is not None and not is_more):
         name = "SIGINT" if signal is None else signal.name
-        status = _BY_SIGINT if signal is None else 128 + signal
+        exit_status = _BY_SIGINT if signal is None else 128 + signal
         message = f"interrupted by {name}" + (f": {ours.message}" if ours is not None else "")
-        return Ended(INTERRUPTED, status, ErrorTold(kind="interrupted", message=message))
-    return Ended(FAILED, FAILURE if ours is None else ours.exit_status, ErrorTold(**describe_error(failure)))
+        return Ended(INTERRUPTED, exit_status, ErrorTold(kind="interrupted", message=message))
+    exit_status = FAILURE if ours is None else ours.exit_status
+    status = REFUSED if exit_status == SafetyError.exit_status else FAILED
+    told = ErrorTold(**describe_error(failure))
+    return Ended(status, exit_status, msgspec.structs.replace(told, message=begun.named(told.message)))
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

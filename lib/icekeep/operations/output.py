@@ -115,6 +115,8 @@ def format_value(name: str, value: Any) -> str:
 
     >>> format_value("rewritten_bytes_count", 1536), format_value("manifests_count", 12345)
     ('1,536 (1.5 KiB)', '12,345')
+    >>> format_value("snapshot_id_before", 12345)
+    '12345'
     """
     if value is None or value == "":
         return "-"
@@ -158,7 +160,7 @@ def _format_number(name: str, value: int) -> str:
         return f"{value} ({format_span(value)})"
     if words[-1] == "ms":
         return f"{value} ({format_time(value)})" if value >= EARLIEST_MS else f"{value / 1000:,.1f} s"
-    return str(value) if words[-1] in ("id", "ids", "number") else f"{value:,}"
+    return str(value) if "id" in words or words[-1] in ("ids", "number") else f"{value:,}"
 
 
 def _format_items(items: Sequence[Any]) -> str:

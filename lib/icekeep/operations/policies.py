@@ -41,7 +41,7 @@ def read_rules(given: Mapping[str, Entry], catalogs: Collection[str] = ()) -> Ru
     defaults = Layer(kind=Kind.DEFAULTS)
     if "defaults" in given:
         entry = given["defaults"]
-        defaults = layer_of(entry, Kind.DEFAULTS, extra_keys=_SCHEDULE_KEYS, more=_scheduling(entry))
+        defaults = layer_of(entry, Kind.DEFAULTS, extra_keys=SCHEDULE_KEYS, more=_scheduling(entry))
     return Rules(
         defaults=defaults,
         policies=_policies(given["policies"], defaults, frozenset(catalogs)) if "policies" in given else (),
@@ -62,12 +62,12 @@ def _policies(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> tuple[
 
 
 def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
-    given = entry.mapping(_POLICY_KEYS)
+    given = entry.mapping(POLICY_KEYS)
     name = _name(entry.required("name"))
     if "schedule" not in defaults.keys:
         entry.required("schedule", _SCHEDULE_FORM)
     layer = layer_of(
-        entry, Kind.POLICY, name=name, extra_keys=_POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
+        entry, Kind.POLICY, name=name, extra_keys=POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
     )
     if not layer.jobs:
         raise given["jobs"].wrong(f"is empty; name at least one of {', '.join(POLICY_JOBS)}")
@@ -78,7 +78,7 @@ def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
             if glob.matches(table):
                 raise given["except"].wrong(f"{glob.text!r} takes table {table!r} out, which `tables` lists")
     both = {value.key: value.said.value for value in layered((defaults, layer), None)}
-    of_schedule = {_FIELDS.get(key, key): both[key] for key in _SCHEDULE_KEYS & both.keys()}
+    of_schedule = {_FIELDS.get(key, key): both[key] for key in SCHEDULE_KEYS & both.keys()}
     conf = {key: value for key, value in both.items() if key.startswith(f"{_SPARK_CONF}.")}
     return msgspec.convert(
         {
@@ -105,7 +105,7 @@ def _calls(layer: Layer, defaults: Layer) -> tuple[JobCall, ...]:
 
 def _scheduling(entry: Entry) -> dict[str, Said]:
     """What a scheduler needs; a property of Spark is a key of its own."""
-    given = {key: below for key, below in entry.mapping().items() if key in _SCHEDULE_KEYS}
+    given = {key: below for key, below in entry.mapping().items() if key in SCHEDULE_KEYS}
     values: dict[str, tuple[Entry, Any]] = {}
     for key, read in _READERS.items():
         if key in given:
@@ -222,5 +222,5 @@ _READERS: Mapping[str, Any] = {
     "files": _files,
     SUBMIT_OVER: _submit_over,
 }
-_SCHEDULE_KEYS = frozenset({*_READERS, _SPARK_CONF})
-_POLICY_KEYS = KEYS | _SCHEDULE_KEYS | {"name", "tables", "match", "except"}
+SCHEDULE_KEYS = frozenset({*_READERS, _SPARK_CONF})
+POLICY_KEYS = KEYS | SCHEDULE_KEYS | {"name", "tables", "match", "except"}

@@ -1,7 +1,8 @@
 """`icekeep policy explain`: what is in force for one table, and where each value comes from."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -21,8 +22,8 @@ class JobExplained(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: the one that decides, the first in the file that reaches the table and names the job.
-        over: later ones that do so too; nothing of them is in force for the job.
-        state: `runs`, `observes`, or `held`, which it is for the reason `held_by`.
+        in_place_of: later ones that do so too; nothing of them is in force for the job.
+        state: `runs`, `observes`, or `held`, which it is as `held_because` says.
         conditions: under which it is worth running; none where it always is.
         is_open: whether it may begin now, by its window.
         command: the same by hand.
@@ -30,9 +31,9 @@ class JobExplained(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     policy: str
-    over: tuple[str, ...]
+    in_place_of: tuple[str, ...]
     state: str
-    held_by: str | None
+    held_because: str | None
     conditions: tuple[str, ...]
     window: str | None
     is_open: bool
@@ -68,7 +69,7 @@ class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policies: those that reach it, in the order of the file.
-        unasked: what is said without effect, since no policy names the job.
+        without_effect: what layers say in vain, since no policy names the job.
         problems: what the table's properties or its catalog say that is not understood, or not taken.
     """
 
@@ -76,7 +77,7 @@ class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...]
     jobs: tuple[JobExplained, ...]
     values: tuple[ValueExplained, ...]
-    unasked: tuple[UnaskedValue, ...]
+    without_effect: tuple[UnaskedValue, ...]
     problems: tuple[Problem, ...]
     status: str = "done"
 
@@ -109,11 +110,17 @@ def explain(
         policies=resolved.rules.policies,
         jobs=tuple(_job(resolved.rules.table, rule, now_ms, config_words(config.path)) for rule in resolved.rules.jobs),
         values=tuple(_values(resolved.rules)),
-        unasked=tuple(
+        without_effect=tuple(
             UnaskedValue(job, said.text, said.source) for job, some in resolved.rules.unasked.items() for said in some
         ),
         problems=resolved.problems,
     )
+
+
+def explanation_shown(result: PolicyExplanation) -> Mapping[str, Any]:
+    """What is printed for people: what there is, and that no policy reaches the table where none does."""
+    told = {name: value for name, value in msgspec.to_builtins(result).items() if value and name != "status"}
+    return told if result.policies else {**told, "policies": "no policy reaches it"}
 
 
 def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobExplained:
@@ -123,9 +130,9 @@ def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobEx
     return JobExplained(
         job=rule.job,
         policy=rule.policy,
-        over=rule.others,
+        in_place_of=rule.others,
         state=does if rule.held_by is None else "held",
-        held_by=rule.held_by,
+        held_because=rule.held_by,
         conditions=tuple(
             f"{value.key.removeprefix(prefix)} {value.said.text}"
             for value in rule.values

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from icekeep.catalog.base import parse_identifier
-from icekeep.errors import IcekeepError, one_line
+from icekeep.errors import ConfigError, IcekeepError, one_line
 from icekeep.events import RunEnded, RunStarted, Warned, tell
+from icekeep.operations.catalogs import Catalogs
 from icekeep.operations.config import CatalogSettings, resolve_references
-from icekeep.operations.history_settings import HISTORY, HistorySettings
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
 from icekeep.operations.output import plain_values
+from icekeep.operations.runs_settings import RUNS, RunsSettings
 from icekeep.operations.surroundings import Surroundings
 from icekeep.runs import application_id
 from icekeep.runtime import SYSTEM, Runtime
@@ -31,7 +32,7 @@ _KEEPER = "icekeep.run_records.keeping:RunKeeper"
 _NEW_RECORD = "icekeep.run_records.keeping:new_record"
 _APPEND = "icekeep.run_records.lost_runs:append_with_lost"
 
-_URI = f"{HISTORY}.uri"
+_URI = f"{RUNS}.uri"
 _BEGINNING, _END = "beginning", "end"
 _SUFFIX = ".icekeep-runs.db"
 _NAMED_WAREHOUSES = frozenset({"rest"})
@@ -39,7 +40,7 @@ _NAMED_WAREHOUSES = frozenset({"rest"})
 
 
 def records_of(
-    history: HistorySettings,
+    runs: RunsSettings,
     catalog: CatalogSettings,
     environ: Mapping[str, str],
     *,
@@ -55,9 +56,9 @@ def records_of(
         ConfigError: the configuration names a place that makes no sense.
         UnsupportedError: it names another kind of database.
     """
-    if not history.is_enabled:
+    if not runs.is_enabled:
         return None
-    uri = history.uri
+    uri = runs.uri
     if uri is not None:
         return _records(resolve_references(_URI, uri, environ), runtime)
     path = beside_warehouse(catalog, environ)
@@ -82,6 +83,13 @@ def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> st
     return f"{path.rstrip('/')}{_SUFFIX}" if is_local else None
 
 
+def require_catalog(runs: RunsSettings, catalogs: Catalogs) -> None:
+    """Refuse a table of runs in a catalog that nobody knows; raises `ConfigError`."""
+    name = (runs.table or "").partition(".")[0]
+    if runs.is_enabled and name and catalogs.find(name) is None:
+        raise ConfigError(f"{RUNS}.table", f"there is no catalog {name!r}; there is {', '.join(catalogs.all())}")
+
+
 class Recording:
     """One run that is being written down, and told of.
 
@@ -102,7 +110,7 @@ class Recording:
 
     def found(self, before: Position) -> None:
         """It is known where the table is, and the work begins."""
-        self._begun.before = before
+        self._begun.before, self._begun.location = before, before.table_location
         self.began()
 
     def began(self) -> None:
@@ -137,7 +145,7 @@ class Recording:
 
     def failed(self, failure: BaseException, signal: Signals | None) -> None:
         """It came to an error."""
-        ended = how_it_ended(failure, signal, is_part=self._is_part)
+        ended = how_it_ended(failure, signal, self._begun, is_part=self._is_part)
         self._tell_beginning()
         self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
         self._end(
@@ -192,7 +200,7 @@ class Recording:
 class Place(msgspec.Struct, frozen=True):
     """Where a run is written down: as the configuration says for a catalog, and how the catalog of a table is opened."""
 
-    history: HistorySettings
+    runs: RunsSettings
     catalog: CatalogSettings
     open_catalog: Callable[[str], Any]
 
@@ -215,16 +223,16 @@ def recorded(begun: Begun, place: Place | None, surroundings: Surroundings) -> I
 
 def _keeper(begun: Begun, place: Place, surroundings: Surroundings) -> "RunKeeper | None":
     assert begun.run is not None
-    history, listener = place.history, surroundings.listener
+    runs, listener = place.runs, surroundings.listener
     records = None
     try:
-        records = records_of(history, place.catalog, os.environ, runtime=surroundings.runtime)
-        also = None if history.table is None or not history.is_enabled else _appending(history.table, place, records)
+        records = records_of(runs, place.catalog, os.environ, runtime=surroundings.runtime)
+        also = None if runs.table is None or not runs.is_enabled else _appending(runs.table, place, records)
         if records is None and also is None:
             return None
         record = resolve(_NEW_RECORD)(begun.run, begun.table or "", begun.started_ms)
         keeper: RunKeeper = resolve(_KEEPER)(
-            records, record, surroundings.runtime, listener, keep_ms=history.keep_ms, also=also
+            records, record, surroundings.runtime, listener, keep_ms=runs.keep_ms, also=also
         )
     except Exception as error:  # noqa: BLE001 - the run's work does not hang on it
         tell(listener, Warned(f"run {begun.run.run_id} is not written down: {one_line(error)}"))

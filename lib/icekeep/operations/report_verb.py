@@ -107,7 +107,7 @@ def _records(
     tables = [one.table for one in found.tables]
     wanted = RunFilter(tables=tables if len(tables) <= _NAMED_TABLES else None, limit=RUNS_A_TABLE * len(tables))
     try:
-        records = records_of(known.config.history, settings, os.environ, is_read=True, runtime=runtime)
+        records = records_of(known.config.runs, settings, os.environ, is_read=True, runtime=runtime)
         return [] if records is None or not tables else records.select(wanted, runtime.now_ms())
     except IcekeepError as error:
         tell(listener, Warned(f"the record of runs is not read: {first_line(error)}"))

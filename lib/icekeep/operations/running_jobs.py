@@ -31,7 +31,7 @@ from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.plan_files.results import AppliedBefore, applied_before, dropped_before
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
-from icekeep.operations.recording import Place, Recording, recorded
+from icekeep.operations.recording import Place, Recording, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
@@ -158,12 +158,13 @@ def looked_after(surroundings: Surroundings) -> Iterator[None]:
 
 
 def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surroundings) -> Place:
-    """Where a run on a table is written down."""
+    """Where a run on a table is written down; raises `ConfigError` where its table of runs is in no catalog."""
+    require_catalog(catalogs.runs, catalogs)
 
     def open_catalog(name: str) -> Any:
         return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)
 
-    return Place(catalogs.history, reference.catalog, open_catalog)
+    return Place(catalogs.runs, reference.catalog, open_catalog)
 
 
 def _load(reference: TableReference, surroundings: Surroundings) -> Any:
@@ -196,6 +197,7 @@ def _loaded(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]
             raise
         opens = partial(resolve(surroundings.seams.open_catalog), reference.catalog, runtime=surroundings.runtime)
         return None, partial(_without_dropped, dropped_before(job.name, given, error, lambda: opens().identity))
+    surroundings.begun.location = table.metadata.location
     if given is not None:
         refuse_other_table(given, table)
         return table, partial(_as_given, partial(_with_table, job, table), given)

@@ -1,14 +1,21 @@
-"""What `icekeep config show` tells: each property of each catalog with its source, and the policies; secrets masked."""
+"""What `icekeep config show` tells: all that is in force, with where each value stands; secrets masked."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from icekeep.operations.config import CatalogSettings
+from icekeep.operations.config import CatalogSettings, Config
+from icekeep.operations.log_formats import TEXT
+from icekeep.operations.recording import beside_warehouse
+from icekeep.operations.runs_settings import KEEP_MS, RUNS
+from icekeep.operations.telling_settings import LOG
 from icekeep.policies.values import Policy
+from icekeep.spec.times import format_span
 
 MASK = "******"
+
+_DEFAULT = "default"
 
 _SECRET_WORDS = (
     "secret",
@@ -35,6 +42,14 @@ class PropertyShown(msgspec.Struct, frozen=True):
     source: str
 
 
+class ValueShown(msgspec.Struct, frozen=True):
+    """A value of the file beside catalogs and policies, or a default that is in force in its place."""
+
+    key: str
+    value: str
+    source: str
+
+
 class PolicyShown(msgspec.Struct, frozen=True):
     """One policy; `jobs` in the order in which they run on each table, `match` and `excepted` as they were written."""
 
@@ -51,18 +66,34 @@ class ConfigShown(msgspec.Struct, frozen=True):
 
     conf: str | None
     properties: tuple[PropertyShown, ...]
+    values: tuple[ValueShown, ...]
     policies: tuple[PolicyShown, ...]
 
 
-def show_config(conf: str | None, catalogs: Iterable[CatalogSettings], policies: Iterable[Policy]) -> ConfigShown:
+def show_config(config: Config, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> ConfigShown:
     """The report on a configuration, by catalog and key."""
+    catalogs = [*catalogs]
     properties = [
         PropertyShown(settings.name, key, masked(key, settings.properties[key]), settings.sources[key])
         for settings in catalogs
         for key in sorted(settings.properties)
     ]
-    shown = [_policy(policy) for policy in policies]
-    return ConfigShown(conf, tuple(properties), tuple(shown))
+    values = [ValueShown(one.key, masked(one.key, one.value), one.source) for one in config.written]
+    given = {one.key for one in values}
+    values += [one for one in _defaults(config, catalogs, environ) if one.key not in given]
+    shown = [_policy(policy) for policy in config.policies]
+    return ConfigShown(config.path, tuple(properties), tuple(values), tuple(shown))
+
+
+def _defaults(config: Config, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> Iterator[ValueShown]:
+    """What is in force where the file says nothing."""
+    yield ValueShown(f"{LOG}.format", TEXT, _DEFAULT)
+    yield ValueShown(f"{RUNS}.enabled", "true", _DEFAULT)
+    yield ValueShown(f"{RUNS}.keep", format_span(KEEP_MS), _DEFAULT)
+    for catalog in catalogs if config.runs.uri is None and config.runs.is_enabled else ():
+        path = beside_warehouse(catalog, environ)
+        place = "nothing is written down" if path is None else f"sqlite:///{path}"
+        yield ValueShown(f"{RUNS}.uri", place, f"{_DEFAULT} for catalog {catalog.name}")
 
 
 def _policy(policy: Policy) -> PolicyShown:

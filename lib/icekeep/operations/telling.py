@@ -17,6 +17,7 @@ from icekeep.operations.log_formats import JSON, TEXT
 from icekeep.operations.logs import logged_events, logged_progress
 from icekeep.operations.output import write_at_once
 from icekeep.operations.progress import telling_progress
+from icekeep.operations.showing import masked
 from icekeep.operations.telling_settings import METRICS, TellingSettings
 from icekeep.operations.verb_values import tells_of_runs
 from icekeep.operations.verbs import VERBS
@@ -75,18 +76,19 @@ def _is_told_of(name: str) -> bool:
 def _sinks(
     command: Command, settings: TellingSettings, environ: Mapping[str, str]
 ) -> list[tuple[str, Callable[[], Sink]]]:
-    """What is asked for, by what a warning calls it; nothing of it is imported before it is made."""
+    """What is asked for, by what a warning says where it fails; nothing of it is imported before it is made."""
     sinks: list[tuple[str, Callable[[], Sink]]] = []
     path = command.metrics_file or settings.metrics_file
     if path is not None:
         write = partial(write_at_once, what="metrics file")
-        sinks.append((f"metrics file {path!r}", partial(MetricsFile, path, write)))
+        sinks.append((f"metrics cannot be written to {path!r}", partial(MetricsFile, path, write)))
     if settings.pushgateway is not None:
-        sinks.append(("metrics for the Pushgateway", partial(_pushed, settings, environ)))
+        address = masked(f"{METRICS}.pushgateway", settings.pushgateway)
+        sinks.append((f"metrics cannot be sent to {address}", partial(_pushed, settings, environ)))
     if otel.is_asked_for(environ):
-        sinks.append(("OpenTelemetry", partial(_open_telemetry, environ)))
+        sinks.append(("OpenTelemetry cannot be told", partial(_open_telemetry, environ)))
     if lineage.is_asked_for(environ, Path.cwd()):
-        sinks.append(("OpenLineage", lambda: lineage.OpenLineage(lineage.new_client(), environ)))
+        sinks.append(("OpenLineage cannot be told", lambda: lineage.OpenLineage(lineage.new_client(), environ)))
     return sinks
 
 

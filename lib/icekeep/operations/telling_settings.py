@@ -10,6 +10,7 @@ from icekeep.operations.log_formats import FORMATS
 from icekeep.telemetry.metrics import OF_RUN
 
 LOG, METRICS = "log", "metrics"
+LOG_KEYS, METRICS_KEYS = frozenset({"format"}), frozenset({"file", "pushgateway", "labels"})
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -35,8 +36,8 @@ class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_telling(given: Mapping[str, Entry]) -> TellingSettings:
     """What the entries `log` and `metrics` say; raises `ConfigError` where one is not what it must be."""
-    log = given[LOG].mapping({"format"}) if LOG in given else {}
-    metrics = given[METRICS].mapping({"file", "pushgateway", "labels"}) if METRICS in given else {}
+    log = given[LOG].mapping(LOG_KEYS) if LOG in given else {}
+    metrics = given[METRICS].mapping(METRICS_KEYS) if METRICS in given else {}
     return TellingSettings(
         log_format=_format(log["format"]) if "format" in log else None,
         metrics_file=metrics["file"].text() if "file" in metrics else None,

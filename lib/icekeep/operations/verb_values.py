@@ -1,4 +1,4 @@
-"""What a command beside the jobs is, and can be told: values alone."""
+"""What a command beside the jobs is: values alone, of which `verbs.py` has one for each."""
 
 from collections.abc import Mapping
 from enum import Enum

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from icekeep.maintenance.deletion.settings import TRUST_MANIFEST_LIST
 from icekeep.operations.verb_values import About, Text, Verb
+from icekeep.run_records.values import STATUSES
 from icekeep.settings import Kind, Setting
 
 
@@ -228,11 +229,13 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "status",
                 Kind.TEXT,
-                "runs of a status: done, partial, faulty, failed, interrupted, running, or unfinished for those that were killed",
+                f"runs of a status: {', '.join(STATUSES)}, which those are that were killed",
                 shown="STATUS",
             ),
             Setting("last", Kind.NUMBER, "at most so many (default: 20)", minimum=1),
-            Setting("run", Kind.TEXT, "one run with its result, by its id or the beginning of that", shown="RUN"),
+            Setting(
+                "run", Kind.TEXT, "one run, all that is known of it, by its id or the beginning of that", shown="RUN"
+            ),
         ),
         changes=False,
         about=About.POLICIES,
@@ -284,6 +287,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         about=About.POLICIES,
+        for_people="icekeep.operations.policy_explanation:explanation_shown",
     ),
     "policy check": Verb(
         summary="look for tables that no policy reaches or several do, and for names and patterns that fit no table",
@@ -317,10 +321,17 @@ VERBS: Mapping[str, Verb] = {
         about=About.CATALOGS,
     ),
 }
-"""Every command, by its words, in the order in which help lists them."""
+"""Every command, by its words."""
 
 GROUP_SUMMARIES: Mapping[str, str] = {
     "ref": "list, create, move and drop branches and tags; publish what is staged",
     "policy": "tell what the policies of the configuration say, and where they miss",
 }
 """What the first word of commands of two words is about."""
+
+HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "many tables": ("maintain", "report", "policy", "runs"),
+    "one table": ("history", "why", "restore", "apply", "ref", "rollback", "register"),
+    "set-up": ("doctor", "config", "schema"),
+}
+"""First words of commands as help lists them, by what they are about."""

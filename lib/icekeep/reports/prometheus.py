@@ -53,7 +53,9 @@ _OF_TABLES: Mapping[Metric, Callable[[TableHealth], float | None]] = {
     _of_table("faults", "Faults in metadata and manifest lists"): lambda one: one.faults_count,
 }
 _OF_OWN_FILES: Mapping[Metric, Callable[[OwnFiles], float | None]] = {
-    _of_table("waiting_plans", "Plans of deletion that are not carried out yet"): lambda own: own.waiting_plans_count,
+    _of_table("waiting_deletion_plans", "Plans of deletion that are not carried out yet"): lambda own: (
+        own.waiting_plans_count
+    ),
     _of_table("waiting_bytes", "Bytes that they are to delete"): lambda own: own.waiting_bytes,
     _of_table("waiting_since_timestamp_seconds", "When the oldest of them was made"): lambda own: _seconds(
         own.waiting_created_ms
@@ -65,9 +67,12 @@ _OF_OWN_FILES: Mapping[Metric, Callable[[OwnFiles], float | None]] = {
     ),
 }
 _OF_JOBS: Mapping[Metric, Callable[[JobAdvice], float | None]] = {
-    _of_job("is_due", "Whether the job has something to do"): lambda job: job.is_due,
+    _of_job("has_work", "Whether the job has something to do"): lambda job: job.has_work,
     _of_job("files", "Files that it would rewrite or delete"): lambda job: job.files_count,
-    _of_job("freed_bytes", "Bytes that it would free"): lambda job: job.freed_bytes,
+    _of_job("freed_bytes", "Bytes of files that it would delete"): lambda job: job.freed_bytes,
+    _of_job("replaced_bytes", "Bytes of files that it would replace; expiration frees them"): lambda job: (
+        job.replaced_bytes
+    ),
     _of_job("read_bytes", "Bytes that it would read"): lambda job: job.read_bytes,
     _of_job("written_bytes", "Bytes that it would write"): lambda job: job.written_bytes,
     _of_job("cpu_seconds", "Seconds of a core that it would take"): lambda job: job.cpu_ms / 1000,

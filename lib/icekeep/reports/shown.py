@@ -26,7 +26,7 @@ def report_shown(report: ReportResult) -> Mapping[str, Any]:
         shown["tables"] = [_row(one) for one in report.tables]
         shown["why"] = [line for one in report.tables for line in _reasons(one)]
         shown["to_do"] = [
-            {"table": one.table, **_job(job, report.currency)} for one in report.tables for job in one.due
+            {"table": one.table, **_job(job, report.currency)} for one in report.tables for job in one.to_do
         ]
     return {name: value for name, value in shown.items() if value != []}
 
@@ -43,7 +43,7 @@ def _row(one: TableHealth) -> dict[str, Any]:
         "manifests": one.metadata.manifests_count,
         "snapshots": one.snapshots.snapshots_count,
         "faults": one.faults_count,
-        "due": ", ".join(job.job for job in one.due),
+        "to_do": ", ".join(job.job for job in one.to_do),
     }
 
 
@@ -89,7 +89,7 @@ def _one(one: TableHealth, currency: str | None) -> Mapping[str, Any]:
         }
         for ref in one.refs
     ]
-    shown["jobs"] = [{**_job(job, currency), "due": job.is_due} for job in one.jobs]
+    shown["jobs"] = [{**_job(job, currency), "has_work": job.has_work} for job in one.jobs]
     shown["last_maintenance"] = [
         {"job": seen.job, "when": format_time(seen.timestamp_ms), "made_by": seen.made_by}
         for seen in one.last_maintenance

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import URL, ColumnElement, Connection
 
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url
 from icekeep.errors import TryAgainError, UnavailableError
@@ -32,8 +32,7 @@ from icekeep.spec.units import DAY_MS
 
 T = TypeVar("T")
 
-_KEY_PATH = "history.uri"
-_TITLE = "the record of runs"
+_KEY_PATH = "runs.uri"
 _BUSY_MS = 5_000
 _TURN_MS = (5, 40)
 """How long to wait between two tries to write while another process writes. SQLite by itself looks ten times a second, and where
@@ -66,10 +65,14 @@ class RunRecords:
 
     After a call that waited in vain others fail at once for some minutes (`outages.py`), but for those that say of a run that it
     begins, lives or ends, if it is no part of another: nobody waits for these, or for two of them at most.
+
+    Attributes:
+        address: where the database is, as the configuration has it, without names of users and their passwords.
     """
 
-    def __init__(self, database: Database, reader: Database, runtime: Runtime) -> None:
+    def __init__(self, database: Database, reader: Database, runtime: Runtime, address: str) -> None:
         self._database, self._reader, self._runtime = database, reader, runtime
+        self.address = address
         self._is_ready = False
         self._outages = outages_of(database.address)
 
@@ -82,19 +85,23 @@ class RunRecords:
             UnsupportedError: it is that of another kind of database.
         """
         url = parse_url("", {"uri": uri}, _KEY_PATH)
+        address = _address(url)
+        title = _title(address)
         if url.get_backend_name() != "sqlite":
             given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
-            database = Database.of_url(url.update_query_dict(given), _TITLE)
-            return cls(database, database, runtime)
+            database = Database.of_url(url.update_query_dict(given), title)
+            return cls(database, database, runtime, address)
         at_once, later = (
-            Database.of_url(url.set(query={"timeout": text}), _TITLE) for text in ("0", f"{_BUSY_MS / 1000}")
+            Database.of_url(url.set(query={"timeout": text}), title) for text in ("0", f"{_BUSY_MS / 1000}")
         )
-        return cls(at_once, later, runtime)
+        return cls(at_once, later, runtime, address)
 
-    @property
-    def address(self) -> str:
-        """Where the database is, without the names of users and their passwords."""
-        return self._database.address
+    def is_begun(self) -> bool:
+        """Whether anything has been written down in it."""
+        if not self._reader.is_there:
+            return False
+        with self._reader.reading() as connection:
+            return are_there(connection)
 
     def begin(self, record: RunRecord) -> None:
         """Write down a run that begins."""
@@ -210,7 +217,7 @@ class RunRecords:
                 done = self._database.transact(prepared)
             except (DatabaseBusyError, DuplicateRowError) as error:
                 if self._runtime.monotonic_ms() > until_ms:
-                    raise UnavailableError(f"{_TITLE} at {self.address} is busy: {error}") from error
+                    raise UnavailableError(f"{_title(self.address)} is busy: {error}") from error
                 self._runtime.sleep_ms(round(self._runtime.uniform(*_TURN_MS)))
             else:
                 self._is_ready = True
@@ -224,6 +231,17 @@ class RunRecords:
             if not are_there(connection):
                 return []
             return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _title(address: str) -> str:
+    return f"the record of runs at {address!r}"
+
+
+def _address(url: URL) -> str:
+    # Of what follows the address this alone may lead to other tables.
+    query = {name: value for name, value in url.query.items() if name == "options"}
+    shown = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database, query=query)
+    return shown.render_as_string()
 
 
 def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:

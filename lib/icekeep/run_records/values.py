@@ -12,9 +12,15 @@ RUNNING = "running"
 """The status of a run that has begun, and that nobody has seen the end of."""
 
 FAILED = "failed"
+REFUSED = "refused"
+"""A check that guards data refused, or the table has what icekeep does not handle (exit status 4)."""
+
 INTERRUPTED = "interrupted"
 UNFINISHED = "unfinished"
 """How a run is shown that said nothing of its end: its process was killed, or its machine is gone. It is never written down."""
+
+STATUSES = ("done", "partial", "sound", "faulty", FAILED, REFUSED, INTERRUPTED, RUNNING, UNFINISHED)
+"""Every status that a run is shown with; `sound` and `faulty` are what `check` found."""
 
 BEAT_EVERY_MS = MINUTE_MS
 SILENT_MS = 5 * MINUTE_MS
@@ -37,7 +43,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         parent_id: the run of `maintain` that this one is a part of.
         table: `CATALOG.NS.NAME`; empty where it is about many.
         policy: whose job it is.
-        status: `running`, then that of the outcome document, or `failed` or `interrupted`.
+        status: `running`, then that of the outcome document, or `failed`, `refused` or `interrupted`.
         exit_status: `None` until it ends.
         error_kind: as error documents have it.
         started_ms: when it began.

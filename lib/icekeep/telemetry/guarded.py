@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from icekeep.errors import one_line
+from icekeep.errors import reason_of
 from icekeep.events import Event, InRun, Listener, StepAdvanced, Warned, tell
 from icekeep.runtime import Runtime
 
@@ -34,17 +34,19 @@ class Guarded:
     """A listener that hands events over to a sink in a thread, which dies with the process.
 
     Args:
-        name: what the operator knows it by, as in a warning: "metrics for the Pushgateway".
+        failing: what is told where it does not work: "metrics cannot be sent to http://push:9091".
         make: makes the sink, in the thread too, since imports and connections may take long.
         warn: is told once that it does not work.
     """
 
-    def __init__(self, name: str, make: Callable[[], Sink], warn: Callable[[str], None], runtime: Runtime) -> None:
-        self._name, self._make, self._warn_of, self._runtime = name, make, warn, runtime
+    def __init__(self, failing: str, make: Callable[[], Sink], warn: Callable[[str], None], runtime: Runtime) -> None:
+        self._failing, self._make, self._warn_of, self._runtime = failing, make, warn, runtime
         self._events: queue.Queue[tuple[Event, int] | None] = queue.Queue()
         self._is_warned = False
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"icekeep {name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"icekeep {failing.partition(' cannot')[0]}", daemon=True
+        )
         self._thread.start()
 
     def on(self, event: Event) -> None:
@@ -72,7 +74,7 @@ class Guarded:
         try:
             sink = self._make()
         except Exception as error:  # noqa: BLE001 - it is not ours, and the job must go on
-            self._warn(one_line(error))
+            self._warn(reason_of(error))
         while (told := self._events.get()) is not None:
             if sink is not None:
                 self._attempt(sink.on, *told)
@@ -83,14 +85,14 @@ class Guarded:
         try:
             act(*arguments)
         except Exception as error:  # noqa: BLE001 - as above
-            self._warn(one_line(error))
+            self._warn(reason_of(error))
 
     def _warn(self, why: str) -> None:
         with self._lock:
             if self._is_warned:
                 return
             self._is_warned = True
-        self._warn_of(f"{self._name} cannot be delivered: {why}; the work goes on")
+        self._warn_of(f"{self._failing}: {why}; the work goes on")
 
 
 @contextmanager
@@ -103,10 +105,10 @@ def guarded(
     """Listeners that are told while the block lasts; at its end all of them together have `patience_ms` to finish.
 
     Args:
-        makers: of sinks, by names.
+        makers: of sinks, by what is told where one does not work.
         listener: who is warned.
     """
-    started = [Guarded(name, make, lambda text: tell(listener, Warned(text)), runtime) for name, make in makers]
+    started = [Guarded(failing, make, lambda text: tell(listener, Warned(text)), runtime) for failing, make in makers]
     try:
         yield started
     finally:

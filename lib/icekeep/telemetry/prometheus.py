@@ -45,6 +45,8 @@ class MetricsFile:
 
     def close(self) -> None:
         if self._pending:
+            if not self._path.parent.is_dir():
+                raise UsageError(f"there is no directory {str(self._path.parent)!r}", path=str(self._path))
             with _locked(self._path.with_name(f".{self._path.name}.lock")):
                 earlier = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
                 self._write(str(self._path), with_runs(earlier, self._pending))

@@ -79,7 +79,7 @@ def _catalog(directory: Path, server: Postgres | None) -> dict[str, str]:
 def _icekeep(directory: Path, properties: dict[str, str], workers: int) -> None:
     conf = directory / "icekeep.yaml"
     catalogs = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in properties.items())
-    history = "" if properties["uri"].startswith("sqlite") else f"history: {{uri: '{properties['uri']}'}}\n"
+    history = "" if properties["uri"].startswith("sqlite") else f"runs: {{uri: '{properties['uri']}'}}\n"
     # One table that cannot be loaded keeps orphan removal from all others until somebody says that it lies elsewhere.
     tables = open_catalog("local", properties).list_tables(("db",))
     broken = json.dumps([".".join(one) for one in tables if one[-1].endswith("_broken")])

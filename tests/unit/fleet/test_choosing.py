@@ -156,7 +156,7 @@ def test_an_interval_of_ones_own_is_in_place_of_six_hours():
 
 
 def test_the_advice_of_the_job_itself_is_at_hand():
-    own, other = (JobAdvice(job=job, is_due=True, reason="r") for job in ("compact", "expire_snapshots"))
+    own, other = (JobAdvice(job=job, has_work=True, reason="r") for job in ("compact", "expire_snapshots"))
     assert chosen(rule_of(), health_of(advice=(other, own))).advice is own
     assert chosen(rule_of("check"), health_of(advice=(other, own))).advice is None
     assert chosen(rule_of(), None).advice is None

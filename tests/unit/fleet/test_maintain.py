@@ -53,7 +53,7 @@ def test_every_table_is_worked_on_in_order_of_benefit_for_cost_and_its_jobs_in_t
     assert jobs.calls == [(table, job) for table in ("sick", "some", "calm") for job in JOBS]
     assert statuses(result) == dict.fromkeys(("sick", "some", "calm"), ALL_DONE)
     assert [table.rank for table in result.tables] == [1, 2, 3]
-    assert [table.value for table in result.tables] == sorted((t.value for t in result.tables), reverse=True)
+    assert [table.priority for table in result.tables] == sorted((t.priority for t in result.tables), reverse=True)
 
 
 def test_a_failure_ends_neither_the_other_jobs_of_the_table_nor_other_tables(world):

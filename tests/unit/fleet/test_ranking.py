@@ -17,7 +17,7 @@ sizes = st.integers(0, 1 << 44)
 advices = st.builds(
     JobAdvice,
     job=st.just("compact"),
-    is_due=st.just(True),
+    has_work=st.just(True),
     reason=st.just("r"),
     spared_opens_count=st.integers(0, 10**7),
     freed_bytes=st.none() | sizes,
@@ -56,7 +56,7 @@ def test_a_table_is_worth_all_its_jobs_for_all_their_costs(worths):
 def test_the_formula_in_numbers():
     advice = JobAdvice(
         job="compact",
-        is_due=True,
+        has_work=True,
         reason="r",
         spared_opens_count=100,
         freed_bytes=3 * GIB,
@@ -74,7 +74,7 @@ def test_the_formula_in_numbers():
 
 
 def test_what_is_not_due_by_its_plan_brings_nothing_but_grows_by_waiting():
-    idle = JobAdvice(job="compact", is_due=False, reason="r", spared_opens_count=5, freed_bytes=GIB)
+    idle = JobAdvice(job="compact", has_work=False, reason="r", spared_opens_count=5, freed_bytes=GIB)
     assert worth_of(idle, 0).benefit == worth_of(None, 0).benefit == 0
     assert value_of([worth_of(None, None)]) == 1
     assert value_of([worth_of(None, 2 * WAITING_NIGHTS * DAY_MS)]) == pytest.approx(2)
@@ -82,21 +82,21 @@ def test_what_is_not_due_by_its_plan_brings_nothing_but_grows_by_waiting():
 
 
 def test_prices_of_the_configuration_count_also_where_nothing_costs_anything():
-    advice = JobAdvice(job="j", is_due=True, reason="r", freed_bytes=2 * GIB, cpu_ms=3_599_000)
+    advice = JobAdvice(job="j", has_work=True, reason="r", freed_bytes=2 * GIB, cpu_ms=3_599_000)
     assert worth_of(advice, 0, Prices(core_hour=2.0, gib_month=0.5)) == Worth(1.0, 2.0, 0.0)
     assert value_of([worth_of(advice, 0, Prices())]) == 0
 
 
 def test_a_small_table_in_a_bad_state_comes_before_a_large_one_in_the_same_state():
-    small = JobAdvice(job="j", is_due=True, reason="r", spared_opens_count=90, read_bytes=100 * MIB, cpu_ms=2_000)
-    large = JobAdvice(job="j", is_due=True, reason="r", spared_opens_count=90, read_bytes=100 * GIB, cpu_ms=2_000_000)
+    small = JobAdvice(job="j", has_work=True, reason="r", spared_opens_count=90, read_bytes=100 * MIB, cpu_ms=2_000)
+    large = JobAdvice(job="j", has_work=True, reason="r", spared_opens_count=90, read_bytes=100 * GIB, cpu_ms=2_000_000)
     assert value_of([worth_of(small, 0)]) > value_of([worth_of(large, 0)])
 
 
 def test_estimates_go_by_the_plan_and_by_what_the_arguments_make_of_it():
     advice = JobAdvice(
         job="compact",
-        is_due=True,
+        has_work=True,
         reason="r",
         read_bytes=90 * MIB,
         written_bytes=90 * MIB,

@@ -130,5 +130,5 @@ def test_a_report_tells_it_also_as_metrics():
     told = {one.metric.name.removeprefix("icekeep_table_"): one.value for one in report_figures(report(world.catalog))}
     assert told["trash_bytes"] == found.own_files.trash_bytes
     assert told["trash_until_timestamp_seconds"] == found.own_files.trash_until_ms / 1000
-    assert told["waiting_plans"] == 1
+    assert told["waiting_deletion_plans"] == 1
     assert told["waiting_since_timestamp_seconds"] == world.runtime.now_ms() / 1000

@@ -53,7 +53,7 @@ def test_nothing_is_written_and_a_table_without_data_is_healthy():
     world = World(2)
     before = world.state()
     found = health(world)
-    assert (found.score, found.snapshot_id, found.refs, found.due) == (100.0, None, (), ())
+    assert (found.score, found.snapshot_id, found.refs, found.to_do) == (100.0, None, (), ())
     assert found.data.histogram == ()
     assert world.state() == before
 
@@ -64,12 +64,34 @@ def test_maintenance_makes_a_table_healthier(version):
     for number in range(10):
         world.append(number)
     before = health(world)
-    assert [one.job for one in before.due] == ["compact", "rewrite_manifests"]
+    assert [one.job for one in before.to_do] == ["compact", "rewrite_manifests"]
     compact(world.table, no_spark)
     after = health(world)
     assert after.score > before.score
-    assert not job(after, "compact").is_due
+    assert not job(after, "compact").has_work
     assert [one.job for one in after.last_maintenance] == ["compact"]
+
+
+def test_manifests_that_only_leave_are_not_told_as_small_ones():
+    world = filled(6)
+    compact(world.table, no_spark, options={"rewrite-all": "true"})
+    found = health(world)
+    told = job(found, "rewrite_manifests")
+    assert found.metadata.manifests_count == 1
+    assert (told.has_work, told.reason) == (True, "6 manifests hold no live file any more")
+    assert (told.gain, told.spared_opens_count) == ("6 manifests leave the list", 0)
+
+
+def test_what_a_rewrite_replaces_is_not_told_as_freed():
+    world = World(2)
+    for number in range(10):
+        world.append(number)
+    found = health(world)
+    for name in ("compact", "rewrite_manifests"):
+        told = job(found, name)
+        assert told.has_work
+        assert told.freed_bytes == 0 < told.replaced_bytes
+    assert job(found, "expire_snapshots").replaced_bytes == 0
 
 
 def test_more_small_files_never_raise_the_score_of_a_table():
@@ -116,7 +138,7 @@ def test_expiration_is_foretold():
     planned = plan_expire_snapshots(world.table, no_spark)
     told = job(found, "expire_snapshots")
     assert (found.snapshots.expirable_count, planned.expired_snapshots_count) == (7, 7)
-    assert told.is_due
+    assert told.has_work
     assert told.files_count == planned.deleted_files_count
     gone = {one.snapshot_id for one in planned.snapshots}
     lists = [s.manifest_list for s in world.table.metadata.snapshots if s.snapshot_id in gone]
@@ -124,7 +146,7 @@ def test_expiration_is_foretold():
     assert told.freed_bytes == planned.deleted_bytes_count + sum(len(world.memory.files[one][0]) for one in lists)
     expire_snapshots(world.table, no_spark, trash=0)
     after = health(world)
-    assert not job(after, "expire_snapshots").is_due
+    assert not job(after, "expire_snapshots").has_work
     assert after.score > found.score
 
 
@@ -144,13 +166,13 @@ def test_expiration_of_what_was_rolled_back_is_foretold():
     assert planned.expired_snapshots_count == 5
     assert told.files_count == planned.deleted_files_count
     expire_snapshots(world.table, no_spark, trash=0)
-    assert not job(health(world), "expire_snapshots").is_due
+    assert not job(health(world), "expire_snapshots").has_work
 
 
 def test_a_table_that_may_not_be_cleaned_says_so():
     found = health(filled(gc__enabled="false"))
     for name in ("expire_snapshots", "remove_orphan_files"):
-        assert not job(found, name).is_due
+        assert not job(found, name).has_work
         assert "gc.enabled" in job(found, name).reason
 
 
@@ -317,7 +339,7 @@ def test_sums_put_files_of_an_old_spec_together_as_the_plan_does():
     assert plan_compact(table, no_spark).rewritten_data_files_count == 8
     for source in (no_spark, Engine(spark=no_spark, limits=FEW)):
         found = table_health(table, source)
-        assert (job(found, "compact").files_count, job(found, "compact").is_due) == (8, True)
+        assert (job(found, "compact").files_count, job(found, "compact").has_work) == (8, True)
         assert "files" in [part.name for part in found.score_parts]
 
 

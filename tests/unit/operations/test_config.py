@@ -8,7 +8,7 @@ import pytest
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.health.prices import Prices
 from icekeep.operations.config import Config, parse_config, read_config
-from icekeep.operations.history_settings import HistorySettings
+from icekeep.operations.runs_settings import RunsSettings
 from icekeep.spec.units import DAY_MS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,7 +50,7 @@ def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
         (
             "catalog: {}",
             "catalog",
-            "there is no such key; there is catalogs, defaults, history, log, metrics, namespaces, policies, prices, tables",
+            "there is no such key; there is catalogs, defaults, log, metrics, namespaces, policies, prices, runs, tables",
         ),
         ("catalogs:", "catalogs", "should be keys with values, but is no value"),
         ("catalogs: {c: {uri: x}}", "catalogs.c.type", "is missing"),
@@ -58,17 +58,24 @@ def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
         ("catalogs: {c: {type: ''}}", "catalogs.c.type", "is empty"),
         ("catalogs: {c: {type: sql, uri: [x]}}", "catalogs.c.uri", "should be a single value, but is a list"),
         ("catalogs: {c: {type: sql, s3: {x: y}}}", "catalogs.c.s3", "should be a single value, but is keys"),
-        ("catalogs: {c: sql}", "catalogs.c", "should be keys with values, but is a text"),
+        ("catalogs: {c: sql}", "catalogs.c", "should be keys with values, but is text"),
         ("catalogs: {a.b: {type: sql}}", "catalogs.a.b", "a catalog's name holds letters"),
         ("policies: {}", "policies", "should be a list, but is keys with values"),
-        ("history: {where: x}", "history.where", "there is no such key; there is enabled, keep, table, uri"),
-        ("history: {uri: 'sqlite:///${x'}", "history.uri", "holds '${' that is no reference"),
-        ("history: {uri: }", "history.uri", "should be a single value, but is no value"),
-        ("history: {enabled: 1}", "history.enabled", "should be true or false, but is a number"),
-        ("history: {table: ops.runs}", "history.table", "is 'ops.runs'; give CATALOG.NAMESPACE.NAME"),
-        ("history: {keep: long}", "history.keep", "cannot read the duration 'long'"),
-        ("history: {keep: 1h}", "history.keep", "is less than a day, and each run would forget the others"),
-        ("history: sqlite", "history", "should be keys with values, but is a text"),
+        ("runs: {where: x}", "runs.where", "there is no such key; there is enabled, keep, table, uri"),
+        ("runs: {uri: 'sqlite:///${x'}", "runs.uri", "holds '${' that is no reference"),
+        ("runs: {uri: }", "runs.uri", "should be a single value, but is no value"),
+        ("runs: {enabled: 1}", "runs.enabled", "should be true or false, but is a number"),
+        ("runs: {table: ops.runs}", "runs.table", "is 'ops.runs'; give CATALOG.NAMESPACE.TABLE"),
+        ("runs: {keep: 5}", "runs.keep", "should be a span such as 30m, 36h or 7d, but is a number"),
+        (
+            "runs: {uri: mysql://h/d}",
+            "runs.uri",
+            "is of a database 'mysql', which is not supported; give sqlite:///PATH",
+        ),
+        ("runs: {uri: nonsense}", "runs.uri", "is no address; give sqlite:///PATH or postgresql://USER@HOST/DATABASE"),
+        ("runs: {keep: long}", "runs.keep", "cannot read the duration 'long'"),
+        ("runs: {keep: 1h}", "runs.keep", "is less than a day, and each run would forget the others"),
+        ("runs: sqlite", "runs", "should be keys with values, but is text"),
     ],
 )
 def test_what_is_wrong_is_an_error_with_the_key_s_path(text, key_path, problem):
@@ -79,10 +86,8 @@ def test_what_is_wrong_is_an_error_with_the_key_s_path(text, key_path, problem):
 
 
 def test_the_record_of_runs_is_beside_each_warehouse_unless_something_else_is_said():
-    assert parse_config("catalogs: {}").history == HistorySettings(uri=None, is_enabled=True, table=None)
-    said = parse_config(
-        "history: {uri: 'postgresql://u:s3cret@h/d', enabled: true, table: lake.ops.runs, keep: 90d}"
-    ).history
+    assert parse_config("catalogs: {}").runs == RunsSettings(uri=None, is_enabled=True, table=None)
+    said = parse_config("runs: {uri: 'postgresql://u:s3cret@h/d', enabled: true, table: lake.ops.runs, keep: 90d}").runs
     assert (said.uri, said.is_enabled, said.table) == ("postgresql://u:s3cret@h/d", True, "lake.ops.runs")
     assert said.keep_ms == 90 * DAY_MS
     assert "s3cret" not in repr(said)
@@ -158,8 +163,8 @@ def test_prices_are_numbers_and_a_currency():
         ("prices: 5", "prices", "should be keys with values"),
         ("prices: {core-hour: 1}", "prices.core-hour", "there is no such key; there is core_hour, currency, gib_month"),
         ("prices: {core_hour: -1}", "prices.core_hour", "give a number of 0 or more"),
-        ("prices: {core_hour: free}", "prices.core_hour", "should be a number, but is a text"),
-        ("prices: {currency: 5}", "prices.currency", "should be a text, but is a number"),
+        ("prices: {core_hour: free}", "prices.core_hour", "should be a number, but is text"),
+        ("prices: {currency: 5}", "prices.currency", "should be text, but is a number"),
     ],
 )
 def test_a_wrong_price_is_named(text, key_path, problem):

@@ -48,12 +48,12 @@ def test_a_missing_key_is_an_error_with_the_path_that_it_would_have():
     [
         ("a: [1]", lambda e: e.scalar(), "should be a single value, but is a list"),
         ("a:", lambda e: e.scalar(), "should be a single value, but is no value"),
-        ("a: 5", lambda e: e.text(), "should be a text, but is a number"),
-        ("a: yes", lambda e: e.text(), "should be a text, but is true or false"),
+        ("a: 5", lambda e: e.text(), "should be text, but is a number"),
+        ("a: yes", lambda e: e.text(), "should be text, but is true or false"),
         ("a: '  '", lambda e: e.text(), "is empty"),
-        ("a: x", lambda e: e.mapping(), "should be keys with values, but is a text"),
-        ("a: x", lambda e: e.sequence(), "should be a list, but is a text"),
-        ("a: '3'", lambda e: e.whole_number(minimum=0), "should be a whole number, but is a text"),
+        ("a: x", lambda e: e.mapping(), "should be keys with values, but is text"),
+        ("a: x", lambda e: e.sequence(), "should be a list, but is text"),
+        ("a: '3'", lambda e: e.whole_number(minimum=0), "should be a whole number, but is text"),
         ("a: 1.5", lambda e: e.whole_number(minimum=0), "should be a whole number, but is a number"),
         ("a: 010", lambda e: e.whole_number(minimum=0), "should be a whole number"),
         (
@@ -66,7 +66,7 @@ def test_a_missing_key_is_an_error_with_the_path_that_it_would_have():
         ("a: -1", lambda e: e.whole_number(minimum=0), "is -1; give a whole number of 0 or more"),
         ("a: -0.5", lambda e: e.number(minimum=0), "is -0.5; give a number of 0 or more"),
         ("a: .inf", lambda e: e.number(minimum=0), "should be a number"),
-        ("a: '1'", lambda e: e.number(minimum=0), "should be a number, but is a text"),
+        ("a: '1'", lambda e: e.number(minimum=0), "should be a number, but is text"),
         ("a: 1", lambda e: e.boolean(), "should be true or false, but is a number"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_catalog_that_cannot_be_opened_is_named_and_the_others_are_worked_on(l
 
 def test_the_only_catalog_out_of_reach_is_tried_again_later(lake, capsys):
     away = "catalogs:\n  local: {type: sql, uri: 'postgresql://nobody@127.0.0.1:9/x', warehouse: /tmp/x}\n"
-    (lake.directory / "icekeep.yaml").write_text(f"{away}history: {{enabled: false}}\n{POLICIES}")
+    (lake.directory / "icekeep.yaml").write_text(f"{away}runs: {{enabled: false}}\n{POLICIES}")
     for words in ((), ("--dry-run",), ("--list",)):
         status, document, _ = run(capsys, *words)
         assert (status, document["error"]["kind"]) == (75, "unavailable")
@@ -228,11 +228,15 @@ def test_what_people_are_shown():
     ]
     assert shown["failing"] == ["c.db.u compact: failed 4 times in a row: it broke"]
     assert (shown["not_read"], shown["notes"]) == (["c.db.v: no metadata"], ["a note"])
+    long = msgspec.structs.replace(jobs[0], status="failed", why="no room " * 99)
+    table = msgspec.structs.replace(result.tables[0], jobs=(long,))
+    [row] = maintain_shown(msgspec.structs.replace(result, tables=(table,)))["jobs"]
+    assert len(row["why"]) < 130
     assert shown["problems"] == ["c.db.t: table property x: no"]
     assert {"not_due", "postponed", "dry_run", "failed_jobs_count"}.isdisjoint(shown)
     due = DueJob(job="compact", policy="p", arguments=(), observes=False, why="w", estimate_ms=1, estimate_bytes=2)
     listed = DueList(
-        status="done", tables=(DueTable(table="c.db.t", value=1.0, estimate_ms=1, estimate_bytes=2, jobs=(due,)),)
+        status="done", tables=(DueTable(table="c.db.t", priority=1.0, estimate_ms=1, estimate_bytes=2, jobs=(due,)),)
     )
     assert [row["job"] for row in maintain_shown(listed)["due"]] == ["compact"]
 

@@ -19,7 +19,7 @@ OF_ITS_OWN = [OutcomeUnknownError("look"), SafetyError("no"), UnsupportedError("
 
 @pytest.mark.parametrize("error", CANCELLED)
 def test_what_a_signal_s_own_cancel_fails_was_interrupted_in_a_part_of_a_run(error):
-    ended = how_it_ended(error, SIGTERM, is_part=True)
+    ended = how_it_ended(error, SIGTERM, Begun(), is_part=True)
     assert (ended.status, ended.exit_status, ended.error.kind) == ("interrupted", 143, "interrupted")
     ours = getattr(error, "message", None)
     assert ended.error.message == ("interrupted by SIGTERM" if ours is None else f"interrupted by SIGTERM: {ours}")
@@ -27,13 +27,14 @@ def test_what_a_signal_s_own_cancel_fails_was_interrupted_in_a_part_of_a_run(err
 
 @pytest.mark.parametrize("error", OF_ITS_OWN)
 def test_what_somebody_must_look_at_is_no_interrupt(error):
-    ended = how_it_ended(error, SIGTERM, is_part=True)
-    assert (ended.status, ended.exit_status, ended.error.kind) == ("failed", error.exit_status, error.kind)
+    ended = how_it_ended(error, SIGTERM, Begun(), is_part=True)
+    status = "refused" if error.exit_status == 4 else "failed"
+    assert (ended.status, ended.exit_status, ended.error.kind) == (status, error.exit_status, error.kind)
 
 
 def test_a_run_alone_that_fails_with_an_error_of_ours_has_failed():
-    assert how_it_ended(UnavailableError("away"), SIGTERM).exit_status == 75
-    assert how_it_ended(JobFailedError("broken"), None, is_part=True).status == "failed"
+    assert how_it_ended(UnavailableError("away"), SIGTERM, Begun()).exit_status == 75
+    assert how_it_ended(JobFailedError("broken"), None, Begun(), is_part=True).status == "failed"
 
 
 @pytest.mark.parametrize(("is_part", "told"), [(True, ("interrupted", 143)), (False, ("failed", 1))])

@@ -73,7 +73,12 @@ def explained(run, table, **others):
 
 def jobs_of(result):
     return {
-        job["job"]: (job["policy"], job["over"], job["state"], (job["held_by"] or "").replace("my.yaml", "{file}"))
+        job["job"]: (
+            job["policy"],
+            job["in_place_of"],
+            job["state"],
+            (job["held_because"] or "").replace("my.yaml", "{file}"),
+        )
         for job in result["jobs"]
     }
 
@@ -120,9 +125,20 @@ def test_each_value_is_told_with_its_source_and_what_it_is_in_place_of(run):
     )
     assert values["sales", "all", "schedule"] == ("@daily", "my.yaml: defaults.schedule", [])
     assert ("rest", "all", "window") not in values
-    assert found["unasked"] == [
+    assert found["without_effect"] == [
         {"job": "remove_orphan_files", "value": "9d", "source": "table property icekeep.remove_orphan_files.older_than"}
     ]
+
+
+def test_for_people_a_table_that_no_policy_reaches_is_told_as_such(run, capsys):
+    run("explain", "--table", "local.sales.orders")
+    no_rules = "policies: [{name: n, schedule: null, match: local.nope.*, jobs: {compact: }}]"
+    assert explained(run, "local.sales.orders", rules=no_rules)["policies"] == []
+    assert cli.main(["policy", "explain", "--table", "local.sales.orders", "--config", "my.yaml"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "policy explain: done"
+    assert out[1].split() == ["table", "local.sales.orders"]
+    assert out[2].split(maxsplit=1) == ["policies", "no policy reaches it"]
 
 
 def test_where_only_is_observed_the_command_says_so(run):

@@ -86,7 +86,7 @@ def test_a_table_that_cannot_be_loaded_is_a_run_that_failed_too(capsys):
     [
         ("terminated", "interrupted", 143, "interrupted"),
         ("terminated_and_confused", "interrupted", 143, "interrupted"),
-        ("terminated_and_refused", "failed", 4, "safety"),
+        ("terminated_and_refused", "refused", 4, "safety"),
         ("compact_in_part", "partial", 3, None),
     ],
 )
@@ -95,6 +95,14 @@ def test_each_end_has_its_status(function, status, exit_status, kind, capsys):
     (record,) = written()
     assert (record.status, record.exit_status, record.error_kind) == (status, exit_status, kind)
     assert record.ended_ms == START_MS
+
+
+def test_an_error_names_the_table_as_it_was_named(capsys):
+    assert run("plan_scan", "--table", "db.t", "--ref", "nope", "--output", "json") == 2
+    out, err = capsys.readouterr()
+    assert "table 'local.db.t' has no branch or tag 'nope'" in err
+    assert json.loads(out)["error"]["message"] == written()[0].error_message
+    assert "the table at" not in out
 
 
 def test_a_run_that_nobody_asked_well_for_and_a_dry_run_are_not_written_down(capsys):
@@ -106,7 +114,7 @@ def test_a_run_that_nobody_asked_well_for_and_a_dry_run_are_not_written_down(cap
 
 def test_the_database_is_the_one_that_the_configuration_names(capsys, monkeypatch):
     monkeypatch.setenv("RUNS", "runs.db")
-    configure(WAREHOUSE + "history: {uri: 'sqlite:///${RUNS}'}\n")
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///${RUNS}'}\n")
     assert run("compact", "--table", "db.t") == 0
     assert [one.status for one in written("runs.db")] == ["done"]
     assert not Path("lake/wh.icekeep-runs.db").exists()
@@ -115,7 +123,7 @@ def test_the_database_is_the_one_that_the_configuration_names(capsys, monkeypatc
 @pytest.mark.parametrize(
     "text",
     [
-        WAREHOUSE + "history: {enabled: false}\n",
+        WAREHOUSE + "runs: {enabled: false}\n",
         "catalogs: {local: {type: sql, uri: 'sqlite:///x.db'}}",
         "catalogs: {local: {type: sql, uri: 'sqlite:///x.db', warehouse: s3://bucket/wh}}",
         "catalogs: {local: {type: rest, uri: 'http://h', warehouse: lake}}",
@@ -140,12 +148,12 @@ def test_a_database_that_is_none_costs_a_warning_and_no_job(capsys):
     Path("lake/wh.icekeep-runs.db").write_text("no database, but a long text that is none")
     assert run("compact", "--table", "db.t") == 0
     (warning,) = warnings_of(capsys)
-    assert "the record of runs failed: file is not a database" in warning
+    assert "wh.icekeep-runs.db' failed: file is not a database" in warning
     assert "compact" in HISTORY
 
 
 def test_a_database_that_is_locked_costs_a_warning_and_no_job(capsys):
-    configure(WAREHOUSE + "history: {uri: 'sqlite:///runs.db'}\n")
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///runs.db'}\n")
     with sqlite3.connect("runs.db") as other:
         other.execute("BEGIN IMMEDIATE")
         assert run("compact", "--table", "db.t") == 0
@@ -154,7 +162,7 @@ def test_a_database_that_is_locked_costs_a_warning_and_no_job(capsys):
 
 
 def test_a_run_whose_beginning_was_not_written_down_is_so_at_its_end(capsys, monkeypatch):
-    configure(WAREHOUSE + "history: {uri: 'sqlite:///runs.db'}\n")
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///runs.db'}\n")
     other = sqlite3.connect("runs.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     monkeypatch.setattr(fake_jobs, "build_session", lambda name: other.execute("ROLLBACK"))
@@ -167,17 +175,38 @@ def test_a_run_whose_beginning_was_not_written_down_is_so_at_its_end(capsys, mon
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("nonsense", "configuration key 'history.uri': cannot be understood"),
-        ("mysql://h/d", "database 'mysql' is not supported"),
+        ("sqlite:nonsense", "configuration key 'runs.uri': cannot be understood"),
+        ("sqlite:////not/there/runs.db", "cannot be there: there is no directory '/not/there'"),
         ("sqlite:///${NOT_SET}", "refers to environment variable 'NOT_SET', which is not set"),
-        ("sqlite:////proc/version/x/runs.db", "cannot make the directory of the record of runs"),
+        ("sqlite:////proc/version/x/runs.db", "cannot be there: there is no directory '/proc/version/x'"),
     ],
 )
 def test_a_place_that_is_none_costs_a_warning_and_no_job(uri, reason, capsys):
-    configure(WAREHOUSE + f"history: {{uri: '{uri}'}}\n")
+    configure(WAREHOUSE + f"runs: {{uri: '{uri}'}}\n")
     assert run("compact", "--table", "db.t") == 0
     (warning,) = warnings_of(capsys)
     assert reason in warning
+
+
+@pytest.mark.parametrize(
+    ("runs", "problem"),
+    [
+        ("{uri: 'mysql://h/d'}", "configuration key 'runs.uri': is of a database 'mysql', which is not supported"),
+        ("{table: nope.ops.runs}", "configuration key 'runs.table': there is no catalog 'nope'; there is local"),
+    ],
+)
+def test_a_place_that_can_never_be_one_is_told_before_anything_begins(runs, problem, capsys):
+    configure(WAREHOUSE + f"runs: {runs}\n")
+    assert run("compact", "--table", "db.t") == 2
+    assert problem in capsys.readouterr().err
+    assert "compact" not in HISTORY
+
+
+def test_no_directory_is_made_for_a_record(capsys, tmp_path):
+    configure(WAREHOUSE + "runs: {uri: 'sqlite:///typo/runs.db'}\n")
+    assert run("compact", "--table", "db.t") == 0
+    assert len(warnings_of(capsys)) == 1
+    assert not (tmp_path / "typo").exists()
 
 
 @pytest.mark.parametrize(

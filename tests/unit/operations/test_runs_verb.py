@@ -1,6 +1,7 @@
 """`icekeep runs`, as an operator types it, over runs that are written down in files beside warehouses."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_run_that_is_not_there_is_exit_status_2(capsys):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (CONFIGURATION + "history: {enabled: false}", "the configuration has `history.enabled: false`"),
+        (CONFIGURATION + "runs: {enabled: false}", "the configuration has `runs.enabled: false`"),
         ("catalogs: {c: {type: rest, uri: 'http://h'}}", "no catalog has its warehouse in a directory of this machine"),
     ],
 )
@@ -114,7 +115,7 @@ def test_where_none_is_kept_that_is_said_with_what_to_do(text, reason, capsys):
     status, document = runs(capsys)
     assert status == 2
     assert reason in document["error"]["message"]
-    assert "give `history: {uri: sqlite:///PATH}`" in document["error"]["message"]
+    assert "give `runs: {uri: sqlite:///PATH}`" in document["error"]["message"]
 
 
 def test_a_record_that_cannot_be_written_to_can_be_read(capsys, monkeypatch):
@@ -128,6 +129,66 @@ def test_for_people_a_run_is_a_line(capsys):
     assert "runs (1)" in out
     line = next(line for line in out.splitlines() if "compact-5" in line)
     assert all(word in line for word in ("b.db.t", "failed", "75", "another won", "30.0 s"))
+
+
+def test_a_long_error_does_not_make_the_list_wide(capsys):
+    cause = "the catalog is out of reach: " + "very " * 100
+    failed = record(6, "b", run_id="compact-01234567-89ab-4cde", status="refused", exit_status=4, error_message=cause)
+    RunRecords.at("sqlite:///wh-b.icekeep-runs.db").end(failed)
+    assert cli.main(["runs", "--catalog", "b", "--status", "refused"]) == 0
+    out = capsys.readouterr().out
+    line = next(line for line in out.splitlines() if "refused" in line)
+    assert " compact-01234567 " in line
+    assert max(map(len, out.splitlines())) < 220
+    assert line.endswith("very ver...")
+
+
+def test_for_people_a_run_that_failed_is_told_whole_too(capsys):
+    assert cli.main(["runs", "--run", "compact-5"]) == 0
+    out = capsys.readouterr().out
+    assert "error_kind     conflict" in out
+    assert "table          b.db.t" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--status dead", "there is no status 'dead'; there is done, partial, sound, faulty, failed and 4 more"),
+        ("--status refuse", "did you mean 'refused'?"),
+        ("--job compcat", "did you mean 'compact'?"),
+        ("--job nope", "there is no job or command whose runs are written down 'nope'"),
+        ("--job apply", "there is no job or command whose runs are written down 'apply'"),
+    ],
+)
+def test_a_word_that_no_run_can_have_is_an_error(words, said, capsys):
+    status, document = runs(capsys, *words.split())
+    assert status == 2
+    assert said in document["error"]["message"]
+    assert len(document["error"]["message"]) < 250
+
+
+def test_a_place_in_which_nothing_was_written_down_yet_is_named(capsys, tmp_path):
+    configure(CONFIGURATION + "runs: {uri: 'sqlite:///typo.db'}\n")
+    status, document = runs(capsys)
+    assert (status, document["result"]["runs"]) == (0, [])
+    note = f"nothing is written down in 'sqlite:///{tmp_path}/typo.db' yet"
+    assert document["result"]["notes"] == [note]
+    assert cli.main(["runs"]) == 0
+    assert note in capsys.readouterr().out
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_that_does_not_answer_is_named_with_the_key_and_the_cause(capsys, host):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    configure(CONFIGURATION + f"runs: {{uri: 'postgresql://me:s3cret@{host}:{port}/x'}}\n")
+    status, document = runs(capsys)
+    assert status == 75
+    assert document["error"]["message"] == (
+        f"the record of runs at 'postgresql://{host}:{port}/x' is out of reach: Connection refused; "
+        "`runs.uri` in conf/icekeep.yaml names it"
+    )
 
 
 def test_for_people_one_run_is_all_that_is_known_of_it(capsys):

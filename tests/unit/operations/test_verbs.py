@@ -6,7 +6,7 @@ from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.maintain_verb import Wishes
 from icekeep.operations.verb_values import About
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
+from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 
 TAKEN_FIRST = {
     About.TABLE: {"table"},
@@ -41,6 +41,17 @@ def test_words_are_one_or_two_and_the_first_of_two_has_a_summary():
     assert firsts == GROUP_SUMMARIES.keys()
     assert not firsts & {*VERBS, *JOBS}
     assert max(words.count(" ") for words in VERBS) == 1
+
+
+def test_help_lists_each_command_once_what_many_tables_need_first(capsys):
+    listed = [name for names in HELP_GROUPS.values() for name in names]
+    assert sorted(listed) == sorted({*(words.split(" ")[0] for words in VERBS), "config"})
+    with pytest.raises(SystemExit):
+        parse_command(["--help"], None, 0, "1")
+    out = capsys.readouterr().out
+    places = [out.index(f"\n  {name} ") for name in listed]
+    assert places == sorted(places)
+    assert out.index("many tables:") < places[0] < out.index("one table:") < out.index("set-up:")
 
 
 @pytest.mark.parametrize("words", VERBS)

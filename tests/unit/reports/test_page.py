@@ -191,6 +191,33 @@ def test_headings_go_down_by_one_and_tables_say_what_their_columns_and_rows_are(
     )
 
 
+def test_what_would_be_freed_and_what_would_be_replaced_are_told_apart():
+    rewrite = replace(full_table().jobs[0], freed_bytes=0, replaced_bytes=3 << 20)
+    text = Page(rendered(report_of(replace(full_table(), jobs=(rewrite,))))).text
+    assert "Replaces 3.0 MiB, which expiration frees." in text
+    assert "Frees 0" not in text
+
+
+def test_a_run_of_maintenance_is_told_in_one_form_whether_or_not_its_snapshots_are_there():
+    run = replace(full_history().runs[0], run_id="compact-1", made_by="icekeep 0.1.0, run compact-1, policy nightly")
+    gone = replace(run, made_by=None, before=None, after=None, policy="nightly", snapshots_count=0)
+    counted = {"rewritten_data_files_count": 12, "added_data_files_count": 2, "rewritten_bytes_count": 4096}
+    runs = (
+        replace(run, policy="nightly"),
+        replace(run, policy=None),
+        replace(gone, figures=counted),
+        replace(run, run_id=None, made_by="Spark 3.5.5"),
+    )
+    history = replace(full_history(), runs=runs, growth=())
+    page = Page(rendered(report_of(full_table(), histories=(history,))))
+    assert page.text.count("nightly (icekeep)") == 2
+    assert "by hand (icekeep)" in page.text
+    assert "Spark 3.5.5" in page.text
+    assert "run compact-1" not in page.text
+    assert "12 replaced by 2" in page.text
+    assert "4.0 KiB replaced by 0 B" in page.text
+
+
 def test_growth_is_plotted_for_the_largest_tables_only_and_the_page_says_so():
     tables = [full_table(f"c.t{n}", data=replace(full_table().data, data_files_bytes=n + 1)) for n in range(52)]
     few = replace(full_history(), growth=full_history().growth[:5], runs=())

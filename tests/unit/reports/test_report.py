@@ -242,7 +242,7 @@ def test_people_see_each_table_why_and_what_to_do(world, capsys):
     found = report(world.catalog, no_spark, prices=Prices(core_hour=3600.0, currency="EUR"))
     shown = report_shown(found)
     assert [row["table"] for row in shown["tables"]] == [one.table for one in found.tables]
-    assert shown["tables"][0]["due"] == "compact, rewrite_manifests"
+    assert shown["tables"][0]["to_do"] == "compact, rewrite_manifests"
     assert any(line.startswith("local.db.sick files (-") for line in shown["why"])
     assert {row["cost"][-4:] for row in shown["to_do"]} == {" EUR"}
     [line] = shown["not_read"]
@@ -271,8 +271,8 @@ def test_metrics_have_a_value_for_each_table(world):
     [unread] = families["icekeep_table_not_read"].samples
     named = {"catalog": "local", "namespace": "db", "table": "local.db.some"}
     assert (unread.labels, unread.value) == (named | {"kind": "invalid-table"}, 1)
-    due = {(s.labels["table"], s.labels["job"]) for s in families["icekeep_job_is_due"].samples if s.value}
-    assert due == {(one.table, job.job) for one in found.tables for job in one.due}
+    due = {(s.labels["table"], s.labels["job"]) for s in families["icekeep_job_has_work"].samples if s.value}
+    assert due == {(one.table, job.job) for one in found.tables for job in one.to_do}
     assert all(re.fullmatch("icekeep_[a-z_]+", name) for name in families)
 
 

@@ -310,7 +310,9 @@ def test_a_database_of_a_newer_icekeep_is_left_alone(records, tmp_path):
 
 def test_what_is_no_database_is_an_error_of_its_own(tmp_path):
     (tmp_path / "runs.db").write_text("no database, but a long text that is none")
-    with pytest.raises(UsageError, match="the record of runs failed: file is not a database"):
+    with pytest.raises(
+        UsageError, match=r"the record of runs at 'sqlite:///.*/runs.db' failed: file is not a database"
+    ):
         RunRecords.at(f"sqlite:///{tmp_path}/runs.db").begin(record())
 
 
@@ -374,5 +376,5 @@ def refuse(*_):
 
 
 def test_an_address_that_makes_no_sense_names_the_key():
-    with pytest.raises(ConfigError, match=r"history\.uri"):
+    with pytest.raises(ConfigError, match=r"runs\.uri"):
         RunRecords.at("nonsense")

@@ -60,11 +60,11 @@ def test_all_is_told_in_order_and_closed_but_how_far_a_step_is():
 
 def test_one_that_fails_warns_once_and_is_told_the_rest():
     failing, warned = Failing(), Heard()
-    with guarded([("metrics", lambda: failing)], warned, SYSTEM) as [one]:
+    with guarded([("metrics cannot be sent", lambda: failing)], warned, SYSTEM) as [one]:
         for n in range(5):
             one.on(StepStarted(f"step {n}"))
     assert len(failing.events) == 5
-    assert warned.events == [Warned("metrics cannot be delivered: OSError: refused 1; the work goes on")]
+    assert warned.events == [Warned("metrics cannot be sent: refused 1; the work goes on")]
 
 
 def test_one_that_cannot_be_made_warns_once():
@@ -72,10 +72,10 @@ def test_one_that_cannot_be_made_warns_once():
         raise ModuleNotFoundError("No module named 'x'")
 
     warned = Heard()
-    with guarded([("traces", make)], warned, SYSTEM) as [one]:
+    with guarded([("traces cannot be sent", make)], warned, SYSTEM) as [one]:
         one.on(StepStarted("step"))
     assert warned.events == [
-        Warned("traces cannot be delivered: ModuleNotFoundError: No module named 'x'; the work goes on")
+        Warned("traces cannot be sent: ModuleNotFoundError: No module named 'x'; the work goes on")
     ]
 
 
@@ -90,7 +90,7 @@ def test_two_that_hang_hold_the_end_up_for_their_patience_together_and_nothing_b
         assert time.monotonic() - began < 2
     assert 0.15 < time.monotonic() - began < 3
     assert sorted(event.message for event in warned.events) == [
-        f"{name} cannot be delivered: it does not answer, and is left; the work goes on" for name in ("one", "two")
+        f"{name}: it does not answer, and is left; the work goes on" for name in ("one", "two")
     ]
     assert len(heard.events) == 1_000
 
@@ -103,7 +103,7 @@ def test_one_that_hangs_does_not_fill_the_memory(gate, monkeypatch):
             one.on(StepStarted(f"step {n}"))
         assert one._events.qsize() <= 10
     assert [event.message for event in warned.events] == [
-        "one cannot be delivered: it does not keep up, and is not told of all; the work goes on"
+        "one: it does not keep up, and is not told of all; the work goes on"
     ]
 
 

@@ -135,7 +135,7 @@ def test_a_dry_run_and_events_of_no_run_leave_no_file(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(UsageError, match="there is no directory"):
         run(MetricsFile(str(tmp_path / "no" / "icekeep.prom"), write))
 
 

@@ -8,10 +8,19 @@ before anything is done. 408 and all of 5xx but a described 501 prove nothing wh
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from icekeep.errors import IcekeepError, NotFoundError, UnavailableError, UnsupportedError, UsageError, first_line
+from icekeep.errors import (
+    IcekeepError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    first_line,
+    reason_of,
+)
 
 _SECRET_WORDS = ("token", "secret", "credential", "password", "access-key", "sas", "account-key")
 _SHORTEST_SECRET = 4
@@ -53,6 +62,9 @@ def proved_rejection(error: BaseException, catalog_name: str, secrets: Mapping[s
     kind = _rejection_kind(error)
     if kind is None:
         return None
+    if _never_connected(error):
+        text = f"catalog {catalog_name!r} is out of reach{_place_of(error)}: {reason_of(error)}"
+        return kind(text, catalog=catalog_name)
     verdict = "is not available" if kind is UnavailableError else "refused"
     return kind(f"catalog {catalog_name!r} {verdict}: {described(error, secrets)}", catalog=catalog_name)
 
@@ -141,6 +153,13 @@ def _never_connected(error: BaseException) -> bool:
     return type(error).__module__.startswith("requests.") and bool(
         names & {"NewConnectionError", "ConnectTimeoutError", "NameResolutionError"}
     )
+
+
+def _place_of(error: BaseException) -> str:
+    """Where a request was to go, without what is secret in an address."""
+    parts = urlsplit(str(getattr(getattr(error, "request", None), "url", None) or ""))
+    host = parts.netloc.rpartition("@")[2]
+    return f" at {parts.scheme}://{host}" if host else ""
 
 
 def _kind_of_glue_error(error: BaseException) -> type[IcekeepError] | None:

@@ -86,7 +86,7 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
 def look_at_records(notes: Notes, subject: Subject) -> None:
     """Look whether runs on a catalog's tables are written down, as the configuration says, and whether that can be read."""
     if subject.records is not None:
-        notes.look(f"catalog {subject.name}", "history", partial(_history, subject.records))
+        notes.look(f"catalog {subject.name}", "record of runs", partial(_record_of_runs, subject.records))
 
 
 class _Places:
@@ -117,11 +117,11 @@ def _opened(subject: Subject, opened: list[Catalog]) -> str:
     return catalog.identity
 
 
-def _history(records_of: Callable[[], RunRecords | None]) -> str:
+def _record_of_runs(records_of: Callable[[], RunRecords | None]) -> str:
     records = records_of()
     if records is None:
         raise NotTried(
-            "runs are not written down; give `history: {uri: ...}` in the configuration, and `icekeep runs` shows them"
+            "runs are not written down; give `runs: {uri: ...}` in the configuration, and `icekeep runs` shows them"
         )
     found = records.select(RunFilter(limit=1), SYSTEM.now_ms())
     last = f"the last began at {format_time(found[0].started_ms)}" if found else "there is none yet"

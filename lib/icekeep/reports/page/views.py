@@ -21,7 +21,8 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
         number: where its part is linked to.
         band: `sick`, `fair` or `healthy`.
         share: its bytes, of those of the largest table, 0 to 100.
-        freed_bytes, cpu_ms, cost: of all jobs that are due; a job that cannot tell what it frees counts as none.
+        freed_bytes, replaced_bytes, cpu_ms, cost: of all jobs that have something to do; a job that cannot tell what it frees
+            counts as none.
         refs: the references that alone keep the most.
         shown_runs: the newest.
     """
@@ -32,6 +33,7 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     band: str
     share: float
     freed_bytes: int
+    replaced_bytes: int
     cpu_ms: int
     cost: float | None
     is_detailed: bool
@@ -43,13 +45,18 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One job over all tables for which it is due; `share` is how many these are, of those of the job with the most, 0 to 100."""
+    """One job over all tables on which it has something to do.
+
+    Attributes:
+        share: how many these are, of those of the job with the most, 0 to 100.
+    """
 
     job: str
     tables_count: int
     share: float
     files_count: int
     freed_bytes: int
+    replaced_bytes: int
     read_bytes: int
     written_bytes: int
     requests_count: int
@@ -68,10 +75,11 @@ class CatalogTotals(msgspec.Struct, frozen=True, kw_only=True):
     snapshots_count: int
     faults_count: int
     daily_bytes: int
-    due_count: int
-    due_tables_count: int
+    jobs_count: int
+    to_do_tables_count: int
     cpu_ms: int
     freed_bytes: int
+    replaced_bytes: int
     cost: float | None
 
 
@@ -84,16 +92,17 @@ def table_views(report: ReportResult, detailed_count: int) -> list[TableView]:
     views = []
     for number, health in enumerate(report.tables, 1):
         history = histories.get(health.table, TableHistory(table=health.table))
-        due = health.due
+        to_do = health.to_do
         view = TableView(
             number=number,
             health=health,
             history=history,
             band=band_of(health.score),
             share=round(100 * health.data.data_files_bytes / most, 1) if most else 0.0,
-            freed_bytes=sum(job.freed_bytes or 0 for job in due),
-            cpu_ms=sum(job.cpu_ms for job in due),
-            cost=_cost(due, report.currency),
+            freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
+            replaced_bytes=sum(job.replaced_bytes for job in to_do),
+            cpu_ms=sum(job.cpu_ms for job in to_do),
+            cost=_cost(to_do, report.currency),
             is_detailed=number <= detailed_count,
         )
         views.append(_with_details(view, is_growing=health.table in growing) if view.is_detailed else view)
@@ -106,12 +115,12 @@ def band_of(score: float) -> str:
 
 
 def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobTotal]:
-    """What each job that is due somewhere would do in all, in the order in which jobs run."""
-    due: dict[str, list[JobAdvice]] = {}
+    """What each job that has something to do somewhere would do in all, in the order in which jobs run."""
+    to_do: dict[str, list[JobAdvice]] = {}
     for table in tables:
         for job in table.jobs:
-            due.setdefault(job.job, []).extend([job] if job.is_due else [])
-    most = max(map(len, due.values()), default=0)
+            to_do.setdefault(job.job, []).extend([job] if job.has_work else [])
+    most = max(map(len, to_do.values()), default=0)
     return [
         JobTotal(
             job=name,
@@ -119,13 +128,14 @@ def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobT
             share=round(100 * len(jobs) / most, 1),
             files_count=sum(job.files_count for job in jobs),
             freed_bytes=sum(job.freed_bytes or 0 for job in jobs),
+            replaced_bytes=sum(job.replaced_bytes for job in jobs),
             read_bytes=sum(job.read_bytes for job in jobs),
             written_bytes=sum(job.written_bytes for job in jobs),
             requests_count=sum(job.requests_count for job in jobs),
             cpu_ms=sum(job.cpu_ms for job in jobs),
             cost=_cost(jobs, currency),
         )
-        for name, jobs in due.items()
+        for name, jobs in to_do.items()
         if jobs
     ]
 
@@ -133,7 +143,7 @@ def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobT
 def catalog_totals(report: ReportResult) -> CatalogTotals:
     """Sums over all that was read."""
     tables = report.tables
-    due = [job for table in tables for job in table.due]
+    to_do = [job for table in tables for job in table.to_do]
     return CatalogTotals(
         bytes=sum(one.data.data_files_bytes for one in tables),
         data_files_count=sum(one.data.data_files_count for one in tables),
@@ -143,11 +153,12 @@ def catalog_totals(report: ReportResult) -> CatalogTotals:
         snapshots_count=sum(one.snapshots.snapshots_count for one in tables),
         faults_count=sum(one.faults_count for one in tables),
         daily_bytes=sum(one.growth.daily_bytes or 0 for one in tables if one.growth is not None),
-        due_count=len(due),
-        due_tables_count=sum(bool(table.due) for table in tables),
-        cpu_ms=sum(job.cpu_ms for job in due),
-        freed_bytes=sum(job.freed_bytes or 0 for job in due),
-        cost=_cost(due, report.currency),
+        jobs_count=len(to_do),
+        to_do_tables_count=sum(bool(table.to_do) for table in tables),
+        cpu_ms=sum(job.cpu_ms for job in to_do),
+        freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
+        replaced_bytes=sum(job.replaced_bytes for job in to_do),
+        cost=_cost(to_do, report.currency),
     )
 
 

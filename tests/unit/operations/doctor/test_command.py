@@ -181,7 +181,7 @@ def test_the_function_takes_a_name_or_a_catalog(lake: Lake) -> None:
     by_catalog = icekeep.doctor(lake.catalog, namespace=("db",))
     assert {by_name.status, by_catalog.status} == {"ok"}
     # Only a configuration says where runs are written down.
-    assert [one.check for one in by_name.findings if one.check != "history"] == [
+    assert [one.check for one in by_name.findings if one.check != "record of runs"] == [
         one.check for one in by_catalog.findings
     ]
     assert len(by_name.findings) == len(by_catalog.findings) + 1
@@ -199,18 +199,18 @@ def test_the_function_raises_for_nothing_that_it_finds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("history", "status", "said"),
+    ("runs", "status", "said"),
     [
         ("{}", "ok", "warehouse.icekeep-runs.db; there is none yet"),
-        ("{enabled: false}", "not-tried", "runs are not written down; give `history: {uri: ...}`"),
-        ("{uri: nonsense}", "wrong", "configuration key 'history.uri': cannot be understood"),
+        ("{enabled: false}", "not-tried", "runs are not written down; give `runs: {uri: ...}`"),
+        ("{uri: 'sqlite:nonsense'}", "wrong", "configuration key 'runs.uri': cannot be understood"),
     ],
 )
 def test_it_says_where_runs_are_written_down(
-    lake: Lake, capsys: pytest.CaptureFixture[str], history: str, status: str, said: str
+    lake: Lake, capsys: pytest.CaptureFixture[str], runs: str, status: str, said: str
 ) -> None:
     catalogs = json.dumps({"local": lake.properties})
-    Path("conf/icekeep.yaml").write_text(f"catalogs: {catalogs}\nhistory: {history}\n")
-    [found] = [one for one in run(capsys)[1]["result"]["findings"] if one["check"] == "history"]
+    Path("conf/icekeep.yaml").write_text(f"catalogs: {catalogs}\nruns: {runs}\n")
+    [found] = [one for one in run(capsys)[1]["result"]["findings"] if one["check"] == "record of runs"]
     assert (found["about"], found["status"]) == ("catalog local", status)
     assert said in found["message"]
