@@ -86,7 +86,7 @@ def test_a_table_that_was_committed_to_or_loaded_anew_is_still_counted():
     table = counted(world.table, meter)
     for act in (
         lambda: table.refresh(),
-        lambda: commit(table, ChangeProperties(updates={"a": "b"}), runtime=world.runtime),
+        lambda: commit(table, ChangeProperties(updates={"a": "b"}), runtime=world.runtime).table,
     ):
         after, before = act(), meter.requests_count
         after.storage.head(after.metadata_location)
