@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
 from icekeep.fleet.counting import counted
 from icekeep.fleet.memory import Memory
 from icekeep.maintenance.compaction.job import compact
@@ -76,3 +78,17 @@ def test_all_that_jobs_ask_of_a_store_is_counted_but_for_what_the_catalog_does(i
     compact(plain.table, no_spark)
     assert world.rows() == plain.rows()
     assert world.lost_files() == set()
+
+
+def test_a_table_that_was_committed_to_or_loaded_anew_is_still_counted():
+    world, meter = World(2), Meter()
+    world.append(1)
+    table = counted(world.table, meter)
+    for act in (
+        lambda: table.refresh(),
+        lambda: commit(table, ChangeProperties(updates={"a": "b"}), runtime=world.runtime).table,
+    ):
+        after, before = act(), meter.requests_count
+        after.storage.head(after.metadata_location)
+        assert meter.requests_count == before + 1
+        assert after.catalog.name == world.catalog.name

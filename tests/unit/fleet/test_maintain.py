@@ -369,6 +369,17 @@ def test_what_may_pass_is_tried_in_each_night_and_is_not_named(world, records):
         world.runtime.pass_ms(DAY_MS)
 
 
+def test_what_may_pass_is_no_third_failure(world, records):
+    for night, ran in enumerate(
+        (ends_with(1), ends_with(1), ends_with(75, "another writer won", "conflict"), ends_with(1))
+    ):
+        jobs = Jobs({("sick", "compact"): ran}, records)
+        result = maintain(fleet_of(world, jobs, run_id=f"maintain-{night}", records=records, workers=1))
+        assert ("sick", "compact") in jobs.calls
+        assert [one.failures_in_a_row for one in result.failing] == ([3] if night == 3 else [])
+        world.runtime.pass_ms([DAY_MS, 2 * DAY_MS, HOUR_MS, 0][night])
+
+
 def test_tries_of_one_night_are_one_failure(world, records):
     failing = []
     for night in range(3):
