@@ -1,13 +1,14 @@
 """The loop of commits and the first changes, broken on purpose: see `mutants`."""
 
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Conflict
 from icekeep.commit import attempt as attempts
-from icekeep.commit import retry
+from icekeep.commit import cleanup, retry
 from icekeep.commit.attempt import CommitFiles
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
@@ -226,9 +227,11 @@ def blanks_totals() -> AbstractContextManager[Any]:
     return replaced(SummaryBuilder, "build", lambda self, operation, parent, uuid: build(self, operation, None, uuid))
 
 
-def forgets_to_clean_up() -> AbstractContextManager[Any]:
+@contextmanager
+def forgets_to_clean_up() -> Iterator[None]:
     """Leaves behind what was refused."""
-    return replaced(retry, "remove_all", lambda files: None)
+    with replaced(retry, "remove_all", lambda files: None), replaced(cleanup, "remove_all", lambda files: None):
+        yield
 
 
 def removes_every_other_manifest() -> AbstractContextManager[Any]:
