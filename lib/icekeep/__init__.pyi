@@ -93,8 +93,8 @@ from icekeep.maintenance.restoring.job import list_restorable as list_restorable
 from icekeep.maintenance.restoring.job import restore as restore
 from icekeep.maintenance.restoring.result import Restorable as Restorable
 from icekeep.maintenance.restoring.result import RestoreResult as RestoreResult
-from icekeep.operations.applying import apply_plan as apply_plan
-from icekeep.operations.applying import write_plan as write_plan
+from icekeep.operations.commands.applying import apply_plan as apply_plan
+from icekeep.operations.commands.applying import write_plan as write_plan
 from icekeep.operations.doctor.examination import doctor as doctor
 from icekeep.operations.doctor.findings import DoctorResult as DoctorResult
 from icekeep.operations.doctor.findings import Finding as Finding

@@ -23,15 +23,11 @@ from icekeep.operations.arguments import (
     parse_command,
     said_with_flags,
 )
-from icekeep.operations.config import config_words
-from icekeep.operations.failures import our_error
-from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.lean_start import leave_pandas_out
-from icekeep.operations.log_formats import JSON
-from icekeep.operations.logs import configure_logs, only_log_lines, say_error, say_traceback
-from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
-from icekeep.operations.output import (
+from icekeep.operations.commands.config_show import show_config
+from icekeep.operations.configuration.file import config_words
+from icekeep.operations.console.log_formats import JSON
+from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error, say_traceback
+from icekeep.operations.console.output import (
     format_json,
     plain_values,
     print_tables,
@@ -39,13 +35,17 @@ from icekeep.operations.output import (
     require_new_file,
     write_result_file,
 )
+from icekeep.operations.console.streams import open_closed_streams, separate_stderr
+from icekeep.operations.failures import our_error
+from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.lean_start import leave_pandas_out
+from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.policy_calls import HELD
+from icekeep.operations.receivers import chosen_format, telling, telling_settings
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.showing import show_config
-from icekeep.operations.streams import open_closed_streams, separate_stderr
 from icekeep.operations.surroundings import Seams, Surroundings
-from icekeep.operations.telling import chosen_format, telling, telling_settings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
 from icekeep.runs import icekeep_version

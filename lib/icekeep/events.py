@@ -1,6 +1,6 @@
 """What happened, as small frozen facts, and the one-method listener that they are told to.
 
-The lower rooms tell; `operations/progress.py` and tests listen. An event never carries a decision back.
+The lower rooms tell; `operations/console/progress.py` and tests listen. An event never carries a decision back.
 """
 
 import logging

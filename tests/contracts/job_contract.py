@@ -20,8 +20,8 @@ import pytest
 
 from icekeep.errors import IcekeepError, NotFoundError, OptionError, UsageError
 from icekeep.operations.arguments import parse_command
+from icekeep.operations.console.output import format_json, plain_values
 from icekeep.operations.jobs import resolve
-from icekeep.operations.output import format_json, plain_values
 from icekeep.runs import Run
 from icekeep.settings import BRANCH, Job
 from icekeep.spec.units import DAY_MS

@@ -22,7 +22,7 @@ from contracts.job_contract import (
     lost,
 )
 from icekeep.errors import IcekeepError, SafetyError
-from icekeep.operations.applying import ApplyResult, apply_plan, write_plan
+from icekeep.operations.commands.applying import ApplyResult, apply_plan, write_plan
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.operations.plan_files.writing import PlanWritten
 from icekeep.spec.units import DAY_MS

@@ -9,7 +9,7 @@ from contracts.catalog_contract import CatalogContract, CatalogRaceContract
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
-from icekeep.operations.catalogs import spark_catalogs
+from icekeep.operations.configuration.catalogs import spark_catalogs
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.catalogs import set_counter

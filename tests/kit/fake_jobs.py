@@ -13,8 +13,8 @@ import msgspec
 from icekeep.catalog.base import Identifier
 from icekeep.errors import InvalidTableError, SafetyError, UsageError
 from icekeep.events import Listener, StepAdvanced, StepStarted
-from icekeep.operations.catalogs import TableReference
-from icekeep.operations.config import CatalogSettings
+from icekeep.operations.configuration.catalogs import TableReference
+from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
 from icekeep.operations.surroundings import Seams
 from icekeep.runs import Run, note_application

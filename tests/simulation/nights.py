@@ -16,7 +16,7 @@ import msgspec
 from icekeep.catalog.base import Identifier, Table
 from icekeep.errors import UnavailableError
 from icekeep.events import Event
-from icekeep.fleet import looking
+from icekeep.fleet import overview as looking
 from icekeep.fleet.job import Fleet, Night
 from icekeep.fleet.leases import LEASE_MS
 from icekeep.fleet.values import Assignment, MaintainResult, Ran

@@ -337,7 +337,7 @@ def test_help_is_exit_status_0(capsys):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["icekeep", "icekeep.cli", "icekeep.operations.config"])
+@pytest.mark.parametrize("module", ["icekeep", "icekeep.cli", "icekeep.operations.configuration.file"])
 def test_importing_loads_neither_spark_nor_arrow(module):
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(

@@ -7,12 +7,14 @@ import pytest
 
 from icekeep.health.prices import Prices
 from icekeep.health.score import Sickness, score_of
-from icekeep.operations import config, runs_settings, telling_settings
-from icekeep.operations.config import parse_config
+from icekeep.operations.configuration import file as config
+from icekeep.operations.configuration import receivers as telling_settings
+from icekeep.operations.configuration import runs as runs_settings
+from icekeep.operations.configuration.file import parse_config
+from icekeep.operations.configuration.layers import KEYS as LAYER_KEYS
+from icekeep.operations.configuration.layers import WINDOW_KEYS
+from icekeep.operations.configuration.policies import POLICY_KEYS, SCHEDULE_KEYS
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.operations.layers import KEYS as LAYER_KEYS
-from icekeep.operations.layers import WINDOW_KEYS
-from icekeep.operations.policies import POLICY_KEYS, SCHEDULE_KEYS
 from icekeep.policies.triggers import CONDITIONS
 from icekeep.policies.values import KEYS_OF_JOBS
 from icekeep.spec.times import format_span

@@ -25,7 +25,7 @@ from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult
-from icekeep.operations.logs import JsonLines
+from icekeep.operations.console.logs import JsonLines
 from icekeep.operations.verbs import VERBS
 from icekeep.reports.job import merged, report
 from icekeep.reports.prometheus import REPORT_METRICS, report_figures

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from icekeep.airflow.asked import SUBMIT, WORKER, asked_call
+from icekeep.airflow.form import SUBMIT, WORKER, asked_call
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.operators import MaintenanceOperator
 from icekeep.airflow.submitting import arguments_of_defaults

@@ -20,7 +20,7 @@ from icekeep.airflow.operators import MaintenanceOperator
 from icekeep.airflow.submitting import submit_arguments
 from icekeep.airflow.units import Call
 from icekeep.airflow.versions import DAG, task_group
-from icekeep.operations.config import Config, read_config
+from icekeep.operations.configuration.file import Config, read_config
 from icekeep.policies.scheduling import Schedule, schedule_of
 from icekeep.policies.values import Policy, Rules
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from icekeep.airflow.due import due_calls
+from icekeep.airflow.due_calls import due_calls
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.outcomes import Ended, document_in, of_process
 from icekeep.airflow.units import Call, packed, units_of

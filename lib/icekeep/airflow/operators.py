@@ -10,8 +10,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from icekeep.airflow.assets import table_uri
 from icekeep.airflow.installation import Installation, job_words
 from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
-from icekeep.airflow.recorded import Recorded
-from icekeep.airflow.said import Said
+from icekeep.airflow.process_lines import Said
+from icekeep.airflow.run_lookup import Recorded
 from icekeep.airflow.units import Call, unpacked
 from icekeep.airflow.versions import (
     AirflowException,

@@ -11,7 +11,7 @@ from icekeep.catalog.base import Catalog
 from icekeep.errors import TryAgainError
 from icekeep.fleet.budget import Budget
 from icekeep.fleet.leases import Leases
-from icekeep.fleet.looking import Looking, Overview, Seen, look
+from icekeep.fleet.overview import Looking, Overview, Seen, look
 from icekeep.fleet.retrying import is_named, said
 from icekeep.fleet.values import (
     DueJob,
@@ -24,7 +24,7 @@ from icekeep.fleet.values import (
     RunCall,
     TableDone,
 )
-from icekeep.fleet.working import Works, job_done
+from icekeep.fleet.workers import Works, job_done
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import LastRuns

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.operations.config import DEFAULT_PATH
+from icekeep.operations.configuration.file import DEFAULT_PATH
+from icekeep.operations.configuration.setting_values import parse_option, parse_setting
+from icekeep.operations.console.log_formats import FORMATS
 from icekeep.operations.help_texts import EXIT_STATUSES, Parser, examples_text, foot_of_job, listing, sentence
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.log_formats import FORMATS
-from icekeep.operations.settings import parse_option, parse_setting
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 from icekeep.settings import Job, Kind, Setting

@@ -9,8 +9,8 @@ from typing import Any
 from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
-from icekeep.operations.catalogs import Catalogs, TableReference
-from icekeep.operations.config import CatalogSettings, read_config
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference
+from icekeep.operations.configuration.file import CatalogSettings, read_config
 from icekeep.planning.spark.conf import configured_properties
 from icekeep.runtime import SYSTEM, Runtime
 

@@ -15,8 +15,8 @@ from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError
 from icekeep.events import Listener, Warned, tell
 from icekeep.operations.arguments import Command, parse_command
-from icekeep.operations.config import Config
-from icekeep.operations.policy_tables import require_file, resolve_table
+from icekeep.operations.configuration.file import Config
+from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.policies.resolution import JobRule
 from icekeep.policies.scheduling import held_by_now
 from icekeep.policies.values import Mode

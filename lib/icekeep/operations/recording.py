@@ -11,12 +11,12 @@ import msgspec
 from icekeep.catalog.base import parse_identifier
 from icekeep.errors import ConfigError, IcekeepError, one_line
 from icekeep.events import RunEnded, RunStarted, Warned, tell
-from icekeep.operations.catalogs import Catalogs
-from icekeep.operations.config import CatalogSettings, resolve_references
+from icekeep.operations.configuration.catalogs import Catalogs
+from icekeep.operations.configuration.file import CatalogSettings, resolve_references
+from icekeep.operations.configuration.runs import RUNS, RunsSettings
+from icekeep.operations.console.output import plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
-from icekeep.operations.output import plain_values
-from icekeep.operations.runs_settings import RUNS, RunsSettings
 from icekeep.operations.surroundings import Surroundings
 from icekeep.runs import application_id
 from icekeep.runtime import SYSTEM, Runtime

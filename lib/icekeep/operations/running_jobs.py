@@ -24,8 +24,8 @@ from icekeep.health.prices import Prices
 from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
-from icekeep.operations.catalogs import Catalogs, TableReference, find_table
-from icekeep.operations.config import read_config
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
+from icekeep.operations.configuration.file import read_config
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.plan_files.results import AppliedBefore, applied_before, dropped_before

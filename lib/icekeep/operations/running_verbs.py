@@ -12,7 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.operations.arguments import Command
-from icekeep.operations.catalogs import TableReference, find_table
+from icekeep.operations.configuration.catalogs import TableReference, find_table
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.recording import Recording, recorded

@@ -7,7 +7,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Event, InRun, Listener, RunEnded, RunStarted
-from icekeep.operations.catalogs import Catalogs, TableReference
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.outcomes import Begun
 from icekeep.runtime import Runtime

@@ -42,7 +42,7 @@ _BRANCH_LIMITS = (
 VERBS: Mapping[str, Verb] = {
     "ref list": Verb(
         summary="show every branch and tag, with its snapshot and limits",
-        run="icekeep.operations.ref_verbs:list_refs",
+        run="icekeep.operations.commands.references:list_refs",
         changes=False,
     ),
     "ref create-branch": Verb(
@@ -95,7 +95,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "ref publish": Verb(
         summary="publish a staged snapshot on main (Iceberg's cherrypick_snapshot and publish_changes)",
-        run="icekeep.operations.ref_verbs:publish",
+        run="icekeep.operations.commands.references:publish",
         one_of=(
             Setting("snapshot_id", Kind.NUMBER, "the snapshot"),
             Setting("wap_id", Kind.TEXT, "the wap.id that it was staged with"),
@@ -103,7 +103,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "rollback": Verb(
         summary="make another snapshot the current one; nothing is deleted",
-        run="icekeep.operations.ref_verbs:rollback",
+        run="icekeep.operations.commands.references:rollback",
         one_of=(
             Setting("snapshot_id", Kind.NUMBER, "back to this ancestor of the current snapshot"),
             Setting("timestamp", Kind.TIME, "back to the newest ancestor that is older than a time or an age"),
@@ -126,11 +126,11 @@ VERBS: Mapping[str, Verb] = {
             Setting("since", Kind.TIME, "show only commits since a time, or an age ago, e.g. 7d"),
         ),
         changes=False,
-        for_people="icekeep.operations.history_shown:history_shown",
+        for_people="icekeep.operations.shown.history:history_shown",
     ),
     "restore": Verb(
         summary="bring back what a run removed: files from the trash, expired snapshots under tags; or undo a repair",
-        run="icekeep.operations.ref_verbs:restore",
+        run="icekeep.operations.commands.references:restore",
         settings=(
             Setting(
                 "run",
@@ -164,7 +164,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "register": Verb(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",
-        run="icekeep.operations.register_verb:register",
+        run="icekeep.operations.commands.register:register",
         settings=(
             Setting(
                 "metadata_location",
@@ -181,7 +181,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "apply": Verb(
         summary="carry out exactly the plan that --plan-out of a job wrote, or refuse and say what moved",
-        run="icekeep.operations.applying:apply_command",
+        run="icekeep.operations.commands.applying:apply_command",
         settings=(
             Setting("file", Kind.TEXT, "the file of the plan", shown="FILE", is_positional=True),
             Setting("dry_run", Kind.SWITCH, "hold the plan against the table with all checks, and change nothing"),
@@ -189,13 +189,13 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         also_changes=True,
         about=About.PLAN,
-        for_people="icekeep.operations.applying:applied_shown",
-        returns="icekeep.operations.applying:apply_plan",
+        for_people="icekeep.operations.commands.applying:applied_shown",
+        returns="icekeep.operations.commands.applying:apply_plan",
         examples=("flights.plan.jsonl --dry-run", "flights.plan.jsonl --config icekeep.yaml"),
     ),
     "report": Verb(
         summary="tell how healthy tables are, the worst first, and what each job would do, cost and bring",
-        run="icekeep.operations.report_verb:report_over",
+        run="icekeep.operations.commands.report:report_over",
         settings=(
             Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
             Setting(
@@ -222,7 +222,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "runs": Verb(
         summary="show what became of runs of jobs and commands, the newest first",
-        run="icekeep.operations.runs_verb:runs",
+        run="icekeep.operations.commands.runs:runs",
         settings=(
             Setting("table", Kind.NAME, "runs on one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
             Setting("job", Kind.TEXT, "runs of a job, e.g. compact", shown="JOB"),
@@ -239,20 +239,20 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         about=About.POLICIES,
-        for_people="icekeep.operations.runs_verb:runs_shown",
+        for_people="icekeep.operations.commands.runs:runs_shown",
         examples=("--table local.demo.flights --job compact", "--status failed --last 50", "--run compact-1b4e28ba"),
     ),
     "schema": Verb(
         summary="print the JSON schema of what commands print with --output json, and write with --result-file",
-        run="icekeep.operations.document_schema:schema",
+        run="icekeep.operations.commands.document_schema:schema",
         settings=(Setting("job", Kind.TEXT, "of one job or command (default: of each)", shown="JOB"),),
         changes=False,
         about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.document_schema:schema_text")},
+        texts={"table": Text(make="icekeep.operations.commands.document_schema:schema_text")},
     ),
     "maintain": Verb(
         summary="do what the policies want on all their tables, those first that bring the most for what they cost",
-        run="icekeep.operations.maintain_verb:maintain_over",
+        run="icekeep.operations.commands.maintain:maintain_over",
         settings=(
             Setting("policy", Kind.NAME, "only jobs of which this policy decides (default: all that have a schedule)"),
             Setting(
@@ -275,23 +275,23 @@ VERBS: Mapping[str, Verb] = {
             Setting("list", Kind.SWITCH, "only list what is due, for a scheduler; nothing is begun", keyword="lists"),
         ),
         about=About.FLEET,
-        for_people="icekeep.operations.maintain_shown:maintain_shown",
+        for_people="icekeep.operations.shown.maintain:maintain_shown",
         examples=("--dry-run", "--max-minutes 240", "--policy nightly --tables local.demo.flights"),
-        returns="icekeep.operations.maintain_verb:result_of",
+        returns="icekeep.operations.commands.maintain:result_of",
     ),
     "policy explain": Verb(
         summary="tell what policies say of one table: each job, each value that is in force, and where it comes from",
-        run="icekeep.operations.policy_explanation:explain",
+        run="icekeep.operations.commands.policy_explanation:explain",
         settings=(
             Setting("table", Kind.NAME, "the table; CATALOG.NS.NAME names both", shown="NS.NAME", is_required=True),
         ),
         changes=False,
         about=About.POLICIES,
-        for_people="icekeep.operations.policy_explanation:explanation_shown",
+        for_people="icekeep.operations.commands.policy_explanation:explanation_shown",
     ),
     "policy check": Verb(
         summary="look for tables that no policy reaches or several do, and for names and patterns that fit no table",
-        run="icekeep.operations.policy_check:check_policies",
+        run="icekeep.operations.commands.policy_check:check_policies",
         changes=False,
         about=About.POLICIES,
     ),

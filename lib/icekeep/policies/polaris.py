@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from icekeep.catalog.stored_policies import StoredPolicy
-from icekeep.policies.told import Heard, Problem, Told
+from icekeep.policies.texts import Heard, Problem, Told
 from icekeep.policies.values import ENABLED
 from icekeep.spec.times import format_time
 

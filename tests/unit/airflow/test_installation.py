@@ -9,7 +9,7 @@ from icekeep.airflow.installation import SUBMITTED, Installation, job_words
 from icekeep.airflow.provider import get_provider_info
 from icekeep.airflow.submitting import arguments_of_defaults, submit_arguments
 from icekeep.airflow.units import Call
-from icekeep.operations.config import parse_config
+from icekeep.operations.configuration.file import parse_config
 
 
 def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():

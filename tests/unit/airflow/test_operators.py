@@ -10,7 +10,7 @@ import pytest
 
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.units import Call, Unit, packed
-from icekeep.operations.config import parse_config
+from icekeep.operations.configuration.file import parse_config
 
 pytestmark = pytest.mark.process
 

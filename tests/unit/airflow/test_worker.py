@@ -12,7 +12,7 @@ import pytest
 import icekeep
 from icekeep.airflow import worker
 from icekeep.airflow.installation import SUBMITTED, Installation
-from icekeep.airflow.recorded import Recorded
+from icekeep.airflow.run_lookup import Recorded
 from icekeep.airflow.units import Call
 from icekeep.airflow.worker import Worker
 

@@ -10,7 +10,7 @@ from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, Unav
 from icekeep.events import Warned
 from icekeep.fleet.job import due_tables, maintain, plan_maintain
 from icekeep.fleet.leases import LEASE_MS
-from icekeep.fleet.looking import Scope
+from icekeep.fleet.overview import Scope
 from icekeep.fleet.values import Ran
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.run_records.store import RunRecords

@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.fleet.leases import Leases
-from icekeep.fleet.working import Works
+from icekeep.fleet.workers import Works
 from kit.cases import scaled
 from simulation.nights import Simulation, Violation
 

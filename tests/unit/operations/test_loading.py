@@ -3,8 +3,8 @@ import pytest
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, NotFoundError
-from icekeep.operations.catalogs import Catalogs, TableReference, find_table
-from icekeep.operations.config import parse_config
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
+from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.loading import load_catalog, load_table, open_settings
 
 

@@ -10,9 +10,9 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UsageError
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
-from icekeep.operations import maintain_verb
-from icekeep.operations.maintain_shown import maintain_shown
+from icekeep.operations.commands import maintain as maintain_verb
 from icekeep.operations.running_jobs import run_job
+from icekeep.operations.shown.maintain import maintain_shown
 from icekeep.reports.values import NotRead
 from icekeep.runtime import SYSTEM
 from icekeep.tables.append import append

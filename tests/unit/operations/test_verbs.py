@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 from icekeep.operations.arguments import parse_command
+from icekeep.operations.commands.maintain import Wishes
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.maintain_verb import Wishes
 from icekeep.operations.verb_values import About
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 

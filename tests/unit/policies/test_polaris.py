@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.catalog.stored_policies import StoredPolicy
-from icekeep.operations.layers import layer_of_told
+from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import told_by_polaris
-from icekeep.policies.told import OWNERS_SETTINGS
+from icekeep.policies.texts import OWNERS_SETTINGS
 from icekeep.policies.values import Kind
 from kit.cases import cases
 

@@ -23,5 +23,5 @@ JOB = Job(
     examples=("--table db.events", "--table db.events --deep --all-of 301,303 --output json"),
     run="icekeep.maintenance.checking.job:check",
     unreadable="icekeep.maintenance.checking.job:check_unreadable",
-    for_people="icekeep.operations.check_shown:check_shown",
+    for_people="icekeep.operations.shown.check:check_shown",
 )

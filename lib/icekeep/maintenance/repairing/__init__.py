@@ -37,5 +37,5 @@ JOB = Job(
     check="icekeep.maintenance.repairing.job:check_arguments",
     unreadable="icekeep.maintenance.repairing.unreadable:repair_unreadable",
     plan_unreadable="icekeep.maintenance.repairing.unreadable:plan_repair_unreadable",
-    for_people="icekeep.operations.repair_shown:repair_shown",
+    for_people="icekeep.operations.shown.repair:repair_shown",
 )

@@ -12,7 +12,7 @@ from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.formats.processors import processors_count
-from icekeep.operations.catalogs import Catalogs
+from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_records
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, DoctorResult, Notes, NotTried

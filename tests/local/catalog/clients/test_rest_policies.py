@@ -7,8 +7,8 @@ import pytest
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.stored_policies import StoredPolicy, StoresPolicies
 from icekeep.errors import NotFoundError, UnavailableError
-from icekeep.operations.config import parse_config
-from icekeep.operations.policy_tables import resolve_table
+from icekeep.operations.configuration.file import parse_config
+from icekeep.operations.configuration.policy_tables import resolve_table
 from kit.catalogs import EVENTS, simple_metadata
 from kit.rest_protocol import ENDPOINTS, POLICIES
 from kit.rest_server import Fault

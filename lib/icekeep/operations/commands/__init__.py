@@ -1,0 +1,1 @@
+"""The commands beside the jobs: what each does, and its result."""

@@ -1,0 +1,116 @@
+"""What `icekeep config show` tells: all that is in force, with where each value stands; secrets masked."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.receivers import LOG
+from icekeep.operations.configuration.runs import KEEP_MS, RUNS
+from icekeep.operations.console.log_formats import TEXT
+from icekeep.operations.recording import beside_warehouse
+from icekeep.policies.values import Policy
+from icekeep.spec.times import format_span
+
+MASK = "******"
+
+_DEFAULT = "default"
+
+_SECRET_WORDS = (
+    "secret",
+    "password",
+    "passwd",
+    "token",
+    "credential",
+    "authorization",
+    "api-key",
+    "account-key",
+    "sas",
+)
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_USER_INFO = re.compile(r"(?<=://)([^/?#:@\s]*):[^/?#\s]*@")
+_PARAMETER = re.compile(r"([?&;][^=&;]*(?:secret|password|passwd|token|credential|sig)[^=&;]*=)[^&;]*", re.IGNORECASE)
+
+
+class PropertyShown(msgspec.Struct, frozen=True):
+    """One property of a catalog."""
+
+    catalog: str
+    key: str
+    value: str
+    source: str
+
+
+class ValueShown(msgspec.Struct, frozen=True):
+    """A value of the file beside catalogs and policies, or a default that is in force in its place."""
+
+    key: str
+    value: str
+    source: str
+
+
+class PolicyShown(msgspec.Struct, frozen=True):
+    """One policy; `jobs` in the order in which they run on each table, `match` and `excepted` as they were written."""
+
+    policy: str
+    schedule: str | None
+    tables: tuple[str, ...]
+    match: tuple[str, ...]
+    excepted: tuple[str, ...]
+    jobs: tuple[str, ...]
+
+
+class ConfigShown(msgspec.Struct, frozen=True):
+    """The configuration as it would be used; references to environment variables stay unresolved."""
+
+    conf: str | None
+    properties: tuple[PropertyShown, ...]
+    values: tuple[ValueShown, ...]
+    policies: tuple[PolicyShown, ...]
+
+
+def show_config(config: Config, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> ConfigShown:
+    """The report on a configuration, by catalog and key."""
+    catalogs = [*catalogs]
+    properties = [
+        PropertyShown(settings.name, key, masked(key, settings.properties[key]), settings.sources[key])
+        for settings in catalogs
+        for key in sorted(settings.properties)
+    ]
+    values = [ValueShown(one.key, masked(one.key, one.value), one.source) for one in config.written]
+    given = {one.key for one in values}
+    values += [one for one in _defaults(config, catalogs, environ) if one.key not in given]
+    shown = [_policy(policy) for policy in config.policies]
+    return ConfigShown(config.path, tuple(properties), tuple(values), tuple(shown))
+
+
+def _defaults(config: Config, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> Iterator[ValueShown]:
+    """What is in force where the file says nothing."""
+    yield ValueShown(f"{LOG}.format", TEXT, _DEFAULT)
+    yield ValueShown(f"{RUNS}.enabled", "true", _DEFAULT)
+    yield ValueShown(f"{RUNS}.keep", format_span(KEEP_MS), _DEFAULT)
+    for catalog in catalogs if config.runs.uri is None and config.runs.is_enabled else ():
+        path = beside_warehouse(catalog, environ)
+        place = "nothing is written down" if path is None else f"sqlite:///{path}"
+        yield ValueShown(f"{RUNS}.uri", place, f"{_DEFAULT} for catalog {catalog.name}")
+
+
+def _policy(policy: Policy) -> PolicyShown:
+    match, excepted = (tuple(glob.text for glob in globs) for globs in (policy.match, policy.excepted))
+    return PolicyShown(
+        policy.name, policy.schedule, policy.tables, match, excepted, tuple(call.job for call in policy.calls)
+    )
+
+
+def masked(key: str, value: str) -> str:
+    """A property's value without what nobody should read over a shoulder; references to variables are no secrets.
+
+    >>> masked("token", "abc"), masked("token", "${TOKEN}"), masked("uri", "postgresql://me:pw@db/x")
+    ('******', '${TOKEN}', 'postgresql://me:******@db/x')
+    """
+    if _REFERENCE.fullmatch(value):
+        return value
+    if any(word in key.lower().replace("_", "-").replace(".", "-") for word in _SECRET_WORDS):
+        return MASK
+    return _PARAMETER.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", value))

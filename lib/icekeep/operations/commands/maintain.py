@@ -1,0 +1,330 @@
+"""What the command `maintain` does: catalogs opened, policies resolved for tables, jobs run as their own commands run them."""
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
+from icekeep.errors import IcekeepError, NotFoundError, UsageError
+from icekeep.events import Warned
+from icekeep.fleet.counting import counted
+from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
+from icekeep.fleet.memory import Memory
+from icekeep.fleet.overview import Looking, Scope
+from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
+from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
+from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.commands.each_catalog import of_each_catalog
+from icekeep.operations.commands.policy_check import refuse_wrong_options
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
+from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.policy_tables import require_file, resolve_table
+from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.job_interrupts import JobInterrupts
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
+from icekeep.operations.recording import Place, recorded, records_of
+from icekeep.operations.running_jobs import (
+    Session,
+    is_in_cluster_mode,
+    known_catalogs,
+    looked_after,
+    place_of,
+    run_job,
+)
+from icekeep.operations.surroundings import Shared, Surroundings
+from icekeep.policies.resolution import TableRules
+from icekeep.policies.scheduling import held_by_now
+from icekeep.policies.texts import Problem
+from icekeep.policies.values import Mode, Policy, Rules
+from icekeep.run_records.store import RunRecords
+from icekeep.runs import new_run
+from icekeep.spec.units import MINUTE_MS
+from icekeep.storage.counted import Meter
+
+_FRESH = frozenset({"check"})
+"""Jobs that read what lies there now, and not what was read before."""
+
+
+class Wishes(NamedTuple):
+    """What the command line asks for."""
+
+    policy: str | None = None
+    match: str | None = None
+    tables: Sequence[str] = ()
+    workers: int = DEFAULT_WORKERS
+    max_minutes: int | None = None
+    max_bytes: int | None = None
+    lists: bool = False
+
+
+def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
+    """Do what the policies want on all their tables, or tell it with `--dry-run`, or list what is due.
+
+    Raises:
+        NotFoundError: there is no configuration file, or none of its policies has the name that was given.
+        UsageError: a pattern can match no table, or a name is none.
+        UnavailableError: the process that started this one is gone already.
+    """
+    wishes = Wishes(**command.arguments)
+    catalogs = known_catalogs(command.conf, surroundings.seams)
+    config = catalogs.config
+    require_file(config)
+    refuse_wrong_options(config.rules)
+    if wishes.lists and command.dry_run:
+        raise UsageError("--list changes nothing, and --dry-run says what would be changed; give one of them")
+    asked = _asked(wishes, catalogs, command.catalog)
+    session, begun = Session("icekeep maintain", surroundings), surroundings.begun
+    writes = not command.dry_run and not wishes.lists
+    try:
+        with looked_after(surroundings), ExitStack() as records:
+            if is_in_cluster_mode(surroundings.seams):
+                session.started()
+            places = _places(catalogs, asked.chosen, surroundings) if writes else []
+            recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
+            for one in recordings:
+                one.began()
+            fleet = _fleet(command, Opened(catalogs, asked, session), surroundings)
+            result = result_of(fleet, wishes, is_dry_run=command.dry_run)
+            outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
+            for one in recordings:
+                one.ended(outcome)
+    finally:
+        session.stop()
+    return outcome
+
+
+class Opened(NamedTuple):
+    """What a run goes by: the catalogs, with the configuration, what is asked of them, and what starts Spark."""
+
+    catalogs: Catalogs
+    asked: "Asked"
+    session: Session
+
+
+class Asked(NamedTuple):
+    """Which tables and jobs are meant, in which catalogs, and what the operator should know of that."""
+
+    scope: Scope
+    chosen: Sequence[CatalogSettings]
+    notes: Sequence[str]
+
+
+def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResult | DueList:
+    """What was done, would be done, or is due."""
+    if wishes.lists:
+        return due_tables(fleet)
+    return plan_maintain(fleet) if is_dry_run else maintain(fleet)
+
+
+def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
+    wishes, config = Wishes(**command.arguments), by.catalogs.config
+    stop = threading.Event()
+    interrupts = JobInterrupts(stop)
+    opens: Any = resolve(surroundings.seams.open_catalog)
+    opened, not_opened = of_each_catalog(
+        by.asked.chosen, partial(opens, runtime=interrupts.runtime(surroundings.runtime))
+    )
+    by_name = {catalog.name: catalog for catalog in opened}
+    records = {one.name: _records_of(config, one, surroundings) for one in by.asked.chosen if one.name in by_name}
+    shared = Shared(catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
+    memory, run = Memory(), surroundings.begun.run
+    assert run is not None
+    return Fleet(
+        run_id=run.run_id,
+        catalogs=tuple((catalog, records[catalog.name]) for catalog in opened),
+        not_opened=tuple(not_opened),
+        notes=(*by.asked.notes, *_notes(records)),
+        looking=Looking(
+            rules=config.rules,
+            scope=by.asked.scope,
+            resolve=partial(_resolved, config.rules),
+            memory=memory,
+            spark=by.session.started,
+            prices=config.prices,
+            listener=surroundings.listener,
+        ),
+        run_call=_Calls(command, surroundings, shared, memory, interrupts),
+        runtime=surroundings.runtime,
+        stop=stop,
+        workers=wishes.workers,
+        max_ms=None if wishes.max_minutes is None else wishes.max_minutes * MINUTE_MS,
+        max_bytes=wishes.max_bytes,
+    )
+
+
+class _Calls:
+    """Runs jobs on tables as their own commands do, each in the thread that asks."""
+
+    def __init__(
+        self, command: Command, surroundings: Surroundings, shared: Shared, memory: Memory, interrupts: JobInterrupts
+    ) -> None:
+        self._command, self._surroundings, self._shared = command, surroundings, shared
+        self._memory, self._interrupts = memory, interrupts
+        self._looks = SharedLooks()
+        run = surroundings.begun.run
+        self._parent_id = None if run is None else run.run_id
+
+    def __call__(self, assignment: Assignment) -> Ran:
+        with self._interrupts.of_job():
+            return self._ran(assignment)
+
+    def _ran(self, assignment: Assignment) -> Ran:
+        job, runtime = assignment.call.job, self._surroundings.runtime
+        meter = Meter()
+        load, held_by = self._loaded(assignment, meter)
+        if held_by is not None:
+            return Ran(status=JobStatus.NOT_BEGUN, held_by=held_by)
+        run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
+        surroundings = msgspec.structs.replace(
+            self._surroundings,
+            listener=self._interrupts.listener(self._surroundings.listener),
+            begun=Begun(),
+            shared=msgspec.structs.replace(self._shared, load=load),
+        )
+        words = [f"--table={assignment.table}", *assignment.call.arguments]
+        if assignment.observes:
+            words.append("--dry-run")
+        try:
+            told = parse_command(words, job, runtime.now_ms(), "")
+            command = msgspec.structs.replace(told, conf=self._command.conf)
+            with sharing(self._looks):
+                outcome = run_job(command, JOBS[job], surroundings, run)
+        except (Exception, Interrupted) as error:  # noqa: BLE001 - each end of a job is told with its status
+            ended = how_it_ended(error, self._surroundings.interrupts.signal, surroundings.begun, is_part=True)
+            return Ran(
+                status=ended.status,
+                exit_status=ended.exit_status,
+                # A run that failed before it began is written down nowhere.
+                run_id=run.run_id if surroundings.begun.told else None,
+                error_kind=ended.error.kind,
+                error_message=ended.error.message,
+                requests_count=meter.requests_count,
+            )
+        return Ran(
+            status=outcome.status,
+            exit_status=outcome.exit_status,
+            run_id=run.run_id,
+            result=outcome.result,
+            requests_count=meter.requests_count,
+        )
+
+    def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
+        """What gives the job its table, as it is now, and why the job may not begin after all.
+
+        The look at all tables may be hours old: owners have switched jobs off since, or made another table of the name.
+        """
+        try:
+            table = assignment.catalog.load(assignment.identifier)
+            held_by = _held_since(self._shared.catalogs.config.rules, assignment, table)
+        except IcekeepError as error:
+            return partial(_fails, error), None
+        metered = counted(table, meter)
+        fresh = assignment.call.job in _FRESH
+        return (lambda reference: metered if fresh else self._memory.over(metered)), held_by
+
+
+def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
+    """What the command line means.
+
+    Raises:
+        UsageError: a pattern can match no table, or a name is none.
+        NotFoundError: there is no such policy or catalog.
+    """
+    config = catalogs.config
+    names = [policy.name for policy in config.policies]
+    if wishes.policy is not None and wishes.policy not in names:
+        raise NotFoundError(
+            f"there is no policy {wishes.policy!r} in {config.path}; there is {', '.join(names) or 'none'}",
+            policy=wishes.policy,
+        )
+    pattern = None if wishes.match is None else find_pattern(catalogs, wishes.match, catalog)
+    tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
+    scope = Scope(policy=wishes.policy, match=None if pattern is None else pattern.glob, tables=tables or None)
+    policies = [policy for policy in config.policies if scope.has_policy(policy)]
+    wanted = {table.partition(".")[0] for table in tables}
+    # All are asked for once, before several threads ask.
+    known = catalogs.all()
+    if catalog is not None:
+        chosen = [catalogs.get(catalog)]
+    else:
+        among = known.values() if pattern is None else pattern.catalogs
+        chosen = [
+            one
+            for one in among
+            if any(policy.may_reach_in(one.name) for policy in policies) and (not wanted or one.name in wanted)
+        ]
+    return Asked(scope, chosen, tuple(_left_out(scope, config.policies, known)))
+
+
+def _left_out(scope: Scope, every: Sequence[Policy], known: Collection[str]) -> Iterator[str]:
+    """Which policies are left out, and which name a catalog that nobody knows."""
+    by_hand = [repr(one.name) for one in every if one.schedule is None and scope.policy is None]
+    if by_hand:
+        yield f"policies without a schedule are left out: {', '.join(by_hand)}; --policy runs one of them"
+    for policy in filter(scope.has_policy, every):
+        named = {glob.catalog for glob in policy.match} | {table.partition(".")[0] for table in policy.tables}
+        for name in sorted(one for one in named if one is not None and one not in known):
+            yield f"policy {policy.name!r}: there is no catalog {name!r}; there is {', '.join(known) or 'none'}"
+
+
+def _resolved(
+    rules: Rules, catalog: Catalog, identifier: Identifier, properties: Mapping[str, str] | None
+) -> tuple[TableRules, tuple[Problem, ...]]:
+    found = resolve_table(rules, catalog, identifier, properties)
+    return found.rules, found.problems
+
+
+def _held_since(rules: Rules, assignment: Assignment, table: Table) -> str | None:
+    """Why a job that was due on a table when it was looked at may not begin on it by now; `None` where it may."""
+    if assignment.table_uuid is not None and table.metadata.table_uuid != assignment.table_uuid:
+        return "it is another table than the one that was looked at: the name was given anew"
+    found, _ = _resolved(rules, assignment.catalog, assignment.identifier, table.metadata.properties)
+    held_by = held_by_now(found, assignment.call.job, assignment.policy, table.runtime.now_ms())
+    if held_by is not None:
+        return held_by
+    rule = next(one for one in found.jobs if one.job == assignment.call.job)
+    if rule.call != assignment.call or (rule.mode is Mode.OBSERVE) != assignment.observes:
+        return "what is wanted of it has changed since it was looked at"
+    return None
+
+
+def _fails(error: IcekeepError, reference: TableReference) -> Table:
+    raise error
+
+
+def _load(catalogs: Mapping[str, Catalog], reference: TableReference) -> Table:
+    return catalogs[reference.catalog.name].load(parse_identifier(reference.name))
+
+
+def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> list[Place]:
+    """Where the run itself is written down: in the record of each catalog, and where several have one, once there."""
+    places: dict[str, Place] = {}
+    for settings in chosen:
+        records = _records_of(catalogs.config, settings, surroundings)
+        if records is not None:
+            reference = TableReference(settings, "")
+            places.setdefault(records.address, place_of(catalogs, reference, surroundings))
+    return [*places.values()]
+
+
+def _records_of(config: Config, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
+    try:
+        return records_of(config.runs, settings, os.environ)
+    except IcekeepError as error:
+        surroundings.listener.on(Warned(f"catalog {settings.name!r} has no record of runs: {error.message}"))
+        return None
+
+
+def _notes(records: Mapping[str, RunRecords | None]) -> Iterator[str]:
+    for name, one in records.items():
+        if one is None:
+            yield (
+                f"catalog {name!r} has no record of runs: what earlier runs did is not known, nor what others do now, and what "
+                "fails is tried each time; `runs: {uri: ...}` names a database for it"
+            )

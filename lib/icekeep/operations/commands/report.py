@@ -1,0 +1,114 @@
+"""What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration."""
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, parse_identifier
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
+from icekeep.events import SILENT, Listener, Warned, tell
+from icekeep.health.values import JobAdvice
+from icekeep.operations.commands.each_catalog import of_each_catalog
+from icekeep.operations.configuration.catalogs import Catalogs, find_pattern, find_table
+from icekeep.operations.configuration.file import CatalogSettings, config_words
+from icekeep.operations.loading import open_settings
+from icekeep.operations.recording import records_of
+from icekeep.planning.spark.source import SparkSource
+from icekeep.policies.globs import NAME_IN_CATALOG
+from icekeep.reports.histories import RUNS_A_TABLE, with_histories
+from icekeep.reports.job import merged, report
+from icekeep.reports.values import ReportResult
+from icekeep.run_records.values import RunFilter, RunRecord
+from icekeep.runtime import Runtime
+
+_NAMED_TABLES = 500
+"""Of more tables than these the last runs of all tables are asked for: a question to a database has a length."""
+
+
+def report_over(
+    catalogs: Callable[[], Catalogs],
+    catalog: str | None,
+    spark: SparkSource,
+    *,
+    table: str | None = None,
+    match: str | None = None,
+    histories: bool = False,
+    listener: Listener = SILENT,
+) -> ReportResult:
+    """Report one table, or all that match of a catalog, or of each that is configured.
+
+    Of several catalogs one that is out of reach is told as not read, and does not stop the others.
+
+    Raises:
+        UsageError: both a table and a pattern are given, or no catalog is configured.
+        NotFoundError: there is no such catalog or table, or none that the pattern matches.
+        IcekeepError: the only catalog cannot be opened or listed.
+    """
+    known = catalogs()
+    reference = None if match is None else find_pattern(known, match, catalog)
+    if table is not None:
+        if match is not None:
+            raise UsageError("--table and --match both say which tables; give one of them")
+        named = find_table(known, table, catalog)
+        name = parse_identifier(named.name)
+        look = partial(report, spark=spark, tables=[name], prices=known.prices, listener=listener)
+        return _looked(named.catalog, look, known, histories, listener)
+    if reference is not None:
+        chosen = [*reference.catalogs]
+    else:
+        chosen = [known.get(catalog)] if catalog is not None else [*known.all().values()]
+    if not chosen:
+        known.get(None)
+    pattern = None if reference is None else reference.glob.text
+    look = partial(report, spark=spark, match=pattern, prices=known.prices, listener=listener)
+    reports, not_read = of_each_catalog(chosen, lambda settings: _looked(settings, look, known, histories, listener))
+    found = merged(reports, not_read)
+    if pattern is not None and not found.tables_count and not found.not_read:
+        looked = ", ".join(settings.name for settings in chosen)
+        hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == pattern.partition(".")[0] else ""
+        raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
+    return found
+
+
+def _looked(
+    settings: CatalogSettings,
+    look: Callable[[Catalog], ReportResult],
+    known: Catalogs,
+    histories: bool,
+    listener: Listener,
+) -> ReportResult:
+    opened = open_settings(settings)
+    found = _with_commands(look(opened), config_words(known.config.path))
+    if not histories:
+        return found
+    return with_histories(opened, found, _records(settings, found, known, opened.runtime, listener), listener)
+
+
+def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:
+    """The same with commands that read the same configuration."""
+    if not config:
+        return found
+    more = f" {shlex.join(config)}"
+
+    def completed(one: JobAdvice) -> JobAdvice:
+        return msgspec.structs.replace(one, command=one.command + more) if one.command else one
+
+    tables = (msgspec.structs.replace(one, jobs=tuple(map(completed, one.jobs))) for one in found.tables)
+    return msgspec.structs.replace(found, tables=tuple(tables))
+
+
+def _records(
+    settings: CatalogSettings, found: ReportResult, known: Catalogs, runtime: Runtime, listener: Listener
+) -> Sequence[RunRecord]:
+    """The last runs on the tables, where they are written down; a report is worth having without them."""
+    tables = [one.table for one in found.tables]
+    wanted = RunFilter(tables=tables if len(tables) <= _NAMED_TABLES else None, limit=RUNS_A_TABLE * len(tables))
+    try:
+        records = records_of(known.config.runs, settings, os.environ, is_read=True, runtime=runtime)
+        return [] if records is None or not tables else records.select(wanted, runtime.now_ms())
+    except IcekeepError as error:
+        tell(listener, Warned(f"the record of runs is not read: {first_line(error)}"))
+        return []

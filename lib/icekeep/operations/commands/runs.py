@@ -1,0 +1,153 @@
+"""The command `runs`: what became of runs, the newest first."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from icekeep.errors import NotFoundError, UnavailableError, shortened
+from icekeep.operations.configuration.catalogs import Catalogs, find_table
+from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.runs import RUNS
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.known_words import LISTED, require_known
+from icekeep.operations.recording import records_of
+from icekeep.operations.verb_values import About, tells_of_runs
+from icekeep.operations.verbs import VERBS
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import STATUSES, RunFilter, RunRecord
+from icekeep.runtime import SYSTEM
+from icekeep.spec.times import format_time
+
+_LAST = 20
+_SECONDS = len("2026-01-31T12:00:00")
+_ERROR_LENGTH = 80
+_ID_LENGTH = 8
+"""Of the UUID in a run's id so much tells it from others, and `--run` takes it."""
+
+
+class RunsFound(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs, the newest first.
+
+    Attributes:
+        records: where it was looked.
+        asked_run_id: of the one run that was asked for, or its beginning.
+        runs: with the `result` only where one run was asked for. The status of a run that has died is `unfinished`.
+        notes: what else is to be said, such as that a place has no record yet.
+    """
+
+    status: str = "done"
+    records: tuple[str, ...]
+    asked_run_id: str | None = None
+    runs: tuple[RunRecord, ...]
+    notes: tuple[str, ...] = ()
+
+
+def runs(  # noqa: PLR0913 - the settings of the command
+    config: Config,
+    catalogs: Catalogs,
+    opens: Callable[[CatalogSettings], Any],
+    catalog: str | None,
+    *,
+    table: str | None = None,
+    job: str | None = None,
+    status: str | None = None,
+    last: int = _LAST,
+    run: str | None = None,
+) -> RunsFound:
+    """Look runs up where they are written down.
+
+    Args:
+        catalog: the one whose runs are looked up; `None` for all that are configured.
+        last: at most so many.
+        run: the id of one run, or its beginning.
+
+    Raises:
+        NotFoundError: no record of runs is kept, or there is no such run, catalog, job or status.
+        UsageError: the database refuses.
+        UnavailableError: the database is out of reach.
+    """
+    if job is not None:
+        # What `apply` does is a run of the job whose plan it is.
+        changing = [name for name, verb in VERBS.items() if tells_of_runs(verb) and verb.about is not About.PLAN]
+        require_known(job, [*JOBS, *changing], "job or command whose runs are written down", LISTED)
+    if status is not None:
+        require_known(status, STATUSES, "status", f"there is {', '.join(STATUSES)}")
+    reference = None if table is None else find_table(catalogs, table, catalog)
+    if reference is not None:
+        chosen = [reference.catalog]
+    else:
+        chosen = [*catalogs.all().values()] if catalog is None else [catalogs.get(catalog)]
+    places = {records.address: records for records in _places(config, chosen)}
+    if not places:
+        raise NotFoundError(
+            f"no record of runs is kept: {_why(config)}; give `{RUNS}: {{uri: sqlite:///PATH}}` or one of PostgreSQL in the "
+            "configuration"
+        )
+    wanted = RunFilter(
+        tables=None if reference is None else [reference.full_name], job=job, status=status, run_id=run, limit=last
+    )
+    now_ms = SYSTEM.now_ms()
+    try:
+        notes = [f"nothing is written down in {place!r} yet" for place, one in places.items() if not one.is_begun()]
+        found = [one for records in places.values() for one in records.select(wanted, now_ms)]
+    except UnavailableError as error:
+        named = "" if config.runs.uri is None else f"; `{RUNS}.uri` in {config.path} names it"
+        raise UnavailableError(f"{error.message}{named}", **error.facts) from error
+    if run is not None and not found:
+        raise NotFoundError(f"there is no run {run!r} in {', '.join(places)}", run=run)
+    found.sort(key=lambda one: -one.started_ms)
+    return RunsFound(
+        records=tuple(places),
+        asked_run_id=run,
+        runs=tuple(_shown(one, now_ms, is_whole=run is not None) for one in found[:last]),
+        notes=tuple(notes),
+    )
+
+
+def runs_shown(result: RunsFound) -> Mapping[str, Any]:
+    """What is printed for people: a line a run, or all of one."""
+    if len(result.runs) == 1 and result.asked_run_id is not None:
+        return {name: value for name, value in msgspec.structs.asdict(result.runs[0]).items() if value is not None}
+    shown = {"records": ", ".join(result.records), "runs": [_line(one) for one in result.runs]}
+    return {**shown, "notes": [*result.notes]} if result.notes else shown
+
+
+def _places(config: Config, catalogs: list[CatalogSettings]) -> Iterator[RunRecords]:
+    for catalog in catalogs:
+        records = records_of(config.runs, catalog, os.environ, is_read=True)
+        if records is not None:
+            yield records
+
+
+def _why(config: Config) -> str:
+    if not config.runs.is_enabled:
+        return f"the configuration has `{RUNS}.enabled: false`"
+    return "no catalog has its warehouse in a directory of this machine that can be written to"
+
+
+def _shown(record: RunRecord, now_ms: int, *, is_whole: bool) -> RunRecord:
+    shown = msgspec.structs.replace(record, status=record.status_at(now_ms))
+    return shown if is_whole else msgspec.structs.replace(shown, result=None)
+
+
+def _line(record: RunRecord) -> dict[str, Any]:
+    took = None if record.ended_ms is None else f"{(record.ended_ms - record.started_ms) / 1000:,.1f} s"
+    return {
+        "started_at": format_time(record.started_ms)[:_SECONDS].replace("T", " "),
+        "took": took,
+        "job": record.job,
+        "table": record.table,
+        "status": record.status,
+        "exit_status": record.exit_status,
+        "policy": record.policy,
+        "run": _short_id(record.run_id),
+        "error": record.error_message and shortened(record.error_message, _ERROR_LENGTH),
+    }
+
+
+def _short_id(run_id: str) -> str:
+    """The job, and so much of the UUID as tells the run from others."""
+    job, dash, rest = run_id.partition("-")
+    return f"{job}{dash}{rest[:_ID_LENGTH]}"

@@ -1,0 +1,213 @@
+"""Which catalog a name means: the YAML file, then Spark's configuration, then PyIceberg's.
+
+The first source that knows a name gives all its properties; they are not mixed, since each source describes a whole
+catalog. Opening one is `loading.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.health.prices import Prices
+from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
+from icekeep.operations.configuration.runs import RunsSettings
+from icekeep.policies.globs import MANY, NAME_IN_CATALOG, Glob, parse_glob
+
+DEFAULT_CATALOG = "default"
+"""The catalog that is meant where several are known and none is named, as with PyIceberg."""
+
+_SPARK_PREFIX = "spark.sql.catalog."
+_ICEBERG_CLASSES = "org.apache.iceberg."
+_TYPES_BY_CLASS = {
+    "JdbcCatalog": "jdbc",
+    "HadoopCatalog": "hadoop",
+    "RESTCatalog": "rest",
+    "HiveCatalog": "hive",
+    "GlueCatalog": "glue",
+    "NessieCatalog": "nessie",
+}
+
+
+class Catalogs:
+    """The catalogs that this process can name; a source is only asked when a name is not found before it.
+
+    Args:
+        spark_properties: gives Spark's configuration; may be slow.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spark_properties: Callable[[], Mapping[str, str]],
+        environ: Mapping[str, str],
+        directory: Path,
+    ) -> None:
+        self._sources: tuple[Callable[[], Mapping[str, CatalogSettings]], ...] = (
+            lambda: config.catalogs,
+            lambda: spark_catalogs(spark_properties()),
+            lambda: pyiceberg_catalogs(environ, directory),
+        )
+        self._config = config
+        self._asked: list[Mapping[str, CatalogSettings]] = []
+
+    @property
+    def config(self) -> Config:
+        """What the file says."""
+        return self._config
+
+    @property
+    def prices(self) -> Prices | None:
+        """The prices of the file; `None` if it has none."""
+        return self._config.prices
+
+    @property
+    def runs(self) -> RunsSettings:
+        """What the file says of the record of runs."""
+        return self._config.runs
+
+    def find(self, name: str) -> CatalogSettings | None:
+        """The first source's settings for a name, `None` if none knows it."""
+        for number in range(len(self._sources)):
+            found = self._catalogs_of(number)
+            if name in found:
+                return found[name]
+        return None
+
+    def all(self) -> dict[str, CatalogSettings]:
+        """Every catalog by name, sorted, each from the first source that knows it."""
+        known: dict[str, CatalogSettings] = {}
+        for number in range(len(self._sources)):
+            known = {**self._catalogs_of(number), **known}
+        return dict(sorted(known.items()))
+
+    def get(self, name: str | None) -> CatalogSettings:
+        """The settings of a catalog; without a name, of the only one in the file, the only one at all, or `default`.
+
+        Raises:
+            NotFoundError: nobody knows the name, or it is not clear which catalog is meant.
+        """
+        found = self.find(name) if name is not None else self._unnamed()
+        if found is not None:
+            return found
+        known = self.all()
+        wrong = f"there is no catalog {name!r}" if name is not None else "it is not clear which catalog is meant"
+        if known:
+            raise NotFoundError(f"{wrong}; there is {', '.join(known)}", catalog=name, known=list(known))
+        none = f"no catalog is configured: {self._where_it_looked()}"
+        raise NotFoundError(none if name is None else f"{wrong}; {none}", catalog=name, known=[])
+
+    def _unnamed(self) -> CatalogSettings | None:
+        if len(self._config.catalogs) == 1:
+            return next(iter(self._config.catalogs.values()))
+        default = self.find(DEFAULT_CATALOG)
+        if default is not None:
+            return default
+        known = self.all()
+        return next(iter(known.values())) if len(known) == 1 else None
+
+    def _where_it_looked(self) -> str:
+        path = self._config.path
+        if path:
+            return f"not in {path}, nor in Spark's or PyIceberg's configuration"
+        return "there is no configuration file; give one with --config"
+
+    def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
+        while len(self._asked) <= number:
+            self._asked.append(self._sources[len(self._asked)]())
+        return self._asked[number]
+
+
+class TableReference(msgspec.Struct, frozen=True):
+    """A table as the user named it, with the catalog that this means.
+
+    Attributes:
+        no_catalog: the first of three or more parts, which is no catalog: then it is taken for a namespace.
+    """
+
+    catalog: CatalogSettings
+    name: str
+    no_catalog: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """`catalog.namespace.table`."""
+        return f"{self.catalog.name}.{self.name}"
+
+
+def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> TableReference:
+    """Tell the catalog from the table in `namespace.table` or `catalog.namespace.table`.
+
+    The first part is a catalog if no other is named, two more parts follow, and there is a catalog of that name.
+
+    Raises:
+        UsageError: the name has no namespace.
+        NotFoundError: there is no such catalog, or it is not clear which is meant.
+    """
+    first, _, rest = table.partition(".")
+    if not all(table.split(".")) or not rest:
+        raise UsageError(f"{table!r} cannot be a table; name it as NAMESPACE.TABLE or CATALOG.NAMESPACE.TABLE")
+    if catalog is None and "." in rest:
+        found = catalogs.find(first)
+        if found is not None:
+            return TableReference(found, rest)
+        return TableReference(catalogs.get(None), table, no_catalog=first)
+    return TableReference(catalogs.get(catalog), table)
+
+
+class PatternReference(msgspec.Struct, frozen=True):
+    """A pattern as the user gave it, with the catalogs that this means; `glob` is over `namespace.table`."""
+
+    catalogs: tuple[CatalogSettings, ...]
+    glob: Glob
+
+
+def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -> PatternReference:
+    """Tell the catalog from the tables in a pattern over `namespace.table` or `catalog.namespace.table`.
+
+    As in the name of a table, the first part is a catalog if no other is named, a pattern of tables follows, and there is a
+    catalog of that name. Without one all are meant.
+
+    Raises:
+        UsageError: it can match no table, or has signs of other kinds of patterns.
+        NotFoundError: there is no such catalog.
+    """
+    whole = parse_glob(pattern, NAME_IN_CATALOG)
+    if catalog is not None:
+        return PatternReference((catalogs.get(catalog),), whole)
+    first, _, rest = pattern.partition(".")
+    found = catalogs.find(first)
+    if found is not None and ("." in rest or rest == MANY):
+        return PatternReference((found,), parse_glob(rest, NAME_IN_CATALOG))
+    return PatternReference(tuple(catalogs.all().values()), whole)
+
+
+def spark_catalogs(properties: Mapping[str, str]) -> dict[str, CatalogSettings]:
+    """The Iceberg catalogs in Spark's configuration, `spark.sql.catalog.NAME` and the properties below it."""
+    below: dict[str, dict[str, str]] = {}
+    for key, value in properties.items():
+        name, _, rest = key.removeprefix(_SPARK_PREFIX).partition(".")
+        if key.startswith(_SPARK_PREFIX) and name:
+            below.setdefault(name, {})[rest] = value
+    return {name: _from_spark(name, given) for name, given in below.items() if _is_iceberg(given)}
+
+
+def _is_iceberg(given: Mapping[str, str]) -> bool:
+    """Other formats' catalogs stand under the same prefix; without a class, a type says that Iceberg's is meant."""
+    if "" in given:
+        return given[""].startswith(_ICEBERG_CLASSES)
+    return "type" in given or "catalog-impl" in given
+
+
+def _from_spark(name: str, given: Mapping[str, str]) -> CatalogSettings:
+    properties = {key: value for key, value in given.items() if key}
+    sources = {key: f"{_SPARK_PREFIX}{name}.{key}" for key in properties}
+    if "type" not in properties:
+        implementation = properties.get("catalog-impl", "")
+        # Without either, Iceberg's Spark catalog is a Hive one.
+        kind = _TYPES_BY_CLASS.get(implementation.rpartition(".")[2], implementation or "hive")
+        properties["type"] = kind
+        sources["type"] = f"{_SPARK_PREFIX}{name}.catalog-impl" if implementation else "Iceberg's default for Spark"
+    return CatalogSettings(name, properties, sources)

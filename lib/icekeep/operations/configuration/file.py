@@ -1,0 +1,177 @@
+"""The configuration file: catalogs, policies and their layers, read strictly.
+
+Unknown keys, wrong types and missing values are errors that name the key's path. Reading it needs neither Spark nor a
+catalog nor the network, so that a scheduler can do it often. Environment variables in catalog properties stay as they are
+written (`${NAME}`) until a catalog is opened.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from icekeep.errors import ConfigError, NotFoundError
+from icekeep.health.prices import Prices
+from icekeep.operations.configuration.documents import Entry, parse_document, read_document
+from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
+from icekeep.operations.configuration.receivers import LOG, METRICS, TellingSettings, read_telling
+from icekeep.operations.configuration.runs import RUNS, RunsSettings, read_runs
+from icekeep.policies.values import Policy, Rules
+
+DEFAULT_PATH = "conf/icekeep.yaml"
+"""The file that is read if it is there and nobody names another."""
+
+KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS}) | RULES_KEYS
+"""Of the file, at the top."""
+
+_CURRENCY = "currency"
+_CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)(\}?)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class CatalogSettings(msgspec.Struct, frozen=True):
+    """The properties of a catalog, unresolved, and where each was found; `repr` does not show their values."""
+
+    name: str
+    properties: Mapping[str, str]
+    sources: Mapping[str, str]
+    has_placeholders: bool = False
+
+    def __repr__(self) -> str:
+        return f"CatalogSettings({self.name!r}, keys={sorted(self.properties)})"
+
+    def resolved(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The properties with the values of environment variables filled in.
+
+        Raises:
+            ConfigError: a variable is not set; names the key and the variable.
+        """
+        if not self.has_placeholders:
+            return dict(self.properties)
+        return {
+            key: resolve_references(f"catalogs.{self.name}.{key}", text, environ)
+            for key, text in self.properties.items()
+        }
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A value as it stands in the file, and where; references to environment variables are as they are written."""
+
+    key: str
+    value: str
+    source: str
+
+
+class Config(msgspec.Struct, frozen=True):
+    """What the file says; `path` is `None` where there is no file.
+
+    Attributes:
+        written: each single value of it, but for those of catalogs and policies.
+    """
+
+    path: str | None
+    catalogs: Mapping[str, CatalogSettings]
+    rules: Rules = Rules()
+    prices: Prices | None = None
+    runs: RunsSettings = RunsSettings()
+    telling: TellingSettings = TellingSettings()
+    written: tuple[Written, ...] = ()
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """In the order of the file."""
+        return self.rules.policies
+
+
+def read_config(path: str | None = None) -> Config:
+    """Read a configuration file.
+
+    Args:
+        path: the file, which must exist; `None` to read `DEFAULT_PATH` if it is there.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: it cannot be read or is not YAML.
+        ConfigError: a key is unknown, missing, or has a value that it cannot take.
+    """
+    if path is None and not Path(DEFAULT_PATH).is_file():
+        return Config(None, {})
+    chosen = path or DEFAULT_PATH
+    if not Path(chosen).exists():
+        raise NotFoundError(f"there is no configuration file {chosen!r}; name another with --config", path=chosen)
+    return _config(read_document(chosen), chosen)
+
+
+def config_words(path: str | None) -> tuple[str, ...]:
+    """What a command that is shown to people needs to read the same configuration: nothing for the one by default."""
+    return () if path in (None, DEFAULT_PATH) else ("--config", path)
+
+
+def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
+    """Read the configuration from text; `path` is only named in errors. Raises as `read_config` does."""
+    return _config(parse_document(text, path), path)
+
+
+def _config(document: Entry | None, path: str) -> Config:
+    if document is None:
+        return Config(path, {})
+    given = document.mapping(KEYS)
+    catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
+    prices = _prices(given["prices"]) if "prices" in given else None
+    if RUNS in given and "uri" in given[RUNS].mapping():
+        _property(given[RUNS].required("uri"))
+    runs = read_runs(given[RUNS]) if RUNS in given else RunsSettings()
+    if METRICS in given and "pushgateway" in given[METRICS].mapping():
+        _property(given[METRICS].required("pushgateway"))
+    written = tuple(_written(entry for key, entry in given.items() if key not in ("catalogs", "policies")))
+    return Config(path, catalogs, read_rules(given, catalogs), prices, runs, read_telling(given), written)
+
+
+def _written(entries: Iterable[Entry]) -> Iterator[Written]:
+    for entry in entries:
+        if isinstance(entry.value, str):
+            yield Written(entry.key_path, "null" if entry.is_null else entry.value, entry.place)
+        else:
+            yield from _written(entry.value.values() if isinstance(entry.value, Mapping) else entry.value)
+
+
+def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:
+    catalogs = {}
+    for name, below in entry.mapping().items():
+        if not _CATALOG_NAME.fullmatch(name):
+            raise below.wrong("a catalog's name holds letters, digits, dashes and underscores")
+        properties = {key: _property(item) for key, item in below.mapping().items()}
+        if not below.required("type").scalar().strip():
+            raise below.required("type").wrong("is empty")
+        catalogs[name] = CatalogSettings(name, properties, dict.fromkeys(properties, path), has_placeholders=True)
+    return catalogs
+
+
+def _prices(entry: Entry) -> Prices:
+    """What work and storage cost, for `report`."""
+    given = entry.mapping({*Prices.__struct_fields__})
+    numbers = {name: below.number(minimum=0) for name, below in given.items() if name != _CURRENCY}
+    currency = {_CURRENCY: given[_CURRENCY].text()} if _CURRENCY in given else {}
+    return Prices(**numbers, **currency)  # type: ignore[arg-type]
+
+
+def _property(entry: Entry) -> str:
+    text = entry.scalar()
+    for match in _PLACEHOLDER.finditer(text):
+        if not match[2] or not _VARIABLE.fullmatch(match[1]):
+            raise entry.wrong("holds '${' that is no reference; write ${NAME} with letters, digits and underscores")
+    return text
+
+
+def resolve_references(key_path: str, text: str, environ: Mapping[str, str]) -> str:
+    """A value with the values of environment variables filled in; raises `ConfigError` where one is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in environ:
+            raise ConfigError(key_path, f"refers to environment variable {name!r}, which is not set", variable=name)
+        return environ[name]
+
+    return _PLACEHOLDER.sub(value, text)

@@ -1,0 +1,226 @@
+"""The policies of the configuration, and the layers that change them: `defaults`, `policies`, `namespaces`, `tables`.
+
+Entries of the file in, frozen values out, every wrong key named. A policy's settings become the arguments of the jobs' own
+command line, so that there is one way to tell a job something.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from icekeep.errors import UsageError
+from icekeep.operations.configuration.documents import Entry
+from icekeep.operations.configuration.layers import KEYS, layer_of, source_of, span_of
+from icekeep.operations.jobs import POLICY_JOBS
+from icekeep.policies.globs import Glob, parse_glob
+from icekeep.policies.resolution import JobRule, layered
+from icekeep.policies.values import SUBMIT_OVER, JobCall, Kind, Layer, Policy, Rules, Said
+
+RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
+"""Keys of the file that say what is done to tables."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_SPARK_CONF = "spark_conf"
+_PRESETS = frozenset({"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
+_SCHEDULE_FORM = f"five fields ('0 2 * * *'), one of {', '.join(sorted(_PRESETS))}, or null"
+_CRON_FIELD = re.compile(r"[A-Za-z0-9*/,#-]+")
+_FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms", SUBMIT_OVER: "submit_over_bytes"}
+_DEPLOY_MODES = ("client", "cluster")
+
+
+def read_rules(given: Mapping[str, Entry], catalogs: Collection[str] = ()) -> Rules:
+    """What the keys `RULES_KEYS` of a file say; raises `ConfigError` where one is not what it must be.
+
+    Whether a table's catalog exists is not asked: it may be configured elsewhere, in Spark's configuration for example.
+
+    Args:
+        catalogs: those of the file.
+    """
+    defaults = Layer(kind=Kind.DEFAULTS)
+    if "defaults" in given:
+        entry = given["defaults"]
+        defaults = layer_of(entry, Kind.DEFAULTS, extra_keys=SCHEDULE_KEYS, more=_scheduling(entry))
+    return Rules(
+        defaults=defaults,
+        policies=_policies(given["policies"], defaults, frozenset(catalogs)) if "policies" in given else (),
+        job_names=POLICY_JOBS,
+        namespaces=_layers(given["namespaces"], Kind.NAMESPACE, 1) if "namespaces" in given else {},
+        tables=_layers(given["tables"], Kind.TABLE, 3) if "tables" in given else {},
+    )
+
+
+def _policies(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> tuple[Policy, ...]:
+    policies: dict[str, Policy] = {}
+    for item in entry.sequence():
+        policy = _policy(item, defaults, catalogs)
+        if policy.name in policies:
+            raise item.required("name").wrong(f"{policy.name!r} is the name of an earlier policy")
+        policies[policy.name] = policy
+    return tuple(policies.values())
+
+
+def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
+    given = entry.mapping(POLICY_KEYS)
+    name = _name(entry.required("name"))
+    if "schedule" not in defaults.keys:
+        entry.required("schedule", _SCHEDULE_FORM)
+    layer = layer_of(
+        entry, Kind.POLICY, name=name, extra_keys=POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
+    )
+    if not layer.jobs:
+        raise given["jobs"].wrong(f"is empty; name at least one of {', '.join(POLICY_JOBS)}")
+    tables = _tables(entry.required("tables")) if "tables" in given or "match" not in given else ()
+    excepted = _globs(given["except"]) if "except" in given else ()
+    for table in tables:
+        for glob in excepted:
+            if glob.matches(table):
+                raise given["except"].wrong(f"{glob.text!r} takes table {table!r} out, which `tables` lists")
+    both = {value.key: value.said.value for value in layered((defaults, layer), None)}
+    of_schedule = {_FIELDS.get(key, key): both[key] for key in SCHEDULE_KEYS & both.keys()}
+    conf = {key: value for key, value in both.items() if key.startswith(f"{_SPARK_CONF}.")}
+    return msgspec.convert(
+        {
+            "name": name,
+            "tables": tables,
+            "calls": _calls(layer, defaults),
+            "layer": layer,
+            "match": _globs(given["match"]) if "match" in given else (),
+            "excepted": excepted,
+            "catalogs": catalogs,
+            "spark_conf": tuple((key.removeprefix(f"{_SPARK_CONF}."), value) for key, value in conf.items()),
+            **of_schedule,
+        },
+        Policy,
+    )
+
+
+def _calls(layer: Layer, defaults: Layer) -> tuple[JobCall, ...]:
+    named = [job for job in POLICY_JOBS if job in layer.jobs]
+    return tuple(
+        JobRule(job=job, policy=layer.name, others=(), values=layered((defaults, layer), job)).call for job in named
+    )
+
+
+def _scheduling(entry: Entry) -> dict[str, Said]:
+    """What a scheduler needs; a property of Spark is a key of its own."""
+    given = {key: below for key, below in entry.mapping().items() if key in SCHEDULE_KEYS}
+    values: dict[str, tuple[Entry, Any]] = {}
+    for key, read in _READERS.items():
+        if key in given:
+            values[key] = (given[key], read(given[key]))
+    if _SPARK_CONF in given:
+        for key, below in given[_SPARK_CONF].mapping().items():
+            values[f"{_SPARK_CONF}.{key}"] = (below, below.scalar())
+    return {key: Said(_shown(below), value, source_of(below)) for key, (below, value) in values.items()}
+
+
+def _shown(entry: Entry) -> str:
+    if entry.kind == "sequence":
+        return ", ".join(str(item.value) for item in entry.sequence())
+    return "null" if entry.is_null else str(entry.value)
+
+
+def _layers(entry: Entry, kind: Kind, parts_count_min: int) -> dict[str, Layer]:
+    """By name, the layers of namespaces or tables."""
+    layers = {}
+    for name, below in entry.mapping().items():
+        parts = name.split(".")
+        if "*" in name:
+            raise below.wrong(f"{name!r} is not a full name; a pattern stands under `match` of a policy alone")
+        if len(parts) < parts_count_min or not _are_parts(parts):
+            wanted = (
+                "CATALOG.NAMESPACE.TABLE" if kind is Kind.TABLE else "CATALOG.NAMESPACE, or a CATALOG for all of it"
+            )
+            raise below.wrong(f"{name!r} is no full name; give {wanted}")
+        layers[name] = layer_of(below, kind, name=name)
+    return layers
+
+
+def _name(entry: Entry) -> str:
+    name = entry.text()
+    if not _NAME.fullmatch(name):
+        raise entry.wrong(f"{name!r} cannot be a name: give letters, digits, dashes and underscores")
+    return name
+
+
+def _schedule(entry: Entry) -> str | None:
+    if entry.is_null:
+        return None
+    text = entry.text().strip()
+    fields = text.split()
+    if text not in _PRESETS and not (len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)):
+        raise entry.wrong(f"{text!r} is not cron; give {_SCHEDULE_FORM}")
+    return text
+
+
+def _deploy_mode(entry: Entry) -> str:
+    if entry.text() not in _DEPLOY_MODES:
+        raise entry.wrong(f"{entry.text()!r} is no deploy mode; give {' or '.join(_DEPLOY_MODES)}")
+    return entry.text()
+
+
+def _files(entry: Entry) -> tuple[str, ...]:
+    """One file, or a list of them, each as spark-submit takes it."""
+    items = entry.sequence() if entry.kind == "sequence" else (entry,)
+    for item in items:
+        if "," in item.text():
+            raise item.wrong("holds a comma; give several files as a list")
+    return tuple(item.text() for item in items)
+
+
+def _submit_over(entry: Entry) -> int | None:
+    return None if entry.is_null else entry.whole_number(minimum=0)
+
+
+def _tables(entry: Entry) -> tuple[str, ...]:
+    tables: set[str] = set()
+    for item in entry.sequence():
+        name = item.text()
+        if "*" in name:
+            raise item.wrong(f"{name!r} is not a full name; a pattern stands under `match`")
+        if len(name.split(".")) < 3 or not _are_parts(name.split(".")):
+            raise item.wrong(f"{name!r} is not a full name; give CATALOG.NAMESPACE.TABLE")
+        if name in tables:
+            raise item.wrong(f"table {name!r} is listed twice")
+        tables.add(name)
+    if not tables:
+        raise entry.wrong("is empty; list at least one table")
+    return tuple(sorted(tables))
+
+
+def _globs(entry: Entry) -> tuple[Glob, ...]:
+    """One pattern, or a list of them."""
+    items = entry.sequence() if entry.kind == "sequence" else (entry,)
+    if not items:
+        raise entry.wrong("is empty; give a pattern, such as CATALOG.NAMESPACE.*")
+    globs = []
+    for item in items:
+        text = item.text()
+        try:
+            globs.append(parse_glob(text))
+        except UsageError as error:
+            raise item.wrong(error.message) from None
+    return tuple(globs)
+
+
+def _are_parts(parts: list[str]) -> bool:
+    return all(part and part == part.strip() and part.isprintable() for part in parts)
+
+
+_READERS: Mapping[str, Any] = {
+    "schedule": _schedule,
+    "retries": lambda entry: entry.whole_number(minimum=0),
+    "retry_delay": span_of,
+    "timeout": span_of,
+    "pool": Entry.text,
+    "connection": Entry.text,
+    "deploy_mode": _deploy_mode,
+    "py_files": _files,
+    "archives": _files,
+    "files": _files,
+    SUBMIT_OVER: _submit_over,
+}
+SCHEDULE_KEYS = frozenset({*_READERS, _SPARK_CONF})
+POLICY_KEYS = KEYS | SCHEDULE_KEYS | {"name", "tables", "match", "except"}

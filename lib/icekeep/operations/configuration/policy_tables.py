@@ -1,0 +1,70 @@
+"""What policies say of a real table: the configuration, with what its catalog has stored for it and its own properties say."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier, format_identifier
+from icekeep.catalog.stored_policies import StoresPolicies
+from icekeep.errors import NotFoundError
+from icekeep.operations.configuration.file import Config
+from icekeep.operations.configuration.layers import layer_of_told
+from icekeep.policies.polaris import told_by_polaris
+from icekeep.policies.resolution import TableRules, rules_for
+from icekeep.policies.texts import Heard, Problem, told_by_properties
+from icekeep.policies.values import Kind, Layer, Rules
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """What is in force for a table, and what was said outside the file that is not understood or not taken."""
+
+    rules: TableRules
+    problems: tuple[Problem, ...] = ()
+
+
+def resolve_table(
+    rules: Rules, catalog: Catalog, identifier: Identifier, properties: Mapping[str, str] | None
+) -> Resolved:
+    """What is in force for a table.
+
+    Args:
+        properties: of the table; `None` where its metadata cannot be read, so that nobody knows whether its owner has switched
+            jobs off: then none may run by a policy.
+
+    Raises:
+        NotFoundError: the catalog stores policies, and has no such table.
+        UnavailableError: the catalog is out of reach.
+    """
+    stored, problems = _stored(catalog, identifier)
+    if properties is None:
+        unread = Problem(None, "table properties", "the table's metadata cannot be read")
+        heard = Heard(problems=(unread,))
+    else:
+        heard = told_by_properties(properties)
+    own, told = layer_of_told(heard, Kind.PROPERTIES)
+    name = f"{catalog.name}.{format_identifier(identifier)}"
+    return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *told))
+
+
+def tables_of(catalog: Catalog) -> Iterable[str]:
+    """The full names of all tables of a catalog, in all its namespaces; raises what listing raises."""
+    for namespace in catalog.list_namespaces():
+        try:
+            tables = catalog.list_tables(namespace)
+        except NotFoundError:
+            # Dropped since the namespaces were listed.
+            continue
+        yield from (f"{catalog.name}.{format_identifier(table)}" for table in tables)
+
+
+def require_file(config: Config) -> str:
+    """The path of the configuration; raises `NotFoundError` where there is none, and so no policies."""
+    if config.path is None:
+        raise NotFoundError("there is no configuration file, and so there are no policies; name one with --config")
+    return config.path
+
+
+def _stored(catalog: Catalog, identifier: Identifier) -> tuple[Layer | None, tuple[Problem, ...]]:
+    if not isinstance(catalog, StoresPolicies):
+        return None, ()
+    return layer_of_told(told_by_polaris(catalog.stored_policies(identifier)), Kind.STORED, catalog.name)

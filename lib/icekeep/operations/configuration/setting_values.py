@@ -1,0 +1,164 @@
+"""The values of settings: from the text behind a flag, and from the entries of a policy.
+
+Text is checked as far as that needs no table; a scheduler that only reads the configuration does the same.
+"""
+
+import re
+from typing import Any
+
+from icekeep.errors import ExpressionError, UsageError
+from icekeep.operations.configuration.documents import Entry
+from icekeep.settings import Kind, Setting
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
+from icekeep.spec.units import MAX_LONG
+
+_ALL = "all"
+_BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+"""A comma before a scheme or a slash; others are part of a name."""
+
+
+def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
+    """The value of a setting from the text behind its flag; a filter and options stay text.
+
+    Raises:
+        UsageError: the text is no value of this kind; does not name the flag.
+    """
+    match setting.kind:
+        case Kind.TIME:
+            return parse_time(text, now_ms)
+        case Kind.AGE:
+            return _span(text, setting.minimum)
+        case Kind.DAYS:
+            return whole_days(text)
+        case Kind.NUMBER:
+            return _whole_number(text, setting.minimum)
+        case Kind.NUMBER_OR_ALL:
+            return text if text == _ALL else _whole_number(text, setting.minimum)
+        case Kind.IDS:
+            return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
+        case Kind.NAMES:
+            return _names(text)
+        case Kind.LOCATIONS:
+            return _locations(text)
+        case _:
+            return text
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """`KEY=VALUE` as a pair; raises `UsageError`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"{text!r} is not of the form KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
+    """The command line arguments that say what an entry of a policy says.
+
+    Raises:
+        ConfigError: the entry's value is not of the setting's kind.
+    """
+    match setting.kind:
+        case Kind.SWITCH:
+            return (setting.flag,) if entry.boolean() else ()
+        case Kind.OPTIONS | Kind.PAIRS:
+            pairs = [f"{key}={below.scalar()}" for key, below in entry.mapping().items()]
+            return tuple(f"{setting.flag}={pair}" for pair in pairs)
+        case Kind.NUMBER:
+            text = str(entry.whole_number(minimum=setting.minimum))
+        case Kind.IDS | Kind.NAMES | Kind.LOCATIONS:
+            text = _joined(setting, entry)
+        case Kind.TIME | Kind.DAYS | Kind.NUMBER_OR_ALL:
+            text = entry.scalar()
+            _check(setting, text, entry)
+        case Kind.AGE:
+            text = entry.text()
+            _check(setting, text, entry)
+        case Kind.FILTER | Kind.MANIFEST_FILTER:
+            text = entry.text()
+            _check_filter(text, entry)
+        case Kind.TEXT | Kind.NAME:
+            text = entry.text()
+    # One argument, so that a value that begins with a dash is not taken for a flag.
+    return (f"{setting.flag}={text}",)
+
+
+def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str, ...]:
+    """The command line arguments that say what a text says, such as the property of a table.
+
+    Args:
+        name: of the option or pair whose value the text is.
+
+    Raises:
+        UsageError: the text is no value of this kind.
+    """
+    if setting.kind is Kind.SWITCH:
+        if text not in ("true", "false"):
+            raise UsageError(f"{text!r} is neither true nor false")
+        return (setting.flag,) if text == "true" else ()
+    if name:
+        return (f"{setting.flag}={name}={text}",)
+    if not text:
+        raise UsageError("is empty")
+    if setting.kind in (Kind.FILTER, Kind.MANIFEST_FILTER):
+        try:
+            parse_where(text, moment_ms=0)
+        except ExpressionError as error:
+            raise UsageError(error.message) from None
+    parse_setting(setting, text, now_ms=0)
+    return (f"{setting.flag}={text}",)
+
+
+def _joined(setting: Setting, entry: Entry) -> str:
+    """The values of a list, as the command line takes them."""
+    items = entry.sequence()
+    if not items:
+        raise entry.wrong("is empty")
+    if setting.kind is Kind.IDS:
+        return ",".join(str(below.whole_number(minimum=0)) for below in items)
+    text = ",".join(below.text() for below in items)
+    _check(setting, text, entry)
+    return text
+
+
+def _check(setting: Setting, text: str, entry: Entry) -> None:
+    try:
+        parse_setting(setting, text, now_ms=0)
+    except UsageError as error:
+        raise entry.wrong(error.message) from None
+
+
+def _check_filter(text: str, entry: Entry) -> None:
+    try:
+        parse_where(text, moment_ms=0)
+    except ExpressionError as error:
+        raise entry.wrong(error.message) from None
+
+
+def _span(text: str, minimum: int) -> int:
+    span_ms = parse_span(text)
+    if span_ms < minimum:
+        raise UsageError(f"the duration {text!r} is too short; give {format_span(minimum)} or more")
+    return span_ms
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if "." not in name or not all(name.split(".")):
+            raise UsageError(f"{name!r} in {text!r} names no table; give NAMESPACE.TABLE, several with commas between")
+    return names
+
+
+def _locations(text: str) -> tuple[str, ...]:
+    locations = tuple(part.strip() for part in _BETWEEN_LOCATIONS.split(text))
+    if not all(locations):
+        raise UsageError(f"{text!r} is no list of files; give their locations, several with commas between")
+    return locations
+
+
+def _whole_number(text: str, minimum: int) -> int:
+    if not (text.isascii() and text.isdigit()) or not minimum <= int(text[:20]) <= MAX_LONG or len(text) > 19:
+        raise UsageError(f"{text!r} is not a whole number of {minimum} or more")
+    return int(text)

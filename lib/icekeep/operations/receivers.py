@@ -1,0 +1,101 @@
+"""To whom a command tells what happens: the operator, and the systems that the configuration and the environment name."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from icekeep.errors import IcekeepError
+from icekeep.events import Listener, Listeners
+from icekeep.operations.arguments import Command, OutputOptions
+from icekeep.operations.commands.config_show import masked
+from icekeep.operations.configuration.file import read_config, resolve_references
+from icekeep.operations.configuration.receivers import METRICS, TellingSettings
+from icekeep.operations.console.log_formats import JSON, TEXT
+from icekeep.operations.console.logs import logged_events, logged_progress
+from icekeep.operations.console.output import write_at_once
+from icekeep.operations.console.progress import telling_progress
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.verb_values import tells_of_runs
+from icekeep.operations.verbs import VERBS
+from icekeep.runtime import Runtime
+from icekeep.telemetry import lineage, otel
+from icekeep.telemetry.guarded import Sink, guarded
+from icekeep.telemetry.prometheus import MetricsFile, Pushed
+
+_TALKATIVE = ("opentelemetry", "openlineage", "urllib3")
+"""Libraries that log each failure to send; one warning says so already."""
+
+
+def telling_settings(output: OutputOptions) -> TellingSettings:
+    """What the configuration says; nothing where it cannot be read, which the command itself tells."""
+    try:
+        return read_config(output.conf).telling
+    except (IcekeepError, OSError):
+        return TellingSettings()
+
+
+def chosen_format(output: OutputOptions, settings: TellingSettings) -> str:
+    """The format of log lines: of the command line, else of the configuration."""
+    return output.log_format or settings.log_format or TEXT
+
+
+@contextmanager
+def telling(command: Command, settings: TellingSettings, log_format: str, runtime: Runtime) -> Iterator[Listener]:
+    """A listener for a command, by which the operator and all others hear; they are done when the block ends."""
+    sinks = _sinks(command, settings, os.environ) if _is_told_of(command.name) else []
+    if sinks and not command.verbose:
+        for name in _TALKATIVE:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    with _operator(command, log_format, runtime) as listener:
+        if not sinks:
+            yield listener
+            return
+        with guarded(sinks, listener, runtime) as others:
+            yield Listeners(listener, *others)
+
+
+@contextmanager
+def _operator(command: Command, log_format: str, runtime: Runtime) -> Iterator[Listener]:
+    if command.verbose:
+        yield logged_events()
+    elif log_format == JSON:
+        yield logged_progress(runtime)
+    else:
+        with telling_progress(sys.stderr, runtime) as listener:
+            yield listener
+
+
+def _is_told_of(name: str) -> bool:
+    return name in JOBS or (name in VERBS and tells_of_runs(VERBS[name]))
+
+
+def _sinks(
+    command: Command, settings: TellingSettings, environ: Mapping[str, str]
+) -> list[tuple[str, Callable[[], Sink]]]:
+    """What is asked for, by what a warning says where it fails; nothing of it is imported before it is made."""
+    sinks: list[tuple[str, Callable[[], Sink]]] = []
+    path = command.metrics_file or settings.metrics_file
+    if path is not None:
+        write = partial(write_at_once, what="metrics file")
+        sinks.append((f"metrics cannot be written to {path!r}", partial(MetricsFile, path, write)))
+    if settings.pushgateway is not None:
+        address = masked(f"{METRICS}.pushgateway", settings.pushgateway)
+        sinks.append((f"metrics cannot be sent to {address}", partial(_pushed, settings, environ)))
+    if otel.is_asked_for(environ):
+        sinks.append(("OpenTelemetry cannot be told", partial(_open_telemetry, environ)))
+    if lineage.is_asked_for(environ, Path.cwd()):
+        sinks.append(("OpenLineage cannot be told", lambda: lineage.OpenLineage(lineage.new_client(), environ)))
+    return sinks
+
+
+def _pushed(settings: TellingSettings, environ: Mapping[str, str]) -> Sink:
+    address = resolve_references(f"{METRICS}.pushgateway", settings.pushgateway or "", environ)
+    return Pushed(address, settings.labels)
+
+
+def _open_telemetry(environ: Mapping[str, str]) -> Sink:
+    return otel.OpenTelemetry(otel.configured_exporters(environ), environ)

@@ -1,0 +1,37 @@
+import json
+
+from icekeep.airflow.process_lines import Said
+
+
+def said(*lines):
+    one = Said()
+    assert [*one.looked_at(lines)] == [*lines]
+    return one
+
+
+def test_the_line_of_the_last_error_is_kept_and_no_other():
+    one = said("INFO icekeep: no", "icekeep: first\n", "icekeep: the table is gone\n", "INFO end")
+    assert one.line == "the table is gone"
+    assert one.tail.endswith("icekeep: the table is gone\nINFO end")
+
+
+def test_an_error_is_found_in_logs_of_json_too():
+    def line(**changed):
+        known = {"level": "error", "message": "the table is gone", "logger": "icekeep", "facts": {"exit_status": 2}}
+        return json.dumps({**known, **changed})
+
+    assert said(line(), "{", "{}", line(level="warning", message="no")).line == "the table is gone"
+    assert said(line(facts=None), line(logger="py4j")).line == ""
+
+
+def test_the_application_is_that_of_which_the_last_line_speaks():
+    yarn = said(
+        "Submitted application application_1_0001", "Application report for application_2_0042 (state: FINISHED)"
+    )
+    assert yarn.application == "application_2_0042"
+    assert said("labels: spark-app-selector -> spark-0af3, spark-role -> driver").application == "spark-0af3"
+    assert said("nothing of the kind").application == ""
+
+
+def test_however_much_is_said_only_the_end_is_kept():
+    assert len(said(*(f"line {number}" for number in range(10_000))).tail) == 2000

@@ -1,0 +1,199 @@
+"""The command `report`: its words, its output, its exit statuses, over one catalog and several."""
+
+import json
+import sys
+
+import pytest
+
+from icekeep import cli
+from icekeep.catalog.open import open_catalog
+from icekeep.run_records.store import RunRecords
+from icekeep.run_records.values import RunRecord
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.html_pages import Page
+from kit.lake import SCHEMA, Lake, events
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _world(monkeypatch):
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.fixture
+def conf(tmp_path):
+    """Two catalogs of a table each, and one that is out of reach."""
+    lines = ["catalogs:"]
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        lake = Lake(tmp_path / name)
+        # A database may hold several catalogs, told apart by their names.
+        catalog = open_catalog(name, lake.properties)
+        catalog.create_namespace(("db",), exists_ok=True)
+        append(create_table(catalog, ("db", name), SCHEMA), [events(1)])
+        lines += [f"  {name}:", *(f"    {key}: {json.dumps(value)}" for key, value in lake.properties.items())]
+    path = tmp_path / "icekeep.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def run(conf, capsys):
+    def run_command(*words):
+        status = cli.main(["report", *words, "--config", str(conf)])
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run_command
+
+
+def test_all_configured_catalogs_are_told_and_one_is_by_its_name(run):
+    status, out, _ = run("--output", "json")
+    document = json.loads(out)
+    assert (status, document["job"], document["status"]) == (0, "report", "done")
+    assert [one["table"] for one in document["result"]["tables"]] == ["one.db.one", "two.db.two"]
+    status, out, _ = run("--catalog", "two", "--output", "json")
+    assert [one["table"] for one in json.loads(out)["result"]["tables"]] == ["two.db.two"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--table", "two.db.two"],
+        ["--table", "db.two", "--catalog", "two"],
+        ["--match", "two.db.*"],
+        ["--match", "two.**"],
+        ["--match", "*.two"],
+    ],
+)
+def test_one_table_is_told_by_its_name(run, words):
+    status, out, _ = run(*words)
+    assert status == 0
+    assert "two.db.two" in out
+    assert "one.db.one" not in out
+
+
+def test_one_catalog_out_of_reach_does_not_stop_the_others(run, conf):
+    conf.write_text(
+        conf.read_text() + "  away:\n    type: sql\n    uri: postgresql://nobody@127.0.0.1:9/x\n    warehouse: /tmp/x\n"
+    )
+    status, out, _ = run("--output", "json")
+    document = json.loads(out)
+    assert (status, document["status"], len(document["result"]["tables"])) == (3, "partial", 2)
+    [unread] = document["result"]["not_read"]
+    assert unread["name"] == "away.*"
+    status, out, err = run("--catalog", "away")
+    assert status == 75
+    assert out == ""
+    assert len([line for line in err.splitlines() if line.startswith("icekeep: ")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--table", "one.db.one", "--match", "db.*"], "--table and --match both say which tables"),
+        (["--match", "db"], "'db' can match no table"),
+        (["--match", "nope.*"], "'nope.*' matches no table of one, two"),
+        (["--match", "one.nope.*"], "'nope.*' matches no table of one"),
+        (["--match", "nope.*", "--catalog", "two"], "'nope.*' matches no table of two"),
+        (
+            ["--match", "one.db.*", "--catalog", "one"],
+            "'one.db.*' matches no table of one; beside --catalog a pattern is over NAMESPACE.TABLE",
+        ),
+        (["--catalog", "three"], "there is no catalog 'three'; there is one, two"),
+        (["--table", "one.db.nothing"], "there is no table 'db.nothing'"),
+        (["--table", "nothing"], "'nothing' cannot be a table"),
+        (["--output", "xml"], "invalid choice: 'xml'"),
+        (["--dry-run"], "unrecognized arguments: --dry-run"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_status_2(run, words, line):
+    status, _, err = run(*words)
+    assert status == 2
+    [told] = [each for each in err.splitlines() if each.startswith("icekeep: ")]
+    assert line in told
+
+
+def test_metrics_go_to_stdout_alone_and_json_to_the_result_file(run, tmp_path):
+    status, out, _ = run("--output", "prometheus", "--result-file", str(tmp_path / "r.json"))
+    assert status == 0
+    assert 'icekeep_table_score{catalog="one",namespace="db",table="one.db.one"} 100.0' in out.splitlines()
+    assert all(line.startswith(("#", "icekeep_")) for line in out.splitlines())
+    assert json.loads((tmp_path / "r.json").read_text())["status"] == "done"
+
+
+def test_an_error_with_metrics_leaves_stdout_empty(run):
+    status, out, _ = run("--output", "prometheus", "--catalog", "three")
+    assert (status, out) == (2, "")
+
+
+@pytest.mark.parametrize("command", ["compact", "history", "doctor"])
+def test_other_commands_have_no_metrics(conf, capsys, command):
+    words = [] if command == "doctor" else ["--table", "one.db.one"]
+    assert cli.main([command, *words, "--config", str(conf), "--output", "prometheus"]) == 2
+    assert "invalid choice: 'prometheus'" in capsys.readouterr().err
+
+
+def test_prices_of_the_configuration_make_costs(run, conf):
+    conf.write_text(conf.read_text() + "prices:\n  million_requests: 1000000\n  currency: EUR\n")
+    _, out, _ = run("--output", "json")
+    result = json.loads(out)["result"]
+    assert result["currency"] == "EUR"
+    jobs = [job for one in result["tables"] for job in one["jobs"]]
+    assert all(job["cost"] == job["requests_count"] for job in jobs)
+
+
+def test_a_page_goes_to_stdout_alone_and_json_with_histories_to_the_result_file(run, tmp_path):
+    status, out, _ = run("--output", "html", "--result-file", str(tmp_path / "r.json"))
+    assert status == 0
+    assert out.startswith("<!doctype html>")
+    assert out.rstrip().endswith("</html>")
+    assert "one.<wbr>db.<wbr>one" in out
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert [one["table"] for one in document["result"]["histories"]] == ["one.db.one", "two.db.two"]
+
+
+def test_of_one_table_a_page_has_the_history_too(run):
+    status, out, _ = run("--output", "html", "--table", "one.db.one")
+    assert status == 0
+    assert "Bytes of metadata" not in out
+    assert "two.<wbr>db" not in out
+
+
+def test_a_page_without_its_packages_is_refused_before_the_work(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygal", None)
+    monkeypatch.setattr("icekeep.operations.commands.report.report", pytest.fail)
+    status, out, err = run("--output", "html")
+    assert (status, out) == (2, "")
+    assert err.splitlines() == ["icekeep: package 'pygal' is not installed; install icekeep[report]"]
+
+
+def written_down(tmp_path, **fields):
+    """A run of a job on the first table, beside the warehouse of its catalog."""
+    records = RunRecords.at(f"sqlite:///{tmp_path}/one/warehouse.icekeep-runs.db")
+    told = {"run_id": "expire_snapshots-1", "job": "expire_snapshots", "table": "one.db.one", "status": "done"}
+    times = {"started_ms": 1_790_000_000_000, "ended_ms": 1_790_000_600_000, "seen_ms": 1_790_000_600_000}
+    records.end(RunRecord(**{**told, **times, "result": {"deleted_data_files_count": 7}, **fields}))
+
+
+def test_runs_that_are_written_down_are_on_the_page(run, tmp_path):
+    written_down(tmp_path)
+    written_down(tmp_path, run_id="other", table="one.db.elsewhere")
+    status, out, _ = run("--output", "html", "--catalog", "one", "--result-file", str(tmp_path / "r.json"))
+    assert status == 0
+    page = Page(out)
+    for words in ("expire snapshots", "in 10.0 min", "deleted data files 7"):
+        assert words in page.text
+    [history] = json.loads((tmp_path / "r.json").read_text())["result"]["histories"]
+    assert [one["run_id"] for one in history["runs"]] == ["expire_snapshots-1"]
+
+
+def test_a_record_that_cannot_be_read_is_a_warning(run, tmp_path):
+    (tmp_path / "one" / "warehouse.icekeep-runs.db").write_text("no database" * 100)
+    status, out, err = run("--output", "html", "--table", "one.db.one")
+    assert status == 0
+    assert "one.<wbr>db.<wbr>one" in out
+    assert len([line for line in err.splitlines() if "the record of runs is not read" in line]) == 1

@@ -1,0 +1,148 @@
+import pytest
+
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.operations.configuration.catalogs import Catalogs, find_table, spark_catalogs
+from icekeep.operations.configuration.file import parse_config
+
+YAML = "catalogs: {local: {type: sql, uri: from-yaml}}"
+SPARK = {
+    "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.local.type": "hadoop",
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "jdbc",
+    "spark.sql.catalog.lake.uri": "from-spark",
+}
+ENVIRON = {
+    "PYICEBERG_CATALOG__LAKE__URI": "sqlite:///from-environment",
+    "PYICEBERG_CATALOG__ENV__URI": "sqlite:///from-environment",
+}
+
+
+class Asked:
+    """Spark's properties, which remember whether somebody wanted them."""
+
+    def __init__(self, properties):
+        self.properties = properties
+        self.count = 0
+
+    def __call__(self):
+        self.count += 1
+        return self.properties
+
+
+def catalogs(tmp_path, yaml=YAML, spark=SPARK, environ=ENVIRON):
+    return Catalogs(parse_config(yaml), spark if callable(spark) else lambda: spark, environ, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "uri"), [("local", "from-yaml"), ("lake", "from-spark"), ("env", "sqlite:///from-environment")]
+)
+def test_yaml_comes_before_spark_and_spark_before_pyiceberg(tmp_path, name, uri):
+    assert catalogs(tmp_path).get(name).properties["uri"] == uri
+
+
+def test_the_sources_of_one_catalog_are_not_mixed(tmp_path):
+    assert catalogs(tmp_path).get("local").properties == {"type": "sql", "uri": "from-yaml"}
+
+
+def test_spark_is_only_asked_when_the_file_does_not_know_the_name(tmp_path):
+    asked = Asked(SPARK)
+    known = catalogs(tmp_path, spark=asked)
+    known.get("local")
+    known.get(None)
+    assert asked.count == 0
+    known.get("lake")
+    known.get("env")
+    assert asked.count == 1
+
+
+def test_all_lists_each_catalog_once_and_sorted(tmp_path):
+    found = catalogs(tmp_path).all()
+    assert list(found) == ["env", "lake", "local"]
+    assert found["lake"].properties["uri"] == "from-spark"
+
+
+def test_without_a_name_the_only_catalog_of_the_file_is_meant(tmp_path):
+    assert catalogs(tmp_path).get(None).name == "local"
+
+
+def test_without_a_name_the_only_catalog_at_all_is_meant(tmp_path):
+    assert (
+        catalogs(tmp_path, yaml="", spark={}, environ={"PYICEBERG_CATALOG__X__URI": "sqlite:///x"}).get(None).name
+        == "x"
+    )
+
+
+def test_without_a_name_default_is_meant_among_several(tmp_path):
+    several = "catalogs: {a: {type: sql}, default: {type: sql}}"
+    assert catalogs(tmp_path, yaml=several).get(None).name == "default"
+
+
+def test_without_a_name_several_are_an_error_that_lists_them(tmp_path):
+    several = "catalogs: {b: {type: sql}, a: {type: sql}}"
+    with pytest.raises(NotFoundError, match="it is not clear which catalog is meant; there is a, b, env, lake, local"):
+        catalogs(tmp_path, yaml=several).get(None)
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
+    with pytest.raises(NotFoundError, match="there is no catalog 'prod'; there is env, lake, local") as caught:
+        catalogs(tmp_path).get("prod")
+    assert caught.value.exit_status == 2
+
+
+def test_where_nothing_is_configured_the_error_says_where_it_looked(tmp_path):
+    with pytest.raises(NotFoundError, match=r"no catalog is configured: not in icekeep\.yaml, nor in Spark's"):
+        catalogs(tmp_path, yaml="", spark={}, environ={}).get(None)
+
+
+@pytest.mark.parametrize(
+    ("table", "catalog", "expected"),
+    [
+        ("db.t", None, ("local", "db.t")),
+        ("lake.db.t", None, ("lake", "db.t")),
+        ("lake.db.sub.t", None, ("lake", "db.sub.t")),
+        ("db.sub.t", None, ("local", "db.sub.t")),
+        ("lake.t", None, ("local", "lake.t")),
+        ("lake.db.t", "env", ("env", "lake.db.t")),
+        ("db.t", "lake", ("lake", "db.t")),
+    ],
+)
+def test_a_table_s_first_part_is_a_catalog_if_there_is_one_of_that_name(tmp_path, table, catalog, expected):
+    found = find_table(catalogs(tmp_path), table, catalog)
+    assert (found.catalog.name, found.name) == expected
+    assert found.full_name == ".".join(expected)
+
+
+@pytest.mark.parametrize("table", ["t", "", ".t", "db.", "db..t"])
+def test_a_table_needs_a_namespace(tmp_path, table):
+    with pytest.raises(UsageError, match=r"cannot be a table; name it as NAMESPACE\.TABLE"):
+        find_table(catalogs(tmp_path), table)
+
+
+def test_spark_catalogs_take_their_type_from_the_implementation():
+    prefix = "spark.sql.catalog.c"
+    found = spark_catalogs(
+        {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        }
+    )
+    assert found["c"].properties["type"] == "jdbc"
+    assert found["c"].sources["type"] == f"{prefix}.catalog-impl"
+
+
+def test_a_spark_catalog_without_type_is_a_hive_catalog():
+    found = spark_catalogs({"spark.sql.catalog.c": "org.apache.iceberg.spark.SparkSessionCatalog"})
+    assert found["c"].properties == {"type": "hive"}
+
+
+def test_catalogs_of_other_formats_are_not_ours():
+    found = spark_catalogs(
+        {
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.sql.catalog.other.uri": "x",
+            "spark.sql.catalog.bare.type": "hadoop",
+            "spark.sql.shuffle.partitions": "2",
+        }
+    )
+    assert list(found) == ["bare"]

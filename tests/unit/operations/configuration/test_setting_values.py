@@ -1,0 +1,103 @@
+import pytest
+
+from icekeep.errors import ConfigError, UsageError
+from icekeep.operations.configuration.documents import parse_document
+from icekeep.operations.configuration.setting_values import parse_option, parse_setting, read_setting
+from icekeep.operations.jobs import JOBS
+from icekeep.settings import Kind, Setting
+
+
+def test_a_flag_is_the_procedure_s_argument_with_dashes():
+    flags = [setting.flag for setting in JOBS["expire_snapshots"].settings]
+    assert flags[:4] == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
+    assert {"--trash", "--approve", "--option"} <= {*flags}
+    compact = [setting.flag for setting in JOBS["compact"].settings]
+    assert compact == ["--strategy", "--sort-order", "--where", "--option", "--branch", "--verify"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Kind.TIME, "1h", 7_200_000 - 3_600_000),
+        (Kind.AGE, "36h", 129_600_000),
+        (Kind.DAYS, "3", 3),
+        (Kind.DAYS, "3d", 3),
+        (Kind.DAYS, "48h", 2),
+        (Kind.NAME, "main", "main"),
+        (Kind.NUMBER, "12", 12),
+        (Kind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
+        (Kind.NAMES, "db.a, a.b.c", ("db.a", "a.b.c")),
+        (Kind.LOCATIONS, "s3://lake/db/000000_0", ("s3://lake/db/000000_0",)),
+        (Kind.LOCATIONS, "/wh/a,b/c..d, file:/wh/x,y", ("/wh/a,b/c..d", "file:/wh/x,y")),
+        (Kind.FILTER, "a > 1", "a > 1"),
+        (Kind.TEXT, "audit", "audit"),
+    ],
+)
+def test_a_setting_is_read_by_its_kind(kind, text, value):
+    assert parse_setting(Setting("x", kind, ""), text, now_ms=7_200_000) == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "0x1", "9223372036854775808", "1" * 400, "٣", "1_000"])
+def test_a_number_is_a_long_in_decimal_digits(text):
+    with pytest.raises(UsageError, match="is not a whole number of 0 or more"):
+        parse_setting(Setting("x", Kind.NUMBER, ""), text, now_ms=0)
+    with pytest.raises(UsageError, match="is not a whole number of 0 or more"):
+        parse_setting(Setting("x", Kind.IDS, ""), f"1,{text}", now_ms=0)
+
+
+def test_a_number_has_its_minimum():
+    with pytest.raises(UsageError, match="'0' is not a whole number of 1 or more"):
+        parse_setting(Setting("x", Kind.NUMBER, "", minimum=1), "0", now_ms=0)
+
+
+def test_an_age_has_its_minimum():
+    with pytest.raises(UsageError, match="the duration '0s' is too short"):
+        parse_setting(Setting("x", Kind.AGE, "", minimum=1), "0s", now_ms=0)
+    with pytest.raises(UsageError, match="cannot read the duration 'week'"):
+        parse_setting(Setting("x", Kind.AGE, ""), "week", now_ms=0)
+
+
+@pytest.mark.parametrize("text", ["36h", "1500ms", "week", "-1", "", "1.5d"])
+def test_days_are_whole(text):
+    with pytest.raises(UsageError, match=r"is not whole days; give them as 3 or 3d|cannot read the duration"):
+        parse_setting(Setting("trash", Kind.DAYS, ""), text, now_ms=0)
+
+
+def test_a_policy_may_give_days_as_a_number_or_as_text():
+    trash = Setting("trash", Kind.DAYS, "")
+    for text in ("3", "3d"):
+        assert read_setting(trash, parse_document(f"trash: {text}", "f.yaml").mapping()["trash"]) == (
+            f"--trash={text}",
+        )
+    with pytest.raises(ConfigError, match="is not whole days"):
+        read_setting(trash, parse_document("trash: 5h", "f.yaml").mapping()["trash"])
+
+
+def test_a_setting_of_a_policy_may_be_an_age_or_a_name():
+    def entry(text):
+        document = parse_document(f"x: {text}", "f.yaml")
+        return document.mapping()["x"]
+
+    age = Setting("max_age", Kind.AGE, "", minimum=1)
+    assert read_setting(age, entry("7d")) == ("--max-age=7d",)
+    assert read_setting(Setting("branch", Kind.NAME, ""), entry("audit")) == ("--branch=audit",)
+    for wrong in ("7", "0s", "soon"):
+        with pytest.raises(ConfigError, match="'x'"):
+            read_setting(age, entry(wrong))
+
+
+def test_an_option_is_a_key_and_a_value_that_may_hold_an_equals_sign():
+    assert parse_option(" key = a=b ") == ("key", "a=b")
+    assert parse_option("key=") == ("key", "")
+
+
+@pytest.mark.parametrize("text", ["key", "=value", " =value", ""])
+def test_an_option_without_key_or_equals_sign_is_refused(text):
+    with pytest.raises(UsageError, match="is not of the form KEY=VALUE"):
+        parse_option(text)
+
+
+@pytest.mark.parametrize("text", ["", " ", ",s3://lake/a"])
+def test_a_list_of_files_names_some(text):
+    with pytest.raises(UsageError, match="is no list of files"):
+        parse_setting(Setting("x", Kind.LOCATIONS, ""), text, now_ms=0)

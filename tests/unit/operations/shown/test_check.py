@@ -1,0 +1,35 @@
+import io
+
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.result import result
+from icekeep.operations.console.output import print_tables
+from icekeep.operations.shown.check import check_shown
+
+
+def shown(tally):
+    stream = io.StringIO()
+    print_tables("check db.t", check_shown(result(None, tally, None, deep=False)), stream)
+    return stream.getvalue()
+
+
+def test_each_class_is_a_row_with_examples_and_what_to_do():
+    tally = Tally()
+    for n in range(7):
+        tally.add(Fault(number=301, where=f"s3://b/{n}.parquet", detail="there is no such file"))
+    tally.add(Fault(number=214, where="s3://b/d.parquet", detail="it reaches nothing"))
+    tally.gap("snapshot 7", "its manifest list was not read")
+    text = shown(tally)
+    assert "data-file-missing" in text
+    assert text.count("there is no such file") == 5
+    assert "301 ... and 2 more" in text
+    assert "301 readers: scans that need it fail" in text
+    assert f"301 what to do: {CLASSES[301].mend}" in text
+    assert "where_notices_are (1)\n214 s3://b/d.parquet: it reaches nothing\n" in text
+    assert "snapshot 7: its manifest list was not read" in text
+
+
+def test_of_a_sound_table_there_are_only_figures():
+    text = shown(Tally())
+    assert "faults_count" in text
+    assert "where_" not in text

@@ -1,0 +1,54 @@
+import io
+
+from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan
+from icekeep.maintenance.repairing.result import RepairedBranch, RepairResult
+from icekeep.operations.console.output import print_tables
+from icekeep.operations.shown.repair import repair_shown
+
+NONE_FOUND = "note                no fault of these kinds was found\n"
+
+
+def shown(result):
+    stream = io.StringIO()
+    print_tables("repair db.t", repair_shown(result), stream)
+    return stream.getvalue()
+
+
+def mend(number=0, **facts):
+    return Mend(
+        fault_id=302, name="file-size-wrong", branch="main", where=f"s3://b/{number}", action="7 in place of 8", **facts
+    )
+
+
+def test_a_plan_says_what_would_be_mended_and_what_stays():
+    stays = NotMended(fault_id=301, name="data-file-missing", where="s3://b/lost", reason="it is gone")
+    text = shown(RepairPlan(mends=(mend(),), not_mended=(stays,), hash="12ab"))
+    assert "would_mend (1)\n302 s3://b/0 on branch 'main': 7 in place of 8\n" in text
+    assert "not_mended (1)\n301 s3://b/lost: it is gone\n" in text
+    assert "hash                12ab\n" in text
+    assert "note" not in text
+
+
+def test_a_result_says_what_was_mended_and_committed():
+    branch = RepairedBranch(branch="main", previous_snapshot_id=1, snapshot_id=2)
+    facts = {"metadata_location_before": "a", "metadata_location": "b"}
+    text = shown(RepairResult(run="repair-1", mended=(mend(),), branches=(branch,), **facts))
+    assert "mended (1)\n302 s3://b/0" in text
+    assert "branches (1)\n" in text
+    assert NONE_FOUND not in text
+    assert NONE_FOUND in shown(RepairResult(run="repair-1", **facts))
+
+
+def test_where_nothing_is_found_that_is_said():
+    assert NONE_FOUND in shown(RepairPlan())
+
+
+def test_a_loss_of_which_nobody_knows_how_large_it_is_is_no_nought():
+    assert "lost_records_count  not known\n" in shown(RepairPlan(mends=(mend(),), lost_records_count=None))
+    assert "lost_records_count  5\n" in shown(RepairPlan(mends=(mend(),), lost_records_count=5))
+
+
+def test_of_very_many_the_first_are_printed():
+    text = shown(RepairPlan(mends=tuple(map(mend, range(60)))))
+    assert text.count("in place of") == 50
+    assert "... and 10 more\n" in text
