@@ -5,6 +5,7 @@ from typing import Any
 
 from icekeep.airflow.units import Call
 from icekeep.errors import UsageError
+from icekeep.names import FullName
 from icekeep.operations.arguments import Command, parse_command
 
 SUBMIT, WORKER = "spark-submit", "worker"
@@ -17,8 +18,7 @@ def asked_call(params: Mapping[str, Any], now_ms: int) -> Call:
     The form is for a job's settings alone: where the configuration is and where results go, the DAG says.
     """
     job, table, arguments = str(params["job"]), str(params["table"]).strip(), tuple(map(str, params["arguments"] or ()))
-    if len(table.split(".")) < 3:
-        raise UsageError(f"{table!r} is no full name of a table; give CATALOG.NAMESPACE.TABLE")
+    FullName.parse(table)
     try:
         command = parse_command([f"--table={table}", *arguments], job, now_ms, "")
     except SystemExit:

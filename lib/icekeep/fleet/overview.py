@@ -15,6 +15,7 @@ from icekeep.fleet.memory import Memory
 from icekeep.fleet.ranking import Worth, estimate_of, value_of, worth_of
 from icekeep.health.prices import Prices
 from icekeep.health.values import TableHealth
+from icekeep.names import catalog_of
 from icekeep.planning.spark.source import SparkSource
 from icekeep.policies.globs import Glob
 from icekeep.policies.resolution import JobRule, TableRules
@@ -163,7 +164,7 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
 def _missed(scope: Scope, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
     """The tables that were asked for by name, and that no policy reaches; of a catalog that is not listed nobody knows."""
     for name in sorted(set(scope.tables or ()) - set(found)):
-        if name.partition(".")[0] in listed:
+        if catalog_of(name) in listed:
             reason = f"no policy of this run reaches it; `icekeep policy explain --table {name}` says why"
             yield NotRead(name=name, kind=NotFoundError.kind, reason=reason)
 
@@ -179,7 +180,7 @@ def _unmatched(policies: Iterable[Policy], listed: Mapping[str, Collection[str]]
     """What policies name and no table is, one line a policy; nothing is said of catalogs that could not be listed whole."""
     for policy in policies:
         lost = [repr(glob.text) for glob in policy.match if _fits_nothing(policy, glob, listed)]
-        lost += [repr(one) for one in policy.tables if one not in listed.get(one.partition(".")[0], (one,))]
+        lost += [repr(one) for one in policy.tables if one not in listed.get(catalog_of(one), (one,))]
         if lost:
             shown = f"{', '.join(lost[:_SHOWN])}{and_more(lost, _SHOWN)}"
             yield f"policy {policy.name!r}: no table is meant by {shown}; `icekeep policy check` tells more"

@@ -11,6 +11,7 @@ import msgspec
 from icekeep.catalog.base import parse_identifier
 from icekeep.errors import ConfigError, IcekeepError, one_line
 from icekeep.events import RunEnded, RunStarted, Warned, tell
+from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import CatalogSettings, resolve_references
 from icekeep.operations.configuration.runs import RUNS, RunsSettings
@@ -85,7 +86,7 @@ def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> st
 
 def require_catalog(runs: RunsSettings, catalogs: Catalogs) -> None:
     """Refuse a table of runs in a catalog that nobody knows; raises `ConfigError`."""
-    name = (runs.table or "").partition(".")[0]
+    name = catalog_of(runs.table or "")
     if runs.is_enabled and name and catalogs.find(name) is None:
         raise ConfigError(f"{RUNS}.table", f"there is no catalog {name!r}; there is {', '.join(catalogs.all())}")
 

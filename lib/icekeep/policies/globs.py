@@ -12,12 +12,10 @@ from functools import cached_property
 import msgspec
 
 from icekeep.errors import UsageError
+from icekeep.names import FULL_NAME, catalog_of
 
 MANY = "**"
 _LIKE_OTHER_GLOBS = frozenset("?[]{}!")
-
-FULL_NAME = "CATALOG.NAMESPACE.TABLE"
-NAME_IN_CATALOG = "NAMESPACE.TABLE"
 
 
 class Glob(msgspec.Struct, frozen=True, dict=True):
@@ -48,7 +46,7 @@ class Glob(msgspec.Struct, frozen=True, dict=True):
     @property
     def catalog(self) -> str | None:
         """The one catalog whose tables it can match, `None` where its first part is a pattern."""
-        first = self.text.partition(".")[0]
+        first = catalog_of(self.text)
         return None if "*" in first else first
 
     @cached_property

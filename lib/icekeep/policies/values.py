@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from icekeep.names import catalog_of
 from icekeep.policies.globs import Glob
 from icekeep.spec.units import GIB
 
@@ -134,7 +135,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def reaches(self, table: str) -> bool:
         """Whether it is about a table, by its full name."""
-        catalog = table.partition(".")[0]
+        catalog = catalog_of(table)
         is_meant = table in self.tables or any(
             self._is_for(glob, catalog) and glob.matches(table) for glob in self.match
         )

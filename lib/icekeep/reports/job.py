@@ -24,8 +24,9 @@ from icekeep.health.own_files import with_own_files
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
+from icekeep.names import NAME_IN_CATALOG
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
-from icekeep.policies.globs import NAME_IN_CATALOG, Glob, parse_glob
+from icekeep.policies.globs import Glob, parse_glob
 from icekeep.reports.histories import with_histories
 from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import NotRead, ReportResult

@@ -12,7 +12,8 @@ from icekeep.fleet.job import due_tables, maintain, plan_maintain
 from icekeep.fleet.leases import LEASE_MS
 from icekeep.fleet.overview import Scope
 from icekeep.fleet.values import Ran
-from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
+from icekeep.names import NAME_IN_CATALOG
+from icekeep.policies.globs import parse_glob
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS

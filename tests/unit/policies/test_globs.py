@@ -5,7 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
+from icekeep.names import NAME_IN_CATALOG
+from icekeep.policies.globs import parse_glob
 from kit.cases import cases
 
 

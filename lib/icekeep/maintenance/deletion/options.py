@@ -11,6 +11,7 @@ from msgspec import Meta, field
 
 from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, Positive, parse_options
+from icekeep.names import NAME_IN_CATALOG, has_form
 from icekeep.spec.filters.ages import age_ms
 from icekeep.spec.times import Days, whole_days
 from icekeep.spec.units import DAY_MS
@@ -134,8 +135,8 @@ def accepted_names(given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str):
         raise OptionError("accept_unreadable", given=given, expected="a list of names such as ['db.events']")
     for name in given:
-        if not all(name.split(".")) or "." not in name:
-            raise OptionError("accept_unreadable", given=name, expected="names of tables as NAMESPACE.TABLE")
+        if not has_form(name, NAME_IN_CATALOG):
+            raise OptionError("accept_unreadable", given=name, expected=f"names of tables as {NAME_IN_CATALOG}")
     return tuple(sorted(set(given)))
 
 

@@ -18,6 +18,7 @@ from icekeep.fleet.memory import Memory
 from icekeep.fleet.overview import Looking, Scope
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
 from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
+from icekeep.names import catalog_of
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.commands.policy_check import refuse_wrong_options
@@ -247,7 +248,7 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
     tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
     scope = Scope(policy=wishes.policy, match=None if pattern is None else pattern.glob, tables=tables or None)
     policies = [policy for policy in config.policies if scope.has_policy(policy)]
-    wanted = {table.partition(".")[0] for table in tables}
+    wanted = {catalog_of(table) for table in tables}
     # All are asked for once, before several threads ask.
     known = catalogs.all()
     if catalog is not None:
@@ -268,7 +269,7 @@ def _left_out(scope: Scope, every: Sequence[Policy], known: Collection[str]) -> 
     if by_hand:
         yield f"policies without a schedule are left out: {', '.join(by_hand)}; --policy runs one of them"
     for policy in filter(scope.has_policy, every):
-        named = {glob.catalog for glob in policy.match} | {table.partition(".")[0] for table in policy.tables}
+        named = {glob.catalog for glob in policy.match} | {catalog_of(table) for table in policy.tables}
         for name in sorted(one for one in named if one is not None and one not in known):
             yield f"policy {policy.name!r}: there is no catalog {name!r}; there is {', '.join(known) or 'none'}"
 

@@ -8,6 +8,7 @@ import msgspec
 from icekeep.catalog.base import Catalog
 from icekeep.errors import IcekeepError, OptionError, UsageError, and_more, first_line
 from icekeep.maintenance.options import parse_options
+from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import CatalogSettings, Config
 from icekeep.operations.configuration.policy_tables import require_file, tables_of
@@ -127,7 +128,7 @@ def _catalogs_to_list(config: Config) -> list[str]:
     globs = [glob for policy in config.policies for glob in policy.match]
     rules = config.rules
     named = [*rules.tables, *rules.namespaces, *(table for policy in config.policies for table in policy.tables)]
-    names = {*config.catalogs, *(name.partition(".")[0] for name in named)}
+    names = {*config.catalogs, *(catalog_of(name) for name in named)}
     return sorted(names | {glob.catalog for glob in globs if glob.catalog is not None})
 
 
@@ -169,10 +170,10 @@ def _unmatched(rules: Rules, listing: _Listing, tables: Sequence[str]) -> Iterat
 def _unknown(rules: Rules, listing: _Listing, tables: set[str]) -> Iterator[UnknownName]:
     named = [(f"policy {policy.name}", table) for policy in rules.policies for table in policy.tables]
     for where, name in (*named, *(("tables", table) for table in rules.tables)):
-        if listing.knows(name.partition(".")[0]) and name not in tables:
+        if listing.knows(catalog_of(name)) and name not in tables:
             yield UnknownName(where, name)
     for name in rules.namespaces:
-        if listing.knows(name.partition(".")[0]) and not any(table.startswith(f"{name}.") for table in tables):
+        if listing.knows(catalog_of(name)) and not any(table.startswith(f"{name}.") for table in tables):
             yield UnknownName("namespaces", name)
 
 

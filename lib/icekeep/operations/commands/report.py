@@ -11,13 +11,13 @@ from icekeep.catalog.base import Catalog, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned, tell
 from icekeep.health.values import JobAdvice
+from icekeep.names import NAME_IN_CATALOG, catalog_of
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, find_pattern, find_table
 from icekeep.operations.configuration.file import CatalogSettings, config_words
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.source import SparkSource
-from icekeep.policies.globs import NAME_IN_CATALOG
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
 from icekeep.reports.values import ReportResult
@@ -68,7 +68,7 @@ def report_over(
     found = merged(reports, not_read)
     if pattern is not None and not found.tables_count and not found.not_read:
         looked = ", ".join(settings.name for settings in chosen)
-        hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == pattern.partition(".")[0] else ""
+        hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == catalog_of(pattern) else ""
         raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
     return found
 

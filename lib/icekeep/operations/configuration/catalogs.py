@@ -11,10 +11,11 @@ import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
+from icekeep.names import FULL_NAME, NAME_IN_CATALOG, has_form
 from icekeep.operations.configuration.file import CatalogSettings, Config
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
-from icekeep.policies.globs import MANY, NAME_IN_CATALOG, Glob, parse_glob
+from icekeep.policies.globs import MANY, Glob, parse_glob
 
 DEFAULT_CATALOG = "default"
 """The catalog that is meant where several are known and none is named, as with PyIceberg."""
@@ -147,8 +148,8 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
         NotFoundError: there is no such catalog, or it is not clear which is meant.
     """
     first, _, rest = table.partition(".")
-    if not all(table.split(".")) or not rest:
-        raise UsageError(f"{table!r} cannot be a table; name it as NAMESPACE.TABLE or CATALOG.NAMESPACE.TABLE")
+    if not has_form(table, NAME_IN_CATALOG):
+        raise UsageError(f"{table!r} cannot be a table; name it as {NAME_IN_CATALOG} or {FULL_NAME}")
     if catalog is None and "." in rest:
         found = catalogs.find(first)
         if found is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import UsageError
+from icekeep.names import FULL_NAME, has_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.layers import KEYS, layer_of, source_of, span_of
 from icekeep.operations.jobs import POLICY_JOBS
@@ -46,8 +47,8 @@ def read_rules(given: Mapping[str, Entry], catalogs: Collection[str] = ()) -> Ru
         defaults=defaults,
         policies=_policies(given["policies"], defaults, frozenset(catalogs)) if "policies" in given else (),
         job_names=POLICY_JOBS,
-        namespaces=_layers(given["namespaces"], Kind.NAMESPACE, 1) if "namespaces" in given else {},
-        tables=_layers(given["tables"], Kind.TABLE, 3) if "tables" in given else {},
+        namespaces=_layers(given["namespaces"], Kind.NAMESPACE, "CATALOG") if "namespaces" in given else {},
+        tables=_layers(given["tables"], Kind.TABLE, FULL_NAME) if "tables" in given else {},
     )
 
 
@@ -122,18 +123,15 @@ def _shown(entry: Entry) -> str:
     return "null" if entry.is_null else str(entry.value)
 
 
-def _layers(entry: Entry, kind: Kind, parts_count_min: int) -> dict[str, Layer]:
+def _layers(entry: Entry, kind: Kind, form: str) -> dict[str, Layer]:
     """By name, the layers of namespaces or tables."""
     layers = {}
     for name, below in entry.mapping().items():
-        parts = name.split(".")
         if "*" in name:
             raise below.wrong(f"{name!r} is not a full name; a pattern stands under `match` of a policy alone")
-        if len(parts) < parts_count_min or not _are_parts(parts):
-            wanted = (
-                "CATALOG.NAMESPACE.TABLE" if kind is Kind.TABLE else "CATALOG.NAMESPACE, or a CATALOG for all of it"
-            )
-            raise below.wrong(f"{name!r} is no full name; give {wanted}")
+        if not has_form(name, form):
+            more = "" if kind is Kind.TABLE else ", or CATALOG.NAMESPACE"
+            raise below.wrong(f"{name!r} is no full name; give {form}{more}")
         layers[name] = layer_of(below, kind, name=name)
     return layers
 
@@ -180,8 +178,8 @@ def _tables(entry: Entry) -> tuple[str, ...]:
         name = item.text()
         if "*" in name:
             raise item.wrong(f"{name!r} is not a full name; a pattern stands under `match`")
-        if len(name.split(".")) < 3 or not _are_parts(name.split(".")):
-            raise item.wrong(f"{name!r} is not a full name; give CATALOG.NAMESPACE.TABLE")
+        if not has_form(name, FULL_NAME):
+            raise item.wrong(f"{name!r} is not a full name; give {FULL_NAME}")
         if name in tables:
             raise item.wrong(f"table {name!r} is listed twice")
         tables.add(name)
@@ -203,10 +201,6 @@ def _globs(entry: Entry) -> tuple[Glob, ...]:
         except UsageError as error:
             raise item.wrong(error.message) from None
     return tuple(globs)
-
-
-def _are_parts(parts: list[str]) -> bool:
-    return all(part and part == part.strip() and part.isprintable() for part in parts)
 
 
 _READERS: Mapping[str, Any] = {

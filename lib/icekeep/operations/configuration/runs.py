@@ -2,6 +2,7 @@
 
 import msgspec
 
+from icekeep.names import FULL_NAME, has_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.layers import span_of
 from icekeep.spec.units import DAY_MS
@@ -68,7 +69,6 @@ def _keep_ms(entry: Entry) -> int:
 
 def _table(entry: Entry) -> str:
     name = entry.text()
-    parts = name.split(".")
-    if len(parts) > 2 and all(parts):
+    if has_form(name, FULL_NAME):
         return name
-    raise entry.wrong(f"is {name!r}; give CATALOG.NAMESPACE.TABLE")
+    raise entry.wrong(f"is {name!r}; give {FULL_NAME}")

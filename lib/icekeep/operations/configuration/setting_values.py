@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from icekeep.errors import ExpressionError, UsageError
+from icekeep.names import NAME_IN_CATALOG, has_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.settings import Kind, Setting
 from icekeep.spec.filters.parsing import parse_where
@@ -146,8 +147,10 @@ def _span(text: str, minimum: int) -> int:
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
-        if "." not in name or not all(name.split(".")):
-            raise UsageError(f"{name!r} in {text!r} names no table; give NAMESPACE.TABLE, several with commas between")
+        if not has_form(name, NAME_IN_CATALOG):
+            raise UsageError(
+                f"{name!r} in {text!r} names no table; give {NAME_IN_CATALOG}, several with commas between"
+            )
     return names
 
 

@@ -178,7 +178,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "  dev: {",
             "  dev..a: {",
             "namespaces.dev..a",
-            "'dev..a' is no full name; give CATALOG.NAMESPACE, or a CATALOG",
+            "'dev..a' is no full name; give CATALOG, or CATALOG.NAMESPACE",
         ),
         (
             "prod.sales.orders: {",
