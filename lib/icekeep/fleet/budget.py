@@ -6,7 +6,8 @@ takes longer than its estimate goes on.
 
 import msgspec
 
-from icekeep.fleet.wording import about, sized
+from icekeep.spec.times import about_span
+from icekeep.spec.units import format_bytes
 
 _PACE_LEAST, _PACE_MOST = 0.5, 16.0
 
@@ -46,17 +47,22 @@ class Budget:
         """
         wants_ms = round(estimate.elapsed_ms * self.pace)
         if closes_ms is not None and wants_ms > closes_ms - now_ms:
-            return f"it would take about {about(wants_ms)}, and its window closes in {about(closes_ms - now_ms)}"
+            return (
+                f"it would take about {about_span(wants_ms)}, and its window closes in {about_span(closes_ms - now_ms)}"
+            )
         if self._ends_ms is not None:
             left_ms = self._ends_ms - now_ms
             if left_ms <= 0:
                 return "the time of this run is over"
             if wants_ms > left_ms:
-                return f"it would take about {about(wants_ms)}, and {about(left_ms)} of the run's time are left"
+                return (
+                    f"it would take about {about_span(wants_ms)}, and {about_span(left_ms)} of the run's time are left"
+                )
         if self._max_bytes is not None:
             left = max(0, self._max_bytes - self._taken_bytes)
             if estimate.bytes > left:
-                return f"it would read and write about {sized(estimate.bytes)}, and {sized(left)} of the run's bytes are left"
+                wants = format_bytes(estimate.bytes)
+                return f"it would read and write about {wants}, and {format_bytes(left)} of the run's bytes are left"
         return None
 
     def begin(self, estimate: Estimate) -> None:

@@ -16,7 +16,6 @@ from enum import StrEnum
 import msgspec
 
 from icekeep.fleet.retrying import postponed
-from icekeep.fleet.wording import about
 from icekeep.health.facts import facts_of
 from icekeep.health.values import JobAdvice, TableHealth
 from icekeep.policies.resolution import JobRule, TableRules
@@ -24,6 +23,7 @@ from icekeep.policies.triggers import ALWAYS, Facts, is_due
 from icekeep.policies.values import JobCall, Mode
 from icekeep.policies.windows import is_open
 from icekeep.run_records.values import LastRuns
+from icekeep.spec.times import about_span
 from icekeep.spec.units import HOUR_MS
 
 REPEAT_MS = 6 * HOUR_MS
@@ -104,7 +104,7 @@ def _by_conditions(rule: JobRule, health: TableHealth | None, last: LastRuns, no
     ran_ms = last.last_ok_ms
     if rule.trigger == ALWAYS and ran_ms is not None and now_ms - ran_ms < REPEAT_MS:
         return Verdict.NOT_DUE, (
-            f"it ended well {about(max(0, now_ms - ran_ms))} ago; without `when` it runs once in {about(REPEAT_MS)}"
+            f"it ended well {about_span(max(0, now_ms - ran_ms))} ago; without `when` it runs once in {about_span(REPEAT_MS)}"
         )
     facts = Facts(last_run_ms=ran_ms) if health is None else facts_of(health, rule.job, ran_ms)
     due = is_due(rule.trigger, facts, now_ms)

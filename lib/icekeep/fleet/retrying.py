@@ -11,8 +11,8 @@ job has not failed: it is tried by each run. Whatever ends well begins anew. Fro
 result of each run until it ends well.
 """
 
-from icekeep.fleet.wording import about
 from icekeep.run_records.values import LastRuns
+from icekeep.spec.times import about_span
 from icekeep.spec.units import DAY_MS, HOUR_MS
 
 NAMED_FROM = 3
@@ -40,7 +40,9 @@ def postponed(last: LastRuns, now_ms: int) -> str | None:
     left_ms = last.last_failure_ms + wait_ms(last.failures_in_a_row) - now_ms
     if left_ms <= 0:
         return None
-    return f"it failed {last.failures_in_a_row} times in a row, and is tried again in {about(left_ms)}: {said(last)}"
+    return (
+        f"it failed {last.failures_in_a_row} times in a row, and is tried again in {about_span(left_ms)}: {said(last)}"
+    )
 
 
 def is_named(last: LastRuns) -> bool:

@@ -164,6 +164,17 @@ def format_span(span_ms: int) -> str:
     return f"{days:,.1f} d" if days >= 1 else f"{span_ms / SECOND_MS:,.1f} s"
 
 
+def about_span(span_ms: int) -> str:
+    """A span without what nobody needs to know, in the largest unit of which there are two.
+
+    >>> about_span(500), about_span(700_000), about_span(129_600_000)
+    ('0.5 s', '11.7 min', '36.0 h')
+    """
+    units = (("d", DAY_MS), ("h", UNITS_MS["h"]), ("min", UNITS_MS["m"]))
+    name, unit = next(((name, unit) for name, unit in units if span_ms >= 2 * unit), ("s", SECOND_MS))
+    return f"{span_ms / unit:,.1f} {name}"
+
+
 def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -135,7 +135,7 @@ def test_a_job_that_fails_more_often_is_never_due_sooner(rule, small, last, more
         (
             rule_of(),
             LastRuns(last_ok_ms=NOW_MS - HOUR_MS),
-            "it ended well 1h ago; without `when` it runs once in 6.0 h",
+            "it ended well 60.0 min ago; without `when` it runs once in 6.0 h",
         ),
         (
             rule_of(),

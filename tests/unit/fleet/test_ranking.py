@@ -140,7 +140,8 @@ def test_what_is_begun_one_after_the_other_never_goes_beyond_the_budget_where_es
 def test_a_job_that_does_not_fit_leaves_room_for_smaller_ones_and_says_why():
     budget = Budget(0, max_ms=10 * MINUTE_MS, max_bytes=100 * MIB)
     assert (
-        budget.refusal(Estimate(11 * MINUTE_MS, 0), 0) == "it would take about 11m, and 10m of the run's time are left"
+        budget.refusal(Estimate(11 * MINUTE_MS, 0), 0)
+        == "it would take about 11.0 min, and 10.0 min of the run's time are left"
     )
     assert budget.refusal(Estimate(0, 101 * MIB), 0) == (
         "it would read and write about 101.0 MiB, and 100.0 MiB of the run's bytes are left"

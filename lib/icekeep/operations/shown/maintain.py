@@ -5,7 +5,7 @@ from typing import Any
 
 from icekeep.errors import shortened
 from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult
-from icekeep.fleet.wording import about
+from icekeep.spec.times import about_span
 from icekeep.spec.units import format_bytes
 
 _MAX_FIGURES = 4
@@ -27,8 +27,8 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
             "table": table.table,
             "job": job.job,
             "status": job.status,
-            "took": about(job.elapsed_ms) if job.elapsed_ms else "-",
-            "estimate": f"{about(job.estimate_ms)}, {format_bytes(job.estimate_bytes)}",
+            "took": about_span(job.elapsed_ms) if job.elapsed_ms else "-",
+            "estimate": f"{about_span(job.estimate_ms)}, {format_bytes(job.estimate_bytes)}",
             "why": shortened(job.why, _WHY_LENGTH),
             "requests": job.requests_count,
             "figures": _figures(job.figures),
@@ -83,7 +83,7 @@ def _list_shown(result: DueList) -> Mapping[str, Any]:
                 "table": table.table,
                 "job": job.job,
                 "policy": job.policy,
-                "estimate": about(job.estimate_ms),
+                "estimate": about_span(job.estimate_ms),
                 "why": job.why,
             }
             for table in result.tables

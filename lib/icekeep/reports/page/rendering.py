@@ -15,8 +15,8 @@ from icekeep.errors import printable
 from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
 from icekeep.reports.page.views import catalog_totals, job_totals, table_views
 from icekeep.reports.values import ReportResult
-from icekeep.spec.times import format_time
-from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_bytes
+from icekeep.spec.times import about_span, format_time
+from icekeep.spec.units import format_bytes
 
 DETAILED_TABLES = 500
 """So many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
@@ -78,7 +78,7 @@ def _environment(currency: str | None) -> Environment:
         "count": _or_not_known(lambda value: f"{value:,}"),
         "bytes": _or_not_known(format_bytes),
         "time": _or_not_known(lambda value: format_time(value)[: len("2026-01-31T12:00")].replace("T", " ")),
-        "span": _or_not_known(_span),
+        "span": _or_not_known(about_span),
         "percent": _or_not_known(lambda value: f"{value:.1%}"),
         "decimal": _or_not_known(lambda value: f"{value:,.1f}" if value >= 0.05 or not value else f"{value:.2g}"),
         "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
@@ -91,17 +91,6 @@ def _environment(currency: str | None) -> Environment:
 
 def _or_not_known(show: Any) -> Any:
     return lambda value: _NOT_KNOWN if value is None else show(value)
-
-
-def _span(span_ms: int) -> str:
-    """How long, in the largest unit of which there are two.
-
-    >>> _span(500), _span(700_000), _span(36 * 3_600_000)
-    ('0.5 s', '11.7 min', '36.0 h')
-    """
-    units = (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS))
-    name, unit = next(((name, unit) for name, unit in units if span_ms >= 2 * unit), ("s", SECOND_MS))
-    return f"{span_ms / unit:,.1f} {name}"
 
 
 def _visible(value: Any) -> Any:
