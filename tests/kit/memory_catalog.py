@@ -14,9 +14,6 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     as_identifier,
-    no_such_namespace,
-    no_such_table,
-    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
@@ -29,6 +26,7 @@ from icekeep.catalog.metadata_files import (
     next_metadata,
     read_table,
 )
+from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from icekeep.catalog.base import Committed, Conflict, Identifier, Pointer, SwapOutcome, Table, Unknown, no_such_table
+from icekeep.catalog.base import Committed, Conflict, Identifier, Pointer, SwapOutcome, Table, Unknown
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import (
     dropped_from_log,
@@ -15,6 +15,7 @@ from icekeep.catalog.metadata_files import (
     read_current,
     read_table,
 )
+from icekeep.catalog.name_errors import no_such_table
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, OutcomeUnknownError, UnavailableError
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata

@@ -2,14 +2,8 @@
 
 from collections.abc import Mapping
 
-from icekeep.catalog.base import (
-    Identifier,
-    format_identifier,
-    namespace_exists,
-    no_such_namespace,
-    validate_namespace,
-    validate_table_identifier,
-)
+from icekeep.catalog.base import Identifier, format_identifier, validate_namespace, validate_table_identifier
+from icekeep.catalog.name_errors import namespace_exists, no_such_namespace
 from icekeep.catalog.version_files import list_versions
 from icekeep.errors import UnsupportedError, UsageError
 from icekeep.storage.base import DirectoryStorage

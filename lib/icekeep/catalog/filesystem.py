@@ -19,9 +19,6 @@ from icekeep.catalog.base import (
     Unknown,
     as_identifier,
     format_identifier,
-    no_such_namespace,
-    no_such_table,
-    table_exists,
 )
 from icekeep.catalog.directory_namespaces import DirectoryNamespaces
 from icekeep.catalog.dropped_versions import is_moved_aside, move_aside, move_back, new_trash
@@ -36,6 +33,7 @@ from icekeep.catalog.metadata_files import (
     next_metadata,
     read_table,
 )
+from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.registering import read_unregistered
 from icekeep.catalog.version_files import (
     HINT,

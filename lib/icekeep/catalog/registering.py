@@ -5,8 +5,9 @@ file read -> name free -> asked for -> looked at where the answer was lost. The 
 
 from collections.abc import Callable
 
-from icekeep.catalog.base import Catalog, Identifier, Table, table_exists, validate_table_identifier
+from icekeep.catalog.base import Catalog, Identifier, Table, validate_table_identifier
 from icekeep.catalog.metadata_files import read_table
+from icekeep.catalog.name_errors import table_exists
 from icekeep.errors import IcekeepError, MissingFileError, NotFoundError, OutcomeUnknownError, UsageError
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical

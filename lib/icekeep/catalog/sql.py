@@ -20,12 +20,6 @@ from icekeep.catalog.base import (
     Unknown,
     as_identifier,
     format_identifier,
-    namespace_exists,
-    namespace_not_empty,
-    no_such_namespace,
-    no_such_table,
-    no_warehouse,
-    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
@@ -39,6 +33,14 @@ from icekeep.catalog.metadata_files import (
     next_metadata,
     read_current,
     write_metadata,
+)
+from icekeep.catalog.name_errors import (
+    namespace_exists,
+    namespace_not_empty,
+    no_such_namespace,
+    no_such_table,
+    no_warehouse,
+    table_exists,
 )
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.catalog.resending import Sent, sent_until_known

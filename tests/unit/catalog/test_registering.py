@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.catalog.base import table_exists
+from icekeep.catalog.name_errors import table_exists
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import MissingFileError, OutcomeUnknownError, UnavailableError, UsageError
 from kit.catalogs import EVENTS, set_counter, simple_metadata

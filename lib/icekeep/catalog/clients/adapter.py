@@ -23,11 +23,6 @@ from icekeep.catalog.base import (
     Table,
     as_identifier,
     format_identifier,
-    namespace_exists,
-    namespace_not_empty,
-    no_such_namespace,
-    no_such_table,
-    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
@@ -43,6 +38,13 @@ from icekeep.catalog.clients.refusals import (
 from icekeep.catalog.clients.settings import Settings
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import read_current
+from icekeep.catalog.name_errors import (
+    namespace_exists,
+    namespace_not_empty,
+    no_such_namespace,
+    no_such_table,
+    table_exists,
+)
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import (
     ConflictError,

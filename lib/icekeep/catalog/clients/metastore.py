@@ -18,10 +18,6 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     format_identifier,
-    no_such_namespace,
-    no_such_table,
-    no_warehouse,
-    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
@@ -39,6 +35,7 @@ from icekeep.catalog.metadata_files import (
     read_table,
     write_metadata,
 )
+from icekeep.catalog.name_errors import no_such_namespace, no_such_table, no_warehouse, table_exists
 from icekeep.catalog.resending import Sent, has_landed, sent_until_known
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata

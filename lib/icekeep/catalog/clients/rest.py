@@ -16,9 +16,6 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     format_identifier,
-    no_such_namespace,
-    no_such_table,
-    table_exists,
     validate_table_identifier,
 )
 from icekeep.catalog.clients.adapter import ClientCatalog, require
@@ -33,6 +30,7 @@ from icekeep.catalog.clients.requests import (
 )
 from icekeep.catalog.clients.settings import SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
+from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.stored_policies import StoredPolicy
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata

@@ -23,6 +23,7 @@ from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind, added
 from icekeep.maintenance.deletion.last_look import Look, is_gc_enabled
 from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.pace import Pace
 from icekeep.maintenance.deletion.path_set import NO_PATHS, Mask, PathSet
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
@@ -46,7 +47,6 @@ STEP = "deleting files"
 NAMED_COUNT = 100
 """So many files that could not be deleted are named."""
 
-_CALL_FILES = 1_000
 _ROUND_MS = MINUTE_MS
 """How long a round of tasks is meant to last."""
 
@@ -219,7 +219,7 @@ def _carried_out(
     """One stage, call by call or round by round; Spark has a part in it only where there is much to do."""
     limit = limits_of(spark).deleted_files_count
     if sum(part.files_count for part in parts) <= limit or len(parts) == 1 or max_concurrent_deletes == 1:
-        pace = _Pace(work.files_per_second, work.runtime)
+        pace = Pace(work.files_per_second, work.runtime)
         for part in parts:
             yield from _carry_out_part(part, work, pace, look)
         return
@@ -274,12 +274,12 @@ def _stages(parts: Sequence[PlanPart]) -> list[tuple[PlanPart, ...]]:
 
 
 def _carry_out(parts: Sequence[PlanPart], work: _Work) -> Reclaimed:
-    pace = _Pace(work.files_per_second, work.runtime)
+    pace = Pace(work.files_per_second, work.runtime)
     here = msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime))
     return _sum([done for part in parts for done in _carry_out_part(part, here, pace, lambda: work.in_use)])
 
 
-def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> Iterator[Reclaimed]:
+def _carry_out_part(part: PlanPart, work: _Work, pace: Pace, look: Look) -> Iterator[Reclaimed]:
     try:
         files = read_part(part, work.storage)
     except MissingFileError:
@@ -383,21 +383,3 @@ def _sum(several: Sequence[Reclaimed]) -> Reclaimed:
         failed_count=sum(one.failed_count for one in several),
         failed=tuple(name for one in several for name in one.failed)[:NAMED_COUNT],
     )
-
-
-class _Pace:
-    """Keeps a task to so many files a second."""
-
-    def __init__(self, files_per_second: float | None, runtime: Runtime) -> None:
-        self._rate, self._runtime = files_per_second, runtime
-        self._began_ms, self._count = runtime.monotonic_ms(), 0
-        self.max_at_once = _CALL_FILES if files_per_second is None else max(1, min(_CALL_FILES, int(files_per_second)))
-
-    def wait_for(self, count: int) -> None:
-        """Wait until `count` more may go."""
-        if self._rate is not None:
-            due_ms = self._began_ms + round(1000 * self._count / self._rate)
-            wait_ms = due_ms - self._runtime.monotonic_ms()
-            if wait_ms > 0:
-                self._runtime.sleep_ms(wait_ms)
-        self._count += count

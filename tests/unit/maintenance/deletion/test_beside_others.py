@@ -7,7 +7,7 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import earlier_runs, last_look, reclaim
+from icekeep.maintenance.deletion import earlier_runs, last_look, pace
 from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.expiration import execute
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
@@ -30,7 +30,7 @@ def world():
 @pytest.fixture
 def one_by_one(monkeypatch):
     """Every call of the store is for one file, so that there is a look before each."""
-    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+    monkeypatch.setattr(pace, "CALL_FILES", 1)
 
 
 def test_files_that_wait_for_the_end_of_a_grace_are_no_orphans(world):

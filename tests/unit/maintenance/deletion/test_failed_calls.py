@@ -5,7 +5,7 @@ import pytest
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.deletion import last_look, reclaim
+from icekeep.maintenance.deletion import last_look, pace
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
@@ -97,7 +97,7 @@ def test_a_file_that_is_never_deleted_does_not_keep_another_run_from_being_resto
 
 @pytest.mark.slow
 def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkeypatch):
-    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+    monkeypatch.setattr(pace, "CALL_FILES", 1)
     world = ExpiredWorld()
     look, count = last_look.TableLook.__call__, [0]
 
@@ -115,7 +115,7 @@ def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkey
 
 
 def test_calls_that_failed_are_known_although_the_run_was_ended_by_something_else(monkeypatch):
-    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+    monkeypatch.setattr(pace, "CALL_FILES", 1)
 
     class OneFails(_LateMove):
         def move_many(self, moves):

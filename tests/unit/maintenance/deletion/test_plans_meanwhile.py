@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.maintenance.deletion import earlier_runs, reclaim
+from icekeep.maintenance.deletion import earlier_runs, pace, reclaim
 from icekeep.maintenance.restoring.job import list_restorable
 from kit.expired_tables import ExpiredWorld
 
@@ -40,7 +40,7 @@ def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
     if when == "during the proof":
         monkeypatch.setattr(earlier_runs, "still_garbage", proved)
     else:
-        monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+        monkeypatch.setattr(pace, "CALL_FILES", 1)
         monkeypatch.setattr(reclaim, "_removed", removed)
     world.finish()
     (younger,) = [run for run in runs(world) if run not in first]

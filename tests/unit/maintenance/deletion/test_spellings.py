@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import SafetyError
 from icekeep.events import Warned
-from icekeep.maintenance.deletion import reclaim
+from icekeep.maintenance.deletion import pace
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.garbage import garbage_of, still_garbage
 from icekeep.maintenance.deletion.reachable import read_reached
@@ -93,7 +93,7 @@ def test_a_file_that_came_back_by_another_name_is_kept_by_whoever_finishes_a_pla
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_file_that_comes_back_by_another_name_while_others_are_deleted_is_kept(world, spelling, monkeypatch):
-    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+    monkeypatch.setattr(pace, "CALL_FILES", 1)
     world.once(lambda: world.adopt_as(spelling), "delete_many", "/data/a")
     world.expire()
     assert world.data() == ["ab", "b", "c"]
@@ -222,7 +222,7 @@ def test_a_file_that_the_table_leads_to_in_the_trash_is_not_deleted_there(world)
 
 
 def test_a_file_that_is_added_in_the_trash_while_it_is_emptied_is_not_deleted_there(world, monkeypatch):
-    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+    monkeypatch.setattr(pace, "CALL_FILES", 1)
     world.expire(trash=3)
     [trashed] = [at for at in world.memory.files if at.endswith("/files/data/b")]
     world.pass_days(5)
