@@ -18,7 +18,7 @@ import msgspec
 
 from icekeep.catalog.base import parse_identifier
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import InvalidTableError, NotFoundError, one_line
+from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, StepFinished, StepStarted
 from icekeep.health.prices import Prices
 from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
@@ -90,7 +90,12 @@ def run_job(
         if command.policy is not None:
             loaded = load()
             load = partial(_itself, loaded)
-            wanted = wanted_now(command, job, catalogs.config, loaded, surroundings.listener)
+            try:
+                wanted = wanted_now(command, job, catalogs.config, loaded, begun.started_ms)
+            except UsageError:
+                # Somebody's own mistake is no failure of the policy's job, which would put off its next nights.
+                recording.goes_by(command.arguments, only_tells=True)
+                raise
             if isinstance(wanted, Held):
                 # A driver on a cluster has a session even so.
                 _with_spark(command, job, surroundings, _nothing)
