@@ -104,6 +104,7 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
     one that ended at a time that is still to come. One that has died counts as a failure.
 
     Attributes:
+        is_known: whether the record of runs could be asked; where it could not, all else is empty.
         last_ok_ms: when the last one that did its work ended.
         failures_in_a_row: those that failed since then; what failed within `NIGHT_MS` counts once.
         last_failure_ms: when the last one that failed ended, or was last seen.
@@ -111,6 +112,7 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
         night_ms: when the first of those ended that count as the last failure in a row; `None` where there is none in a row.
     """
 
+    is_known: bool = True
     last_ok_ms: int | None = None
     failures_in_a_row: int = 0
     last_failure_ms: int | None = None
