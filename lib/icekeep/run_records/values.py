@@ -101,7 +101,8 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
     Times are epoch milliseconds; `None`: there was no such run.
 
     A run that was interrupted counts for neither, nor does one that is to be tried again (exit status 75: nothing is broken), nor
-    one that ended at a time that is still to come. One that has died counts as a failure.
+    one that ended at a time that is still to come. One that has died counts as a failure; a part without an end of a run that
+    has ended has not died: its end could not be written down, and it counts for neither.
 
     Attributes:
         is_known: whether the record of runs could be asked; where it could not, all else is empty.
