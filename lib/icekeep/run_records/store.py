@@ -127,6 +127,18 @@ class RunRecords:
         change = RUNS.update().where(RUNS.c.run_id == run_id, RUNS.c.status == RUNNING).values(seen_ms=now_ms)
         self._write(lambda connection: connection.execute(change), insists=True)
 
+    def mark_dead(self, run: RunRecord) -> bool:
+        """Note of a run that died that its end is when it was last seen; whether it was still as it was read, without an end."""
+        is_same = (RUNS.c.ended_ms.is_(None), RUNS.c.seen_ms == run.seen_ms)
+        change = RUNS.update().where(RUNS.c.run_id == run.run_id, RUNS.c.status == RUNNING, *is_same)
+        return self._write(lambda connection: connection.execute(change.values(ended_ms=run.seen_ms)).rowcount == 1)
+
+    def unmark_dead(self, run: RunRecord) -> None:
+        """Take back what `mark_dead` noted of a run, unless that has ended meanwhile."""
+        is_same = (RUNS.c.ended_ms == run.seen_ms, RUNS.c.seen_ms == run.seen_ms)
+        change = RUNS.update().where(RUNS.c.run_id == run.run_id, RUNS.c.status == RUNNING, *is_same)
+        self._write(lambda connection: connection.execute(change.values(ended_ms=None)))
+
     def forget(self, before_ms: int, now_ms: int) -> None:
         """Take out the runs that began before a time, if the record goes on from there to now.
 

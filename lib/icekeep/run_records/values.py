@@ -90,6 +90,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         is_seen = -SKEW_MS <= now_ms - self.seen_ms <= SILENT_MS
         return self.status == RUNNING and (not is_seen or has_ended(self.process))
 
+    def is_surely_dead(self, now_ms: int) -> bool:
+        """Whether it has died, also where the clocks of its machine and of this one differ by `SKEW_MS`."""
+        is_silent = now_ms - self.seen_ms > SILENT_MS + SKEW_MS
+        return self.status == RUNNING and (is_silent or has_ended(self.process))
+
     def status_at(self, now_ms: int) -> str:
         """Its status as it is shown: that of a run that has died is `unfinished`."""
         return UNFINISHED if self.is_unfinished(now_ms) else self.status
