@@ -30,6 +30,8 @@ REPEAT_MS = 6 * HOUR_MS
 """A job without conditions is not due again before this has passed since it ended well."""
 
 NEVER_RAN = LastRuns()
+NOT_KNOWN = LastRuns(is_known=False)
+"""Of a job whose runs are written down where nobody could ask."""
 
 
 class Verdict(StrEnum):
@@ -92,10 +94,14 @@ def choices(
     return tuple(_choice(rule, health, last_runs.get(rule.job, NEVER_RAN), now_ms) for rule in rules.jobs)
 
 
-def _choice(rule: JobRule, health: TableHealth | None, last: LastRuns, now_ms: int) -> Choice:
+def decided(rule: JobRule, health: TableHealth | None, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:
+    """What becomes of one job, and why."""
     verdict, why = may_begin(rule, last, now_ms)
-    if verdict is Verdict.DUE:
-        verdict, why = _by_conditions(rule, health, last, now_ms)
+    return _by_conditions(rule, health, last, now_ms) if verdict is Verdict.DUE else (verdict, why)
+
+
+def _choice(rule: JobRule, health: TableHealth | None, last: LastRuns, now_ms: int) -> Choice:
+    verdict, why = decided(rule, health, last, now_ms)
     advice = next((one for one in health.jobs if one.job == rule.job), None) if health is not None else None
     return Choice(rule=rule, verdict=verdict, why=why, advice=advice, last=last)
 

@@ -51,12 +51,12 @@ class Leases:
         if (records := self._records) is not None:
             self._guarded(lambda: records.drop_lease(table, self._holder), None)
 
-    def last_of(self, tables: Collection[str]) -> Mapping[tuple[str, str], LastRuns]:
-        """What is known of the last runs of each job, by table and job."""
+    def last_of(self, tables: Collection[str]) -> Mapping[tuple[str, str], LastRuns] | None:
+        """What is known of the last runs of each job, by table and job; `None` where the record is out of reach."""
         if (records := self._records) is None or not tables:
             return {}
         now_ms = self._runtime.now_ms()
-        return self._guarded(lambda: records.last_of(tables, now_ms), {})
+        return self._guarded(lambda: records.last_of(tables, now_ms), None)
 
     @contextmanager
     def prolonged(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.errors import IcekeepError, NotFoundError, and_more, first_line
 from icekeep.events import SILENT, Listener
 from icekeep.fleet.budget import Estimate
-from icekeep.fleet.choosing import NEVER_RAN, Choice, Verdict, choices, may_begin
+from icekeep.fleet.choosing import NEVER_RAN, NOT_KNOWN, Choice, Verdict, choices, may_begin
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.memory import Memory
 from icekeep.fleet.ranking import Worth, estimate_of, value_of, worth_of
@@ -229,12 +229,14 @@ class _Look:
         self._left_out: set[Identifier] = set()
         self._uuids: dict[Identifier, str | None] = {}
         self._last: dict[str, dict[str, LastRuns]] = {}
+        self._is_known = True
         self._now_ms = catalog.runtime.now_ms()
 
     def at(self, identifiers: list[Identifier]) -> Iterator[Seen]:
         """Look at these; one that is dropped meanwhile is left out."""
         last = self._leases.last_of([_full(self._catalog, one) for one in identifiers])
-        for (table, job), runs in last.items():
+        self._is_known = last is not None
+        for (table, job), runs in (last or {}).items():
             self._last.setdefault(table, {})[job] = runs
         looking = self._looking
         found = look_over(
@@ -254,11 +256,8 @@ class _Look:
         """The table, if any of its jobs may begin now."""
         self._uuids[table.identifier] = table.metadata.table_uuid
         self._in_force[table.identifier] = rules, _ = self._resolved(table.identifier, table.metadata.properties)
-        now_ms = self._now_ms
-        may = any(
-            may_begin(rule, self._last_of(table.identifier).get(rule.job, NEVER_RAN), now_ms)[0] is Verdict.DUE
-            for rule in rules.jobs
-        )
+        last, now_ms = self._last_of(table.identifier, rules), self._now_ms
+        may = any(may_begin(rule, last[rule.job], now_ms)[0] is Verdict.DUE for rule in rules.jobs)
         if not may:
             self._left_out.add(table.identifier)
         return self._looking.memory.over(table) if may else None
@@ -279,7 +278,7 @@ class _Look:
         return Seen(
             catalog=self._catalog,
             identifier=identifier,
-            choices=choices(rules, health, self._last_of(identifier), self._now_ms),
+            choices=choices(rules, health, self._last_of(identifier, rules), self._now_ms),
             problems=problems,
             health=health,
             not_read=not_read,
@@ -295,8 +294,13 @@ class _Look:
         jobs: tuple[JobRule, ...] = tuple(rule for rule in rules.jobs if rule.policy in wanted)
         return msgspec.structs.replace(rules, jobs=jobs), problems
 
-    def _last_of(self, identifier: Identifier) -> dict[str, LastRuns]:
-        return self._last.get(_full(self._catalog, identifier), {})
+    def _last_of(self, identifier: Identifier, rules: TableRules) -> dict[str, LastRuns]:
+        """By job."""
+        found, otherwise = (
+            self._last.get(_full(self._catalog, identifier), {}),
+            NEVER_RAN if self._is_known else NOT_KNOWN,
+        )
+        return {rule.job: found.get(rule.job, otherwise) for rule in rules.jobs}
 
 
 def _full(catalog: Catalog, identifier: Identifier) -> str:

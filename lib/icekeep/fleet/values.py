@@ -29,7 +29,8 @@ class JobStatus(StrEnum):
     POSTPONED = "postponed"
 
     ELSEWHERE = "elsewhere"
-    """Another run works on the table, or has done this job since this run looked at it."""
+    """Another run works on the table, or has done this job since this run looked at it, or before it, where the record of runs
+    could be read only later."""
 
     NOT_BEGUN = "not_begun"
     """It was due, and the budget did not hold it, or the run was interrupted before."""

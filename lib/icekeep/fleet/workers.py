@@ -10,12 +10,12 @@ import msgspec
 
 from icekeep.errors import OutcomeUnknownError, SafetyError, UnsupportedError, one_line
 from icekeep.fleet.budget import Budget, Estimate
-from icekeep.fleet.choosing import Choice, Verdict, may_begin
+from icekeep.fleet.choosing import Choice, Verdict, decided, may_begin
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.overview import Seen
 from icekeep.fleet.values import Assignment, JobDone, JobStatus, Ran, RunCall
 from icekeep.policies.windows import closes_ms
-from icekeep.run_records.values import LastRuns
+from icekeep.run_records.values import SKEW_MS, LastRuns
 from icekeep.runtime import Runtime
 
 _REFUSALS = frozenset({SafetyError.exit_status, UnsupportedError.exit_status})
@@ -92,7 +92,7 @@ class Works:
 
     def _work_on(self, seen: Seen) -> None:
         with self._held(seen) as holder:
-            last = self._leases[seen.catalog.name].last_of([seen.name])
+            last = self._leases[seen.catalog.name].last_of([seen.name]) or {}
             is_open = True
             for choice in seen.due:
                 if holder is not None:
@@ -119,10 +119,12 @@ class Works:
         estimate, now_ms = seen.estimate(choice), self._runtime.now_ms()
         if self.stop.is_set():
             return self._note(seen, choice, JobStatus.NOT_BEGUN, _NO_TIME)
-        elsewhere = _done_elsewhere(choice.last, last)
+        elsewhere = _done_elsewhere(choice.last, last, seen.seen_ms)
         if elsewhere is not None:
             return self._note(seen, choice, JobStatus.ELSEWHERE, elsewhere)
-        verdict, why = may_begin(choice.rule, last, now_ms)
+        verdict, why = _by_now(seen, choice, last, now_ms)
+        if verdict is Verdict.NOT_DUE:
+            return self._note(seen, choice, JobStatus.ELSEWHERE, why)
         if verdict is not Verdict.DUE:
             return self._note(seen, choice, JobStatus.NOT_BEGUN, why)
         with self._lock:
@@ -182,16 +184,25 @@ def _closes_ms(choice: Choice, now_ms: int) -> int | None:
     return None if window is None or choice.observes else closes_ms(window, now_ms)
 
 
-def _done_elsewhere(seen: LastRuns, last: LastRuns) -> str | None:
-    """What another run has made of a job since this one looked; `None` where it has not come to an end there.
+def _done_elsewhere(seen: LastRuns, last: LastRuns, seen_ms: int) -> str | None:
+    """What another run has made of a job since this one looked, at `seen_ms`; `None` where it has not come to an end there.
 
-    Where it died with its run it is done here.
+    Where it died with its run it is done here. What ended before the look, and was only written down or readable after it, is no
+    work of others meanwhile: the table was looked at as that had left it.
     """
-    if last.last_ok_ms != seen.last_ok_ms:
+    # Who could not ask has nothing to compare with: then only what ended for certain after the look has to do with it.
+    since_ms = seen_ms - SKEW_MS if seen.is_known else seen_ms
+    if last.last_ok_ms != seen.last_ok_ms and (last.last_ok_ms or 0) > since_ms:
         return "another run has done it meanwhile"
-    if last.last_failure_ms != seen.last_failure_ms and last.last_error is not None:
-        return f"another run has tried it meanwhile: {last.last_error}"
-    return None
+    is_new = last.last_failure_ms != seen.last_failure_ms and (last.last_failure_ms or 0) > since_ms
+    return f"another run has tried it meanwhile: {last.last_error}" if is_new and last.last_error is not None else None
+
+
+def _by_now(seen: Seen, choice: Choice, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:
+    """What becomes of a job that was due, by the clock, and by earlier runs where more is known of them than at the look."""
+    if last == choice.last:
+        return may_begin(choice.rule, last, now_ms)
+    return decided(choice.rule, seen.health, last, now_ms)
 
 
 def job_done(choice: Choice, status: str, why: str, estimate: Estimate, elapsed_ms: int = 0) -> JobDone:

@@ -4,6 +4,7 @@ Each call is one short transaction on a connection of its own, so that many proc
 here; `keeping.py` is where it becomes a warning.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -13,8 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy import URL, ColumnElement, Connection
 
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url
-from icekeep.errors import TryAgainError, UnavailableError
+from icekeep.errors import IcekeepError, OutcomeUnknownError, TryAgainError, UnavailableError
 from icekeep.run_records.outages import outages_of
+from icekeep.run_records.owed import owed_to
 from icekeep.run_records.schema import LEASES, RUNS, are_there, make_tables
 from icekeep.run_records.values import (
     INTERRUPTED,
@@ -31,6 +33,8 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.units import DAY_MS
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 
 _KEY_PATH = "runs.uri"
 _BUSY_MS = 5_000
@@ -64,7 +68,9 @@ class RunRecords:
     it has taken what it was given, which may be given once more.
 
     After a call that waited in vain others fail at once for some minutes (`outages.py`), but for those that say of a run that it
-    begins, lives or ends, if it is no part of another: nobody waits for these, or for two of them at most.
+    begins, lives or ends, if it is no part of another: nobody waits for these, or for two of them at most. The end of a run that
+    could not be written is written with the next call of this process that writes something, at the latest when the run ends that
+    it is a part of.
 
     Attributes:
         address: where the database is, as the configuration has it, without names of users and their passwords.
@@ -74,7 +80,7 @@ class RunRecords:
         self._database, self._reader, self._runtime = database, reader, runtime
         self.address = address
         self._is_ready = False
-        self._outages = outages_of(database.address)
+        self._outages, self._owed = outages_of(database.address), owed_to(database.address)
 
     @classmethod
     def at(cls, uri: str, runtime: Runtime = SYSTEM) -> "RunRecords":
@@ -108,13 +114,30 @@ class RunRecords:
         self._put(record)
 
     def end(self, record: RunRecord) -> None:
-        """Write down a run that has ended, also where its beginning was not written down."""
-        self._put(record)
+        """Write down a run that has ended, also where its beginning was not written down; what fails is written later."""
+        self._owed.drop(record.run_id)
+        try:
+            self._put(record)
+        except (UnavailableError, OutcomeUnknownError):
+            self._owed.add([_values(record)])
+            raise
 
     def beat(self, run_id: str, now_ms: int) -> None:
         """Say that a run is alive."""
         change = RUNS.update().where(RUNS.c.run_id == run_id, RUNS.c.status == RUNNING).values(seen_ms=now_ms)
         self._write(lambda connection: connection.execute(change), insists=True)
+
+    def mark_dead(self, run: RunRecord) -> bool:
+        """Note of a run that died that its end is when it was last seen; whether it was still as it was read, without an end."""
+        is_same = (RUNS.c.ended_ms.is_(None), RUNS.c.seen_ms == run.seen_ms)
+        change = RUNS.update().where(RUNS.c.run_id == run.run_id, RUNS.c.status == RUNNING, *is_same)
+        return self._write(lambda connection: connection.execute(change.values(ended_ms=run.seen_ms)).rowcount == 1)
+
+    def unmark_dead(self, run: RunRecord) -> None:
+        """Take back what `mark_dead` noted of a run, unless that has ended meanwhile."""
+        is_same = (RUNS.c.ended_ms == run.seen_ms, RUNS.c.seen_ms == run.seen_ms)
+        change = RUNS.update().where(RUNS.c.run_id == run.run_id, RUNS.c.status == RUNNING, *is_same)
+        self._write(lambda connection: connection.execute(change.values(ended_ms=None)))
 
     def forget(self, before_ms: int, now_ms: int) -> None:
         """Take out the runs that began before a time, if the record goes on from there to now.
@@ -190,17 +213,34 @@ class RunRecords:
         self._write(lambda connection: connection.execute(change))
 
     def _put(self, record: RunRecord) -> None:
-        values = _values(record)
-
-        def work(connection: Connection) -> None:
-            connection.execute(RUNS.delete().where(RUNS.c.run_id == record.run_id))
-            connection.execute(RUNS.insert().values(values))
-
-        self._write(work, insists=record.parent_id is None)
+        self._write(_putting([_values(record)]), insists=record.parent_id is None)
 
     def _write(self, work: Callable[[Connection], T], *, insists: bool = False) -> T:
         with self._outages.asked(self._runtime, insists=insists):
-            return self._written(work)
+            done = self._written(work)
+        self._pay(self._owed.take())
+        return done
+
+    def _pay(self, owed: Sequence[Mapping[str, Any]]) -> None:
+        """Write what could not be written before; what fails of it fails nobody, and is kept if it may go well later."""
+        if not owed:
+            return
+        try:
+            with self._outages.asked(self._runtime, insists=True):
+                self._written(_putting(owed))
+        except IcekeepError as error:
+            if isinstance(error, UnavailableError | OutcomeUnknownError):
+                self._owed.add(owed)
+            elif len(owed) == 1:
+                _LOG.debug("the end of run %s is given up", owed[0]["run_id"], exc_info=True)
+            else:
+                # One that the database refuses keeps no other from it.
+                middle = len(owed) // 2
+                self._pay(owed[:middle])
+                self._pay(owed[middle:])
+        except BaseException:
+            self._owed.add(owed)
+            raise
 
     def _written(self, work: Callable[[Connection], T]) -> T:
         def prepared(connection: Connection) -> T:
@@ -233,6 +273,17 @@ class RunRecords:
             return [dict(row) for row in connection.execute(query).mappings()]
 
 
+def _putting(rows: Sequence[Mapping[str, Any]]) -> Callable[[Connection], None]:
+    """What writes runs down in place of what was there of them."""
+
+    def work(connection: Connection) -> None:
+        for row in rows:
+            connection.execute(RUNS.delete().where(RUNS.c.run_id == row["run_id"]))
+            connection.execute(RUNS.insert().values(dict(row)))
+
+    return work
+
+
 def _title(address: str) -> str:
     return f"the record of runs at {address!r}"
 
@@ -247,11 +298,14 @@ def _address(url: URL) -> str:
 def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
     """The newest run of each table and job that did its work, and those after it that failed, the oldest first.
 
-    A run by hand has arguments of its own, on a branch of its own perhaps: it says nothing of what policies want.
+    A run by hand has arguments of its own, on a branch of its own perhaps: it says nothing of what policies want. Nor does a part
+    without an end of a run that has ended: that ends after all of its parts, so the part has not died, and its end is lost.
     """
     ended = sa.func.coalesce(RUNS.c.ended_ms, RUNS.c.seen_ms)
     is_ok = RUNS.c.exit_status.in_(GOOD_EXIT_STATUSES)
-    has_died = sa.and_(RUNS.c.status == RUNNING, RUNS.c.seen_ms < now_ms - SILENT_MS)
+    parent = RUNS.alias()
+    lost_its_end = sa.exists().where(parent.c.run_id == RUNS.c.parent_id, parent.c.status != RUNNING)
+    has_died = sa.and_(RUNS.c.status == RUNNING, RUNS.c.seen_ms < now_ms - SILENT_MS, ~lost_its_end)
     is_no_failure = (*GOOD_EXIT_STATUSES, TryAgainError.exit_status)
     has_failed = sa.or_(
         sa.and_(RUNS.c.exit_status.not_in(is_no_failure), RUNS.c.status != INTERRUPTED),

@@ -90,6 +90,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         is_seen = -SKEW_MS <= now_ms - self.seen_ms <= SILENT_MS
         return self.status == RUNNING and (not is_seen or has_ended(self.process))
 
+    def is_surely_dead(self, now_ms: int) -> bool:
+        """Whether it has died, also where the clocks of its machine and of this one differ by `SKEW_MS`."""
+        is_silent = now_ms - self.seen_ms > SILENT_MS + SKEW_MS
+        return self.status == RUNNING and (is_silent or has_ended(self.process))
+
     def status_at(self, now_ms: int) -> str:
         """Its status as it is shown: that of a run that has died is `unfinished`."""
         return UNFINISHED if self.is_unfinished(now_ms) else self.status
@@ -101,9 +106,11 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
     Times are epoch milliseconds; `None`: there was no such run.
 
     A run that was interrupted counts for neither, nor does one that is to be tried again (exit status 75: nothing is broken), nor
-    one that ended at a time that is still to come. One that has died counts as a failure.
+    one that ended at a time that is still to come. One that has died counts as a failure; a part without an end of a run that
+    has ended has not died: its end could not be written down, and it counts for neither.
 
     Attributes:
+        is_known: whether the record of runs could be asked; where it could not, all else is empty.
         last_ok_ms: when the last one that did its work ended.
         failures_in_a_row: those that failed since then; what failed within `NIGHT_MS` counts once.
         last_failure_ms: when the last one that failed ended, or was last seen.
@@ -111,6 +118,7 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
         night_ms: when the first of those ended that count as the last failure in a row; `None` where there is none in a row.
     """
 
+    is_known: bool = True
     last_ok_ms: int | None = None
     failures_in_a_row: int = 0
     last_failure_ms: int | None = None

@@ -410,6 +410,90 @@ def test_a_record_that_is_out_of_reach_is_told_once_and_hinders_nothing(world, r
     assert "the record is out of reach" in warnings[0]
 
 
+class AwayDuringTheLook:
+    """A record of runs whose first question after earlier runs is refused."""
+
+    def __init__(self, records):
+        self._records, self._is_first = records, True
+
+    def last_of(self, tables, now_ms):
+        if self._is_first:
+            self._is_first = False
+            raise UnavailableError("connection refused")
+        return self._records.last_of(tables, now_ms)
+
+    def __getattr__(self, name):
+        return getattr(self._records, name)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "ago_ms", "status", "why"),
+    [
+        (Ran(status="done"), DAY_MS, "done", ""),
+        (Ran(status="done"), HOUR_MS, "elsewhere", "it ended well 60.0 min ago; without `when`"),
+        (ends_with(1), HOUR_MS, "done", ""),
+        (ends_with(1), DAY_MS, "done", ""),
+    ],
+)
+def test_where_the_record_is_away_during_the_look_earlier_runs_are_no_work_of_others_meanwhile(
+    world, records, earlier, ago_ms, status, why
+):
+    ran = {(table, job): earlier for table in ("sick", "some", "calm") for job in JOBS}
+    maintain(fleet_of(world, Jobs(ran, records), records=records))
+    world.runtime.pass_ms(ago_ms)
+    told = Told()
+    away = AwayDuringTheLook(records)
+    result = maintain(fleet_of(world, Jobs({}, records), run_id="maintain-2", records=away, listener=told))
+    assert statuses(result)["sick"] == dict.fromkeys(JOBS, status)
+    assert whys(result)["sick", "compact"].startswith(why)
+    assert [one.message.partition(";")[0] for one in told.events if isinstance(one, Warned)] == ["connection refused"]
+
+
+def test_where_the_record_is_away_during_the_look_what_is_postponed_or_done_by_others_meanwhile_stays_so(
+    world, records
+):
+    for night in range(2):
+        maintain(
+            fleet_of(world, Jobs({("sick", "compact"): ends_with(1)}, records), run_id=f"m-{night}", records=records)
+        )
+        world.runtime.pass_ms(DAY_MS)
+
+    def another(assignment):
+        maintain(
+            fleet_of(
+                world,
+                Jobs({}, records),
+                run_id="other",
+                records=records,
+                scope=Scope(tables=frozenset({"local.db.some"})),
+            )
+        )
+        return Ran(status="done")
+
+    jobs = Jobs({("sick", "rewrite_manifests"): another}, records)
+    fleet = fleet_of(world, jobs, run_id="maintain-2", records=AwayDuringTheLook(records), workers=1)
+    result = maintain(fleet)
+    assert statuses(result)["sick"]["compact"] == "not_begun"
+    assert whys(result)["sick", "compact"].startswith("it failed 2 times in a row")
+    assert statuses(result)["some"] == dict.fromkeys(JOBS, "elsewhere")
+
+
+def test_an_end_of_last_night_that_is_written_down_during_the_run_is_no_work_of_others_meanwhile(world, records):
+    last_night = world.runtime.now_ms()
+    world.runtime.pass_ms(DAY_MS)
+
+    def late(assignment):
+        for table in ("some", "calm"):
+            kept = {"started_ms": last_night, "seen_ms": last_night, "ended_ms": last_night}
+            run = {"run_id": f"compact-{table}", "job": "compact", "table": f"local.db.{table}", "policy": "nightly"}
+            records.end(RunRecord(**run, **kept, status="done", exit_status=0))
+        return Ran(status="done")
+
+    jobs = Jobs({("sick", "compact"): late}, records)
+    result = maintain(fleet_of(world, jobs, records=records, workers=1))
+    assert statuses(result) == dict.fromkeys(("sick", "some", "calm"), ALL_DONE)
+
+
 def test_a_signal_ends_the_running_jobs_and_the_result_says_what_was_done(world):
     fleets = []
 

@@ -7,14 +7,14 @@ from icekeep.errors import UnavailableError
 from icekeep.run_records import lost_runs
 from icekeep.run_records.lost_runs import append_with_lost
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import SILENT_MS, UNFINISHED, RunFilter, RunRecord
+from icekeep.run_records.values import SILENT_MS, SKEW_MS, UNFINISHED, RunFilter, RunRecord
 from icekeep.tables.scan import read_table
 from kit.changes import thrown
 from kit.memory_catalog import MemoryCatalog
 
 NOW_MS = 1_700_000_000_123
 RUNS = ("ops", "runs")
-DEAD_MS = NOW_MS - 2 * SILENT_MS
+DEAD_MS = NOW_MS - SILENT_MS - SKEW_MS - 1
 
 
 def run(run_id: str, at_ms: int = NOW_MS, **fields: object) -> RunRecord:
@@ -73,6 +73,61 @@ def test_what_could_not_be_appended_is_tried_by_the_run_after(records, monkeypat
     monkeypatch.setattr(lost_runs, "append_runs", appending)
     append_with_lost(catalog, RUNS, run("maintain-2", table=""), records)
     assert ("maintain-0", UNFINISHED) in told(catalog)
+
+
+def test_a_run_that_ends_while_it_is_taken_for_dead_keeps_its_end(records, monkeypatch):
+    catalog, appending = MemoryCatalog(), lost_runs.append_runs
+
+    def meanwhile(*arguments, **more):
+        records.end(run("drop-0"))
+        appending(*arguments, **more)
+
+    monkeypatch.setattr(lost_runs, "append_runs", meanwhile)
+    append_with_lost(catalog, RUNS, run("maintain-1", table=""), records)
+    assert [(one.status, one.ended_ms) for one in records.select(RunFilter(run_id="drop-0"), NOW_MS)] == [
+        ("done", NOW_MS)
+    ]
+
+
+@pytest.mark.parametrize("change", ["end", "beat"])
+def test_a_run_that_is_heard_of_after_it_was_read_is_not_dead(records, monkeypatch, change):
+    catalog, reading = MemoryCatalog(), lost_runs._dead
+
+    def read(*arguments):
+        found = reading(*arguments)
+        records.end(run("drop-0")) if change == "end" else records.beat("drop-0", NOW_MS)
+        return found
+
+    monkeypatch.setattr(lost_runs, "_dead", read)
+    append_with_lost(catalog, RUNS, run("maintain-1", table=""), records)
+    assert "drop-0" not in {run_id for run_id, _ in told(catalog)}
+    (left,) = records.select(RunFilter(run_id="drop-0"), NOW_MS)
+    assert (left.status, left.ended_ms) == (("done", NOW_MS) if change == "end" else ("running", None))
+
+
+def test_of_two_runs_that_see_the_dead_at_once_one_appends_them(records, monkeypatch):
+    catalog, reading = MemoryCatalog(), lost_runs._dead
+    turns = iter([True, False])
+
+    def read(*arguments):
+        found = reading(*arguments)
+        if next(turns):
+            append_with_lost(catalog, RUNS, run("maintain-2", table=""), records)
+        return found
+
+    monkeypatch.setattr(lost_runs, "_dead", read)
+    append_with_lost(catalog, RUNS, run("maintain-1", table=""), records)
+    found = [run_id for run_id, _ in told(catalog)]
+    assert sorted(found) == sorted({*found})
+    assert {"maintain-0", "maintain-1", "maintain-2"} <= {*found}
+
+
+@pytest.mark.parametrize("seen_ms", [NOW_MS - SILENT_MS - SKEW_MS, NOW_MS + 2 * SKEW_MS])
+def test_a_machine_whose_clock_is_wrong_has_no_dead_runs_while_they_work(records, seen_ms):
+    records.begin(begun("check-9", seen_ms))
+    catalog = MemoryCatalog()
+    append_with_lost(catalog, RUNS, run("maintain-1", table=""), records)
+    assert "check-9" not in {run_id for run_id, _ in told(catalog)}
 
 
 def test_without_a_record_of_runs_nothing_is_known_of_others():

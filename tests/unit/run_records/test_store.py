@@ -2,12 +2,14 @@
 
 import sqlite3
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.processes import process_name
+from icekeep.run_records import store
 from icekeep.run_records.outages import LEFT_ALONE_MS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import (
@@ -360,6 +362,90 @@ def test_of_many_calls_one_waits_for_a_locked_database_and_all_go_on_when_it_is_
     records.begin(part)
     records.end(done("compact-2", NOW_MS, parent_id="maintain-1"))
     assert records.select(RunFilter(run_id="compact-2"), NOW_MS)[0].status == "done"
+
+
+def test_ends_that_could_not_be_written_are_written_with_the_next_call_that_goes_through(tmp_path):
+    runtime = FakeRuntime(chance=None)
+    records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", runtime)
+    parts = [f"compact-{number}" for number in range(3)]
+    records.begin(record("maintain-1", job="maintain", table="", policy=None, seen_ms=NOW_MS))
+    for number, run_id in enumerate(parts):
+        records.begin(record(run_id, table=f"lake.db.t{number}", parent_id="maintain-1"))
+    with sqlite3.connect(tmp_path / "runs.db") as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="is busy"):
+            records.end(done(parts[0], NOW_MS, table="lake.db.t0", parent_id="maintain-1"))
+    # The lock is gone, and the record is left alone still.
+    for number in (1, 2):
+        with pytest.raises(UnavailableError, match="it is left alone"):
+            records.end(done(parts[number], NOW_MS, table=f"lake.db.t{number}", parent_id="maintain-1"))
+    with sqlite3.connect(tmp_path / "runs.db") as other:
+        assert other.execute("SELECT DISTINCT status FROM icekeep_runs").fetchall() == [(RUNNING,)]
+    records.renew_leases("maintain-1", NOW_MS + 1)
+    later_ms = NOW_MS + SILENT_MS + HOUR_MS
+    assert records.last_of([f"lake.db.t{number}" for number in range(3)], later_ms) == {
+        (f"lake.db.t{number}", "compact"): LastRuns(last_ok_ms=NOW_MS) for number in range(3)
+    }
+
+
+def test_an_end_that_is_owed_is_kept_until_it_is_taken_gives_way_to_a_newer_one_and_fails_nobody(tmp_path, monkeypatch):
+    records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", FakeRuntime())
+    with monkeypatch.context() as patch:
+        patch.setattr("icekeep.catalog.database.Database.transact", refuse)
+        for run_id in ("a", "b"):
+            with pytest.raises(UnavailableError, match="refused"):
+                records.end(done(run_id, NOW_MS, exit_status=1, status="failed"))
+    records.end(done("a", NOW_MS + 1))
+    assert {one.run_id: one.status for one in records.select(RunFilter(), NOW_MS)} == {"a": "done", "b": "failed"}
+    with monkeypatch.context() as patch:
+        patch.setattr("icekeep.catalog.database.Database.transact", refuse)
+        with pytest.raises(UnavailableError, match="refused"):
+            records.end(done("c", NOW_MS))
+    putting = store._putting
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_putting", lambda rows: refuse if rows[0]["run_id"] == "c" else putting(rows))
+        records.begin(record("d"))
+    assert {one.run_id for one in records.select(RunFilter(), NOW_MS)} == {"a", "b", "d"}
+    records.beat("d", NOW_MS)
+    assert {one.run_id for one in records.select(RunFilter(), NOW_MS)} == {"a", "b", "c", "d"}
+
+
+def test_an_owed_end_that_the_database_refuses_keeps_no_other_from_it(tmp_path, monkeypatch):
+    records = RunRecords.at(f"sqlite:///{tmp_path}/runs.db", FakeRuntime())
+    with monkeypatch.context() as patch:
+        patch.setattr("icekeep.catalog.database.Database.transact", refuse)
+        for run_id in "abcde":
+            with pytest.raises(UnavailableError, match="refused"):
+                records.end(done(run_id, NOW_MS))
+    putting = store._putting
+
+    def picky(rows):
+        def wrong(connection):
+            raise UsageError("it does not fit")
+
+        return wrong if "c" in {row["run_id"] for row in rows} else putting(rows)
+
+    monkeypatch.setattr(store, "_putting", picky)
+    records.begin(record("f"))
+    assert {one.run_id for one in records.select(RunFilter(), NOW_MS)} == set("abdef")
+    records.beat("f", NOW_MS)
+    assert len(records.select(RunFilter(), NOW_MS)) == 5
+
+
+@pytest.mark.parametrize(
+    ("parent", "has_died"),
+    [
+        (done("maintain-1", NOW_MS), False),
+        (done("maintain-1", NOW_MS, 143, INTERRUPTED), False),
+        (record("maintain-1", seen_ms=NOW_MS - HOUR_MS), True),
+        (done("maintain-2", NOW_MS), True),
+    ],
+)
+def test_a_part_of_a_run_that_has_ended_has_lost_its_end_and_has_not_died(records, parent, has_died):
+    records.begin(record(parent_id="maintain-1", seen_ms=NOW_MS - HOUR_MS))
+    records.end(msgspec.structs.replace(parent, job="maintain", table="", policy=None))
+    last = records.last_of(["lake.db.t"], NOW_MS).get(("lake.db.t", "compact"), LastRuns())
+    assert (last.failures_in_a_row, last.last_failure_ms) == ((1, NOW_MS - HOUR_MS) if has_died else (0, None))
 
 
 def test_a_failure_that_nobody_waited_for_is_tried_again_at_once(tmp_path, monkeypatch):
