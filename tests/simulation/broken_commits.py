@@ -56,9 +56,9 @@ def does_not_apply_again() -> AbstractContextManager[Any]:
 def cleans_up_after_unknown() -> AbstractContextManager[Any]:
     """Removes what it wrote although it may have landed."""
 
-    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, runtime: Any) -> Any:
+    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, *rest: Any) -> Any:
         try:
-            return _swap(base, updates, snapshot_id, files, runtime)
+            return _swap(base, updates, snapshot_id, files, *rest)
         except OutcomeUnknownError:
             remove_all(files)
             raise
@@ -69,9 +69,9 @@ def cleans_up_after_unknown() -> AbstractContextManager[Any]:
 def cleans_up_when_interrupted() -> AbstractContextManager[Any]:
     """Takes an interrupt during the swap for a proof that nothing landed."""
 
-    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, runtime: Any) -> Any:
+    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, *rest: Any) -> Any:
         try:
-            return _swap(base, updates, snapshot_id, files, runtime)
+            return _swap(base, updates, snapshot_id, files, *rest)
         except KeyboardInterrupt:
             remove_all(files)
             raise
