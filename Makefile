@@ -17,6 +17,8 @@ JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_JARS)/.ready
 DUCKDB_VENV := .venv-duckdb
 DUCKDB_READY := $(DUCKDB_VENV)/.ready
+RIVALS_VENV := .venv-rivals
+RIVALS_READY := $(RIVALS_VENV)/.ready
 # Test processes beside each other; each that needs Spark has one of its own, of up to 2 GB.
 WORKERS ?= 2
 SINCE ?= HEAD
@@ -27,7 +29,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env duckdb-env cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env duckdb-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +113,13 @@ $(DUCKDB_READY): .ci/requirements-duckdb.lock | $(UV_READY)
 	$(UV) pip install --python $(DUCKDB_VENV) --require-hashes -r .ci/requirements-duckdb.lock
 	@touch $@
 
+rivals-env: $(RIVALS_READY) ## Make .venv-rivals: iceberg-compaction (Rust) and iceberg-zamboni (DuckDB), which benchmarks and conformance compare with
+
+$(RIVALS_READY): .ci/requirements-rivals.lock | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(RIVALS_VENV)
+	$(UV) pip install --python $(RIVALS_VENV) --require-hashes -r .ci/requirements-rivals.lock
+	@touch $@
+
 matrix: $(READY) ## Run the tests that use Spark with other versions of PySpark: make matrix MATRIX="4.0.5 4.2.1"
 	for version in $(MATRIX); do \
 		$(UV) venv --clear --python $(PYTHON) .venv-spark-$$version && \
@@ -186,6 +195,7 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 		--no-emit-package pyspark --no-emit-package py4j pyproject.toml -o .ci/requirements-executors.lock
 	echo 'pyspark>=4.1,<4.2' | $(COMPILE) - -o .ci/requirements-java.lock
 	printf '%s\n' 'duckdb-extension-iceberg>=1.5,<2' 'duckdb-extension-avro>=1.5,<2' | $(COMPILE) - -o .ci/requirements-duckdb.lock
+	printf '%s\n' 'iceberg-compaction==202604.9.0rc0' 'iceberg-zamboni==0.7.0' | $(COMPILE) - -o .ci/requirements-rivals.lock
 	echo 'cosmic-ray>=8.7,<9' | $(COMPILE) - -o .ci/requirements-mutation.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
@@ -211,4 +221,4 @@ $(EXECUTORS_PYTHON): FORCE
 	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(DUCKDB_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(DUCKDB_VENV) $(RIVALS_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
