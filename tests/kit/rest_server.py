@@ -190,7 +190,9 @@ class RestServer:
         known = [update for update in body["updates"] if update != upgrade]
         if becomes_v3:
             known.insert(0, {**upgrade, "format-version": 2})
-        request = CommitTableRequest.model_validate({**body, "updates": known})
+        # Iceberg Java names the table in the path alone.
+        identifier = {"namespace": name[:-1], "name": name[-1]}
+        request = CommitTableRequest.model_validate({"identifier": identifier, **body, "updates": known})
         with self.lock:
             location = self.pointers.get(name)
             if location is None and {"type": "assert-create"} not in body["requirements"]:
