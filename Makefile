@@ -75,7 +75,10 @@ interop: $(READY) airflow-env java-env duckdb-env ## Run the tests against forei
 cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
 	$(BIN)/python -m pytest tests/cluster
 
-nightly: $(READY) airflow-env java-env duckdb-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
+conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
+	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
+
+nightly: $(READY) airflow-env java-env duckdb-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
 	$(PYTEST) -m "" --cases 2 tests/interop || failed="$$failed interop"; \
