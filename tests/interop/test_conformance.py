@@ -53,7 +53,7 @@ def test_the_page_names_all_cases_and_tools() -> None:
 def test_the_page_names_the_versions_that_the_environment_has(java: IcebergJava) -> None:
     locked = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / ".ci/requirements-rivals.lock").read_text(), re.MULTILINE))
     names = ("iceberg-compaction", "iceberg-zamboni", "pyiceberg", "duckdb")
-    wanted = [*(f"{name} {locked[name]}" for name in names), f"iceberg {java.versions()['iceberg']}"]
+    wanted = [*(f"{name} {locked[name]}" for name in names), f"Iceberg {java.versions()['iceberg']}"]
     [titles] = [line for line in PAGE.read_text().splitlines() if line.startswith("| case | ")]
     assert [one for one in wanted if one not in titles] == []
 

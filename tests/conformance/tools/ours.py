@@ -64,7 +64,7 @@ class Java(Tool):
         self._second: Java | None = None
 
     def versions(self) -> Mapping[str, str]:
-        return {f"{name} (Java)": text for name, text in self._java.versions().items()}
+        return {name.capitalize(): text for name, text in self._java.versions().items()}
 
     def run(self, operation: str, target: Target) -> Answer:
         self._opened += 1
