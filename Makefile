@@ -29,7 +29,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env duckdb-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env duckdb-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,7 +156,7 @@ kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and
 
 # More flags of tests/bench/run.py: make bench-expiration BENCH="--against ../before/lib --rounds 4"
 BENCH ?=
-bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests ## Run all benchmarks; nothing else should run on the machine
+bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals ## Run all benchmarks; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
 	$(BIN)/python tests/bench/run.py planning $(BENCH)
@@ -174,6 +174,12 @@ bench-expiration: $(READY) java-env ## Time expiration and orphan removal agains
 bench-manifests: $(READY) java-env ## Time manifest rewriting and merging on append against Iceberg Java, up to 1,000,000 entries
 	$(BIN)/python tests/bench/run.py manifests $(BENCH)
 	$(BIN)/python tests/bench/run.py manifests --cases rewrite-200-large --rivals icekeep,spark-avro
+
+bench-carrying: $(READY) ## Carry a million deletes over ten thousand runs of rows, as vectors and as position deletes, binpacked and sorted
+	$(BIN)/python tests/bench/carrying/measure.py --rounds 3 --save .bench/carrying.json
+
+bench-rivals: $(READY) java-env rivals-env ## Compare with Iceberg Java, iceberg-compaction, iceberg-zamboni and PyIceberg in one report, .bench/rivals.md and .json
+	$(BIN)/python tests/bench/run.py compaction,manifests,expiration --cases 'rivals-*' --report .bench/rivals $(BENCH)
 
 bench-scale: $(READY) ## Plan and maintain tables of 1, 3 and 10 million files on a Spark cluster with a driver of 2 GB; about an hour
 	$(BIN)/python tests/bench/run.py scale $(BENCH)

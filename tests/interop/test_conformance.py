@@ -1,4 +1,4 @@
-"""The suite of `tests/conformance` with icekeep and Iceberg Java here, with all tools nightly: docs/conformance.md says what comes of it."""
+"""`tests/conformance` with icekeep and Iceberg Java here, with all tools nightly: docs/conformance.md says what comes of it."""
 
 import re
 from collections.abc import Iterator
