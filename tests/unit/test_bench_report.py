@@ -38,10 +38,11 @@ def test_the_best_run_of_each_round_counts() -> None:
 
 def test_ratios_are_of_the_same_round_and_medians_of_all() -> None:
     own = rounds_of(figures_of("icekeep", 1, 9, 2, 9, 4, 9), CASE)
-    found = line(figures_of("java", 2, 9, 6, 9, 4, 9), CASE, own)
-    assert (found.seconds, found.cpu_seconds, found.rounds_seconds) == (4, 8, (2, 6, 4))
-    assert found.ratio == 2  # of 2, 3 and 1; the ratio of the medians would be the same as of 4 and 2 here
-    assert found.steal_seconds == pytest.approx(0.6)
+    found = line(figures_of("java", 3, 9, 2, 9, 8, 9), CASE, own)
+    assert (found.seconds, found.cpu_seconds, found.rounds_seconds) == (3, 6, (3, 2, 8))
+    # Of 3, 1 and 2; the medians, 3 and 2, have another ratio.
+    assert found.ratio == 2
+    assert found.steal_seconds == pytest.approx(0.8)
     assert line(figures_of("java", 2, 9, 6, 9, 9, 9), CASE, own[:2]).ratio == 2.5
     assert line(figures_of("java", 2, 9), CASE, None).ratio is None
 

@@ -82,9 +82,10 @@ def chosen_cases(benchmark: Benchmark, given: Any) -> dict[str, Case]:
         ValueError: there is no such case, or nothing that can be set so.
     """
     patterns = given.cases or (benchmark.quick if given.quick else _common(benchmark))
+    known = [name for asked in given.benchmark for name in BENCHMARKS[asked].cases]
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in benchmark.cases):
-            raise ValueError(f"there is no case {pattern!r}; there is {', '.join(benchmark.cases)}")
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise ValueError(f"there is no case {pattern!r}; there is {', '.join(known)}")
     chosen = {
         name: case for name, case in benchmark.cases.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
     }
