@@ -61,7 +61,7 @@ class CopiedTrial(Trial):
             "scan",
             spark=spark_settings(RIVALS["java"], self.driver_memory(RIVALS["java"]), self.warehouses(*places)),
             tables=list(names.values()),
-            repeat=max(1, self.case.runs - 1),
+            repeat=max(1, self.case.runs - 1, self.case.rounds - 1),
         )
         self.sums = {rival: found[name]["sums"] for rival, name in names.items()}
         console.print(f"{names[BENCH]}: a scan takes {found[names[BENCH]]['seconds']:.2f} s")
