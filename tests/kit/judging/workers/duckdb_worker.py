@@ -1,0 +1,30 @@
+"""DuckDB with its Iceberg extension. Nothing is fetched: the extensions come with the environment."""
+
+from pathlib import Path
+
+import duckdb
+import duckdb_extension_avro
+import duckdb_extension_iceberg
+import pyarrow as pa
+from answering import answer_requests
+
+EXTENSIONS = (duckdb_extension_avro, duckdb_extension_iceberg)
+
+
+def opened() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(
+        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
+    )
+    for module in EXTENSIONS:
+        [extension] = Path(str(module.__file__)).parent.rglob("*.duckdb_extension")
+        connection.execute(f"LOAD '{extension}'")
+    return connection
+
+
+def read(request: dict) -> pa.Table:
+    # An error inside DuckDB may leave nothing that can be asked again.
+    return opened().execute(f"SELECT * FROM iceberg_scan('{request['metadata']}')").to_arrow_table()
+
+
+if __name__ == "__main__":
+    answer_requests(duckdb.__version__, read, duckdb.Error)
