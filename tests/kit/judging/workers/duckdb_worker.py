@@ -21,10 +21,18 @@ def opened() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def read(request: dict) -> pa.Table:
-    # An error inside DuckDB may leave nothing that can be asked again.
-    return opened().execute(f"SELECT * FROM iceberg_scan('{request['metadata']}')").to_arrow_table()
+def main() -> None:
+    connections: list[duckdb.DuckDBPyConnection] = []
+
+    def read(request: dict) -> pa.Table:
+        # An error inside DuckDB may leave nothing that can be asked again.
+        connection = connections.pop() if connections else opened()
+        rows = connection.execute(f"SELECT * FROM iceberg_scan('{request['metadata']}')").to_arrow_table()
+        connections.append(connection)
+        return rows
+
+    answer_requests(duckdb.__version__, read, duckdb.Error)
 
 
 if __name__ == "__main__":
-    answer_requests(duckdb.__version__, read, duckdb.Error)
+    main()

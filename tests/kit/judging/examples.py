@@ -1,0 +1,186 @@
+"""Small sound tables, each the least that shows what some judge does not read: `EXAMPLES` has them by name."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from icekeep.catalog.base import Catalog, Table
+from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, UpdateColumnType
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from icekeep.tables.update_schema import update_schema
+from icekeep.tables.update_spec import update_spec
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("word", pa.string()),
+        pa.field("number", pa.int32()),
+        pa.field("score", pa.float64()),
+    ]
+)
+NAN = float("nan")
+ROWS: tuple[tuple[Any, ...], ...] = (
+    (1, "x", 1, 0.0),
+    (2, "x", None, -0.0),
+    (3, None, 1, NAN),
+    (4, None, None, None),
+    (5, "y", 2, 1.0),
+)
+
+Keys = Iterable[Mapping[str, Any]]
+
+
+class Builder:
+    """Makes one table, step by step, by the library's own writers."""
+
+    def __init__(self, catalog: Catalog, name: str) -> None:
+        self._catalog, self._identifier = catalog, ("db", name)
+
+    @property
+    def table(self) -> Table:
+        return self._catalog.load(self._identifier)
+
+    def filled(
+        self, *, version: int = 2, partition_by: Sequence[tuple[str, str]] = (), file_format: str = "parquet"
+    ) -> "Builder":
+        """A new table with all rows, whose data files are in one format."""
+        properties = {"write.format.default": file_format}
+        create_table(
+            self._catalog,
+            self._identifier,
+            SCHEMA,
+            partition_by=partition_by,
+            properties=properties,
+            format_version=version,
+        )
+        return self.append(ROWS)
+
+    def append(self, rows: Sequence[tuple[Any, ...]]) -> "Builder":
+        """Rows of the first columns of the table."""
+        schema = arrow_schema(self.table.metadata.schema)
+        names = schema.names[: len(rows[0])]
+        told = [dict(zip(names, row, strict=True)) for row in rows]
+        append(self.table, pa.Table.from_pylist(told, schema=pa.schema([schema.field(name) for name in names])))
+        return self
+
+    def equal(self, keys: Keys, *, place: int = 0, file_format: str = "PARQUET") -> "Builder":
+        """Rows that equal one of these are deleted, in the partition of the data file at a place."""
+        told = list(keys)
+        schema = arrow_schema(self.table.metadata.schema)
+        rows = pa.Table.from_pylist(told, schema=pa.schema([schema.field(name) for name in told[0]]))
+        delete_equal(self.table, rows, list(told[0]), like=data_files(self.table)[place], file_format=file_format)
+        return self
+
+    def positions(self, *, place: int = 0, file_format: str = "PARQUET") -> "Builder":
+        """The first row of the data file at a place is deleted by a file of position deletes."""
+        delete_positions(self.table, [(data_files(self.table)[place].file_path, 0)], file_format)
+        return self
+
+    def vector(self) -> "Builder":
+        """The first row of the first data file is deleted by a deletion vector."""
+        delete_by_vector(self.table, data_files(self.table)[0].file_path, [0])
+        return self
+
+    def columns(self, *changes: Any) -> "Builder":
+        """The schema is changed."""
+        update_schema(self.table, changes)
+        return self
+
+    def fields(self, *changes: Any) -> "Builder":
+        """The partition spec is changed."""
+        update_spec(self.table, changes)
+        return self
+
+
+Make = Callable[[Builder], Builder]
+
+X = [{"word": "x"}]
+ONE = [{"number": 1}]
+ADDED = ((6, "x", 1, 0.5, "n"), (7, "y", 2, 1.5, None))
+
+EXAMPLES: Mapping[str, Make] = {
+    "plain": lambda b: b.filled(),
+    "ORC": lambda b: b.filled(file_format="orc"),
+    "Avro": lambda b: b.filled(file_format="avro"),
+    "positions": lambda b: b.filled().positions(),
+    "positions in ORC": lambda b: b.filled(file_format="orc").positions(),
+    "positions in Avro": lambda b: b.filled(file_format="avro").positions(),
+    "positions in an ORC file": lambda b: b.filled().positions(file_format="ORC"),
+    "positions in an Avro file": lambda b: b.filled().positions(file_format="AVRO"),
+    "positions in two specs": lambda b: b.filled()
+    .positions()
+    .fields(AddPartitionField("word"))
+    .append(ROWS)
+    .positions(place=2),
+    "positions in four partitions": lambda b: b.filled(partition_by=[("id", "identity")])
+    .positions(place=3)
+    .positions(place=1)
+    .positions(place=2)
+    .positions(place=0),
+    "vector": lambda b: b.filled(version=3).vector(),
+    "keys of one column": lambda b: b.filled().equal(X),
+    "null keys of one column": lambda b: b.filled().equal([{"word": None}]),
+    "keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": 1}]),
+    "null keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": None}]),
+    "keys without nulls": lambda b: b.filled().equal([{"id": 1}]),
+    "zero keys": lambda b: b.filled().equal([{"id": 1, "score": -0.0}]),
+    "zero keys of one column": lambda b: b.filled().equal([{"score": 0.0}]),
+    "keys in an ORC file": lambda b: b.filled().equal([{"id": 1}], file_format="ORC"),
+    "keys in an Avro file": lambda b: b.filled().equal([{"id": 1}], file_format="AVRO"),
+    "keys in two partitions": lambda b: b.filled(partition_by=[("id", "bucket[2]")])
+    .equal([{"id": 1}])
+    .equal([{"id": 2}])
+    .equal([{"id": 5}], place=1),
+    "keys in a null partition": lambda b: b.filled(partition_by=[("number", "identity")]).equal(
+        [{"id": 2}], place=-1
+    ),
+    "keys in two specs": lambda b: b.filled()
+    .equal([{"id": 1}])
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 2}], place=1),
+    "keys of a partition column": lambda b: b.filled(partition_by=[("word", "identity")]).equal(X, place=-1),
+    "keys of a young column": lambda b: b.filled()
+    .columns(AddColumn("new", "string"))
+    .append(ADDED)
+    .equal([{"new": "n"}]),
+    "null keys of a young column": lambda b: b.filled()
+    .columns(AddColumn("new", "string"))
+    .append(ADDED)
+    .equal([{"new": None}]),
+    "keys of a young column and another": lambda b: b.filled()
+    .columns(AddColumn("new", "string"))
+    .append(ADDED)
+    .equal([{"id": 1, "new": None}]),
+    "keys of a default": lambda b: b.filled(version=3)
+    .columns(AddColumn("new", "string", default="old"))
+    .append(ADDED)
+    .equal([{"new": "old"}]),
+    "keys of a promoted column": lambda b: b.filled().columns(UpdateColumnType("number", "long")).equal(ONE),
+    "keys promoted since": lambda b: b.filled().equal(ONE).columns(UpdateColumnType("number", "long")),
+    "keys of a dropped column": lambda b: b.filled().equal(ONE).columns(DropColumn("number")),
+    "keys in a promoted partition": lambda b: b.filled(partition_by=[("number", "identity")])
+    .columns(UpdateColumnType("number", "long"))
+    .append(ROWS)
+    .equal([{"id": 1}], place=0)
+    .equal([{"id": 3}], place=1),
+    "positions in a promoted partition": lambda b: b.filled(partition_by=[("number", "identity")])
+    .columns(UpdateColumnType("number", "long"))
+    .positions(),
+    "a default": lambda b: b.filled(version=3).columns(AddColumn("new", "string", default="old")).append(ADDED),
+    "an escaped path": lambda b: b.filled(partition_by=[("word", "identity")]).append([(6, "ä", 1, 0.5)]),
+    "a void field of a column's name": lambda b: b.filled(version=1, partition_by=[("id", "bucket[2]"), ("score", "identity")])
+    .fields(RemovePartitionField("score"))
+    .append(ROWS),
+}  # fmt: skip
+
+
+def example(catalog: Catalog, name: str) -> Table:
+    """The table of that name in `EXAMPLES`, in the namespace `db`."""
+    letters = "".join(letter if letter.isalnum() else "_" for letter in name)
+    return EXAMPLES[name](Builder(catalog, letters)).table
