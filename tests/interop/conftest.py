@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kit.java import IcebergJava
-from kit.judges import duckdb, java, postgres
+from kit.judges import duckdb, java, panel, postgres
 from kit.lake import Lake
 from kit.soundness import checks_below
 
-__all__ = ["duckdb", "java", "postgres"]
+__all__ = ["duckdb", "java", "panel", "postgres"]
 
 _TRIED: Counter[str] = Counter()
 

@@ -6,6 +6,7 @@ import pytest
 
 from kit.duckdb_judge import DuckDB
 from kit.java import IcebergJava
+from kit.judging.panel import Panel
 from kit.postgres import Postgres
 
 
@@ -23,6 +24,14 @@ def duckdb() -> Iterator[DuckDB]:
     judge = DuckDB()
     yield judge
     judge.close()
+
+
+@pytest.fixture(scope="session")
+def panel() -> Iterator[Panel]:
+    """Judges that share no code with Iceberg Java; each starts with its first question."""
+    judges = Panel()
+    yield judges
+    judges.close()
 
 
 @pytest.fixture(scope="session")

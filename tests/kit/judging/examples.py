@@ -13,6 +13,8 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
+from kit.our_histories import ByIcekeep
+from kit.row_histories import SPECS, History, steps_of
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 SCHEMA = pa.schema(
@@ -97,11 +99,21 @@ class Builder:
         return self
 
 
+HISTORY = "a history with deletes in two specs"
+"""Not cut down further: it takes nulls in partitions too."""
+
 Make = Callable[[Builder], Builder]
 
 X = [{"word": "x"}]
 ONE = [{"number": 1}]
-ADDED = ((6, "x", 1, 0.5, "n"), (7, "y", 2, 1.5, None))
+ADDED = ((6, "x", 1, 0.5, "n"), (7, "y", 2, 1.5, "m"))
+
+
+def _history(catalog: Catalog, number: int) -> Table:
+    """What a generated history leaves in format version 2, in Parquet."""
+    history = History(ByIcekeep(catalog), 2, SPECS[number % len(SPECS)], ("PARQUET",))
+    return history.went_on(steps_of(number)).table
+
 
 EXAMPLES: Mapping[str, Make] = {
     "plain": lambda b: b.filled(),
@@ -117,11 +129,6 @@ EXAMPLES: Mapping[str, Make] = {
     .fields(AddPartitionField("word"))
     .append(ROWS)
     .positions(place=2),
-    "positions in four partitions": lambda b: b.filled(partition_by=[("id", "identity")])
-    .positions(place=3)
-    .positions(place=1)
-    .positions(place=2)
-    .positions(place=0),
     "vector": lambda b: b.filled(version=3).vector(),
     "keys of one column": lambda b: b.filled().equal(X),
     "null keys of one column": lambda b: b.filled().equal([{"word": None}]),
@@ -129,7 +136,6 @@ EXAMPLES: Mapping[str, Make] = {
     "null keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": None}]),
     "keys without nulls": lambda b: b.filled().equal([{"id": 1}]),
     "zero keys": lambda b: b.filled().equal([{"id": 1, "score": -0.0}]),
-    "zero keys of one column": lambda b: b.filled().equal([{"score": 0.0}]),
     "keys in an ORC file": lambda b: b.filled().equal([{"id": 1}], file_format="ORC"),
     "keys in an Avro file": lambda b: b.filled().equal([{"id": 1}], file_format="AVRO"),
     "keys in two partitions": lambda b: b.filled(partition_by=[("id", "bucket[2]")])
@@ -149,14 +155,6 @@ EXAMPLES: Mapping[str, Make] = {
     .columns(AddColumn("new", "string"))
     .append(ADDED)
     .equal([{"new": "n"}]),
-    "null keys of a young column": lambda b: b.filled()
-    .columns(AddColumn("new", "string"))
-    .append(ADDED)
-    .equal([{"new": None}]),
-    "keys of a young column and another": lambda b: b.filled()
-    .columns(AddColumn("new", "string"))
-    .append(ADDED)
-    .equal([{"id": 1, "new": None}]),
     "keys of a default": lambda b: b.filled(version=3)
     .columns(AddColumn("new", "string", default="old"))
     .append(ADDED)
@@ -164,6 +162,21 @@ EXAMPLES: Mapping[str, Make] = {
     "keys of a promoted column": lambda b: b.filled().columns(UpdateColumnType("number", "long")).equal(ONE),
     "keys promoted since": lambda b: b.filled().equal(ONE).columns(UpdateColumnType("number", "long")),
     "keys of a dropped column": lambda b: b.filled().equal(ONE).columns(DropColumn("number")),
+    "keys of a dropped column, rows since": lambda b: b.filled()
+    .equal(ONE)
+    .columns(DropColumn("number"))
+    .append([(8, "z", 1.5)]),
+    "keys in many specs": lambda b: b.filled()
+    .equal([{"id": 1}])
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 2}], place=1)
+    .fields(RemovePartitionField("id_bucket_2"))
+    .append(ROWS)
+    .equal([{"id": 3}], place=-1)
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 4}], place=1),
     "keys in a promoted partition": lambda b: b.filled(partition_by=[("number", "identity")])
     .columns(UpdateColumnType("number", "long"))
     .append(ROWS)
@@ -182,5 +195,7 @@ EXAMPLES: Mapping[str, Make] = {
 
 def example(catalog: Catalog, name: str) -> Table:
     """The table of that name in `EXAMPLES`, in the namespace `db`."""
+    if name == HISTORY:
+        return _history(catalog, 106)
     letters = "".join(letter if letter.isalnum() else "_" for letter in name)
     return EXAMPLES[name](Builder(catalog, letters)).table

@@ -1,30 +1,48 @@
 """What each judge is known not to read, or to read wrongly, in the version that the lock file has: the one list of it.
 
-`interop/test_judges.py` has a table for each, at which the judge fails just so. An upgrade that mends one turns its test red:
-take the line away then. `docs/judges.md` says the same in words, by `interop/panel.py`.
+`interop/test_judges.py` sees each judge fail just so at the table that the list names. An upgrade that mends one turns its test
+red: take the line away then. `interop/panel.py` writes the same into `docs/judges.md`.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kit.judging.kinds import Kind
+from kit.judging.kinds import Kind, has_default, is_float, is_gone, is_young, was_promoted
+
+VERSIONS = {
+    "DuckDB": "1.5.5",
+    "ClickHouse": "26.9.2.1",
+    "iceberg-rust": "0.11.0",
+    "polars": "2.1.0",
+    "PyIceberg": "0.12.0",
+    "iceberg-go": "v0.7.0",
+}
+"""The judges, and which versions the list is of."""
 
 
 class Fault(NamedTuple):
     """One thing that a judge does not do.
 
     Attributes:
-        name: by which its test finds it.
-        what: for people.
-        says: a part of the error that it ends in; empty where it gives wrong rows and no error.
+        what: it does instead, for people.
         concerns: whether a table is of the kind where it may happen.
+        example: the name of a table in `examples` at which it happens.
+        says: a pattern of the error that it ends in; empty where it gives wrong rows and no error.
+        missing, added: the numbers of the example's rows that it does not give, and that it should not.
     """
 
     judge: str
-    name: str
     what: str
-    says: str
     concerns: Callable[[Kind], bool]
+    example: str
+    says: str = ""
+    missing: tuple[int, ...] = ()
+    added: tuple[int, ...] = ()
+
+    def explains(self, error: str) -> bool:
+        """Whether an error is this one; empty where there was none, but wrong rows."""
+        return bool(re.search(self.says, error)) if self.says else not error
 
 
 def _not_parquet(kind: Kind) -> bool:
@@ -35,91 +53,232 @@ def _has_avro(kind: Kind) -> bool:
     return "Avro" in kind.formats()
 
 
-def _escaped(kind: Kind) -> bool:
-    return any("%" in entry.data_file.file_path for entry in kind.entries)
+def _has_equality_deletes(kind: Kind) -> bool:
+    return bool(kind.equality_deletes)
 
 
-VERSIONS = {
-    "DuckDB": "1.5.5",
-    "ClickHouse": "26.9.2.1",
-    "iceberg-rust": "0.11.0",
-    "polars": "2.1.0",
-    "PyIceberg": "0.12.0",
-    "iceberg-go": "v0.7.0",
-}
+def _has_null_keys(kind: Kind) -> bool:
+    return kind.has_null_keys()
 
-FAULTS = (
-    Fault("DuckDB", "duckdb-formats", "reads Parquet alone", "only supports 'parquet' currently", _not_parquet),
+
+def _has_null_partitions(kind: Kind) -> bool:
+    return bool(kind.equality_deletes) and kind.has_null_partitions()
+
+
+def _has_default(kind: Kind) -> bool:
+    return any(field.initial_default is not None for field in kind.metadata.schema.fields)
+
+
+def _has_deletes_in_specs(kind: Kind) -> bool:
+    return len(kind.delete_specs()) > 1
+
+
+def _has_deletes_in_promoted_partitions(kind: Kind) -> bool:
+    return bool(kind.equality_deletes) and kind.is_partitioned_by(was_promoted)
+
+
+def _names_void_field(kind: Kind) -> bool:
+    metadata = kind.metadata
+    names = {field.name for schema in metadata.schemas for field in schema.fields}
+    return any(
+        str(field.transform) == "void" and field.name in names
+        for spec in metadata.partition_specs
+        for field in spec.fields
+    )
+
+
+DUCKDB = (
+    Fault("DuckDB", "reads Parquet alone", _not_parquet, "ORC", says="only supports 'parquet'"),
     Fault(
         "DuckDB",
-        "duckdb-null-keys",
         "drops rows with a null in a column by which others are deleted",
-        "",
-        lambda kind: bool(kind.equality_deletes) and kind.has_null_keys(),
+        _has_null_keys,
+        "keys of one column",
+        missing=(3, 4),
     ),
     Fault(
         "DuckDB",
-        "duckdb-zero-keys",
-        "takes -0.0 for 0.0 where rows are deleted by their values",
-        "",
-        lambda kind: kind.has_float_keys(),
-    ),
-    Fault("iceberg-rust", "rust-formats", "reads Parquet alone", "Invalid Parquet file. Corrupt footer", _not_parquet),
-    Fault("polars", "polars-formats", "reads Parquet alone", "non-parquet format", _not_parquet),
-    Fault(
-        "polars",
-        "polars-equality",
-        "reads no table with equality deletes",
-        "does not yet support equality deletes",
-        lambda kind: bool(kind.equality_deletes),
-    ),
-    Fault("PyIceberg", "pyiceberg-avro", "reads no Avro", "Unsupported file format: FileFormat.AVRO", _has_avro),
-    Fault(
-        "PyIceberg",
-        "pyiceberg-avro-deletes",
-        "reads no deletes in Avro",
-        "Delete file format not supported: FileFormat.AVRO",
-        _has_avro,
+        "takes 0.0 for -0.0 where rows are deleted by their values",
+        lambda kind: kind.has_keys(is_float),
+        "zero keys",
+        missing=(1,),
     ),
     Fault(
-        "PyIceberg",
-        "pyiceberg-equality",
-        "reads no table with equality deletes",
-        "does not yet support equality deletes",
-        lambda kind: bool(kind.equality_deletes),
-    ),
-    Fault("iceberg-go", "go-formats", "reads Parquet alone", "only parquet format is implemented", _not_parquet),
-    Fault(
-        "iceberg-go",
-        "go-escaped-paths",
-        "does not find local files with a percent sign in their names",
-        "no such file or directory",
-        _escaped,
+        "DuckDB",
+        "fails at equality deletes where a partition is null",
+        _has_null_partitions,
+        "keys in a null partition",
+        says="Comparison on NULL values",
     ),
     Fault(
-        "ClickHouse",
-        "clickhouse-vectors",
-        "reads no deletion vectors",
-        "Position deletes are supported only for parquet format",
-        lambda kind: kind.has_vectors,
+        "DuckDB",
+        "does not delete rows by the default of a column that is younger than they are",
+        lambda kind: kind.has_keys(has_default),
+        "keys of a default",
+        added=(1, 2, 3, 4, 5),
     ),
     Fault(
-        "ClickHouse",
-        "clickhouse-deletes-formats",
-        "applies no position deletes to ORC or Avro",
-        "Position deletes are only supported for data files of Parquet format",
-        lambda kind: bool(kind.position_deletes or kind.has_vectors) and _not_parquet(kind),
+        "DuckDB",
+        "fails where the type of a column was promoted since rows were deleted by it",
+        lambda kind: kind.has_keys(was_promoted),
+        "keys promoted since",
+        says=r"INTERNAL Error: Expected .* but found",
     ),
     Fault(
-        "ClickHouse",
-        "clickhouse-null-keys",
-        "drops rows with a null in the one column by which others are deleted",
-        "",
-        lambda kind: kind.has_null_keys(),
+        "DuckDB",
+        "crashes where a column is gone by which rows were deleted",
+        lambda kind: kind.has_keys(is_gone),
+        "keys of a dropped column",
+        says="it ended",
     ),
 )
+
+CLICKHOUSE = (
+    Fault(
+        "ClickHouse",
+        "reads no deletion vectors",
+        lambda kind: kind.has_vectors,
+        "vector",
+        says="Position deletes are supported only for parquet format",
+    ),
+    Fault(
+        "ClickHouse",
+        "reads no position deletes of or in ORC or Avro",
+        lambda kind: bool(kind.position_deletes or kind.has_vectors) and _not_parquet(kind),
+        "positions in ORC",
+        says="Position deletes are (only supported for data files of Parquet|supported only for parquet)",
+    ),
+    Fault(
+        "ClickHouse",
+        "drops rows with a null in the one column by which others are deleted",
+        _has_null_keys,
+        "keys of one column",
+        missing=(3, 4),
+    ),
+    Fault(
+        "ClickHouse",
+        "fails at equality deletes by a column that is younger than a data file",
+        lambda kind: kind.has_keys(is_young),
+        "keys of a young column",
+        says=r"Field with source id \d+ in schema version \d+ is unknown",
+    ),
+    Fault(
+        "ClickHouse",
+        "has null where a column has a default",
+        _has_default,
+        "a default",
+        missing=(1, 2, 3, 4, 5),
+        added=(1, 2, 3, 4, 5),
+    ),
+    Fault(
+        "ClickHouse",
+        "does not apply all equality deletes where they are of several partition specs",
+        _has_deletes_in_specs,
+        "keys in many specs",
+        added=(4, 4),
+    ),
+    Fault(
+        "ClickHouse",
+        "fails where deletes are of several partition specs",
+        _has_deletes_in_specs,
+        "a history with deletes in two specs",
+        says="deletes objects are not sorted",
+    ),
+)
+
+RUST = (
+    Fault("iceberg-rust", "reads Parquet alone", _not_parquet, "ORC", says="Invalid Parquet file. Corrupt footer"),
+    Fault(
+        "iceberg-rust",
+        "refuses a void partition field with the name of a column",
+        _names_void_field,
+        "a void field of a column's name",
+        says="conflicts with schema field and is not an identity transform",
+    ),
+    Fault(
+        "iceberg-rust",
+        "does not delete rows by the default of a column that is younger than they are",
+        lambda kind: kind.has_keys(has_default),
+        "keys of a default",
+        added=(1, 2, 3, 4, 5),
+    ),
+    Fault(
+        "iceberg-rust",
+        "fails where a column is gone by which rows were deleted",
+        lambda kind: kind.has_keys(is_gone),
+        "keys of a dropped column, rows since",
+        says="Unexpected => field not found",
+    ),
+    Fault(
+        "iceberg-rust",
+        "does not apply equality deletes where the type of a partition's column was promoted",
+        _has_deletes_in_promoted_partitions,
+        "keys in a promoted partition",
+        added=(1, 3),
+    ),
+)
+
+PYTHON = (
+    Fault(
+        "polars", "reads Parquet alone", _not_parquet, "ORC", says="non-parquet format|unsupported deletion file format"
+    ),
+    Fault(
+        "polars",
+        "refuses equality deletes",
+        _has_equality_deletes,
+        "keys without nulls",
+        says="does not yet support equality deletes",
+    ),
+    Fault("PyIceberg", "reads no Avro", _has_avro, "Avro", says="Unsupported file format: FileFormat.AVRO"),
+    Fault(
+        "PyIceberg",
+        "reads no deletes in Avro",
+        _has_avro,
+        "positions in an Avro file",
+        says="Delete file format not supported: FileFormat.AVRO",
+    ),
+    Fault(
+        "PyIceberg",
+        "refuses equality deletes",
+        _has_equality_deletes,
+        "keys without nulls",
+        says="does not yet support equality deletes",
+    ),
+)
+
+GO = (
+    Fault("iceberg-go", "reads Parquet alone", _not_parquet, "ORC", says="only parquet format is implemented"),
+    Fault(
+        "iceberg-go",
+        "does not find local files with a percent sign in their names",
+        lambda kind: any("%" in entry.data_file.file_path for entry in kind.entries),
+        "an escaped path",
+        says="no such file or directory",
+    ),
+    Fault(
+        "iceberg-go",
+        "fails at equality deletes by a column that a data file has not",
+        lambda kind: kind.has_keys(lambda fields: is_young(fields) or is_gone(fields)),
+        "keys of a young column",
+        says=r"equality field ID \d+ \(\w+\) not found",
+    ),
+    Fault(
+        "iceberg-go",
+        "does not delete rows by a column whose type was promoted since they were written",
+        lambda kind: kind.has_keys(was_promoted),
+        "keys of a promoted column",
+        added=(1, 3),
+    ),
+)
+
+FAULTS: tuple[Fault, ...] = (*DUCKDB, *CLICKHOUSE, *RUST, *PYTHON, *GO)
 
 
 def faults_of(judge: str, kind: Kind) -> list[Fault]:
     """Those of a judge that a table may show."""
     return [fault for fault in FAULTS if fault.judge == judge and fault.concerns(kind)]
+
+
+def explained(faults: Iterable[Fault], error: str) -> Fault | None:
+    """The fault that an error is of; of wrong rows where it is empty."""
+    return next((fault for fault in faults if fault.explains(error)), None)

@@ -1,4 +1,4 @@
-"""A judge: foreign software in a process of its own, that reads a table by its metadata file. `make judges-env` makes what it needs."""
+"""A judge: foreign software in a process of its own that reads tables by their metadata files. `make judges-env` makes it."""
 
 import atexit
 import json

@@ -1,12 +1,13 @@
 """What kind of table a judge is given: what of the format is in it, and which jobs it has been through."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from icekeep.catalog.base import Table
 from icekeep.commit.made_by import JOB_KEY, made_by
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
-from icekeep.spec.types import DOUBLE, FLOAT, PrimitiveType
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import DOUBLE, FLOAT, NestedField
 from kit.naive_scan import live_entries
 
 _FORMATS = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "puffin": "Puffin"}
@@ -51,8 +52,23 @@ class Kind:
         """Whether a row may have a null where an equality delete has a key."""
         return any((file.null_value_counts or {}).get(key) != 0 for file in self.data_files for key in self.keys)
 
-    def has_float_keys(self) -> bool:
-        return any(self._type(key) in (FLOAT, DOUBLE) for key in self.keys)
+    def has_keys(self, are_so: Callable[[Sequence[NestedField | None]], bool]) -> bool:
+        """Whether some column by which rows are deleted is so in the table's schemas, the oldest first; null where it is not."""
+        return any(are_so([_field(schema, key) for schema in self.metadata.schemas]) for key in self.keys)
+
+    def is_partitioned_by(self, are_so: Callable[[Sequence[NestedField | None]], bool]) -> bool:
+        """The same of the columns that partitions follow from."""
+        sources = {source for spec in self.metadata.partition_specs for f in spec.fields for source in f.source_ids}
+        return any(are_so([_field(schema, source) for schema in self.metadata.schemas]) for source in sources)
+
+    def has_null_partitions(self) -> bool:
+        """Whether files of deletes, or the files that they reach, lie in partitions with a null."""
+        return any(None in entry.data_file.partition for entry in self.entries)
+
+    def delete_specs(self) -> set[int]:
+        """The partition specs that deletes are written in."""
+        files = (entry.data_file for entry in self.entries)
+        return {file.spec_id for file in files if file.content is not FileContent.DATA}
 
     @cached_property
     def writers(self) -> set[str]:
@@ -86,12 +102,34 @@ class Kind:
             *(f"after {job}" for job in sorted(self.jobs)),
         ]
 
-    def _type(self, field_id: int) -> PrimitiveType | None:
-        for schema in self.metadata.schemas:
-            for field in schema.fields:
-                if field.field_id == field_id and isinstance(field.type, PrimitiveType):
-                    return field.type
-        return None
+
+def was_promoted(fields: Sequence[NestedField | None]) -> bool:
+    """Whether a column has had more than one type."""
+    return len({field.type for field in fields if field is not None}) > 1
+
+
+def is_young(fields: Sequence[NestedField | None]) -> bool:
+    """Whether a column was not there from the first."""
+    return fields[0] is None
+
+
+def is_gone(fields: Sequence[NestedField | None]) -> bool:
+    """Whether a column is there no more."""
+    return fields[-1] is None
+
+
+def has_default(fields: Sequence[NestedField | None]) -> bool:
+    """Whether a column has a value in rows that are older than it."""
+    return any(field is not None and field.initial_default is not None for field in fields)
+
+
+def is_float(fields: Sequence[NestedField | None]) -> bool:
+    """Whether a column's numbers have a negative zero."""
+    return any(field is not None and field.type in (FLOAT, DOUBLE) for field in fields)
+
+
+def _field(schema: Schema, field_id: int) -> NestedField | None:
+    return next((field for field in schema.fields if field.field_id == field_id), None)
 
 
 def _writer(maker: str | None) -> str:

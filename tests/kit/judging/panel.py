@@ -5,15 +5,15 @@ from collections import Counter
 from icekeep.catalog.base import Table
 from icekeep.tables.scan import read_table
 from kit.judging.answers import answer_texts
-from kit.judging.faults import faults_of
+from kit.judging.faults import explained, faults_of
 from kit.judging.judge import Judge, JudgeError
 from kit.judging.judges import all_judges
 from kit.judging.kinds import Kind
 
-ALL = "all"
+ALL, READ, ROWS = "all", "tables", "rows"
 
 Count = tuple[str, str, str]
-"""Of what is counted: a judge, a label of a table or `ALL`, and `tables`, `rows`, or the name of a known fault."""
+"""Of what is counted: a judge, a label of a table or `ALL`, and `READ`, `ROWS`, or what a known fault is."""
 
 
 class Panel:
@@ -27,6 +27,10 @@ class Panel:
         self.judges = all_judges()
         self.counts: Counter[Count] = Counter()
 
+    def judge(self, name: str) -> Judge:
+        """The one of that name."""
+        return next(judge for judge in self.judges if judge.name == name)
+
     def close(self) -> None:
         """End all that run."""
         for judge in self.judges:
@@ -38,20 +42,19 @@ class Panel:
         labels = [ALL, *kind.labels()]
         found = []
         for judge in self.judges:
-            known = faults_of(judge.name, kind)
-            said, wrong = "", ""
+            error, wrong = "", ""
             try:
                 rows = judge.rows(table)
                 wrong = "" if rows == expected else _difference(rows, expected)
-            except JudgeError as error:
-                said = wrong = str(error)
-            names = [fault.name for fault in known if (fault.says in said if fault.says else not said)]
-            if wrong and not names:
+            except JudgeError as told:
+                error = wrong = str(told)
+            fault = explained(faults_of(judge.name, kind), error) if wrong else None
+            if wrong and fault is None:
                 found.append(f"{judge.name} {judge.version}, {', '.join(labels[1:])}: {wrong}")
                 continue
             for label in labels:
-                self.counts[judge.name, label, names[0] if wrong else "tables"] += 1
-                self.counts[judge.name, label, "rows"] += 0 if wrong else expected.total()
+                self.counts[judge.name, label, fault.what if fault else READ] += 1
+                self.counts[judge.name, label, ROWS] += 0 if fault else expected.total()
         return found
 
 
@@ -61,6 +64,3 @@ def _difference(rows: Counter[str], expected: Counter[str]) -> str:
         f"{rows.total()} rows, icekeep has {expected.total()}; "
         f"missing {missing.total()}: {[*missing][:3]}; added {added.total()}: {[*added][:3]}"
     )
-
-
-__all__ = ["Judge", "Panel"]
