@@ -9,6 +9,7 @@ import pytest
 
 from kit.java import IcebergJava
 from kit.judges import duckdb, java, panel, postgres
+from kit.judging.panel import Panel
 from kit.lake import Lake
 from kit.soundness import checks_below
 
@@ -40,6 +41,18 @@ def sound_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     _TRIED["tables checked down to their rows"] += len(results)
     found = {path: [one for one in result.faults if one.fault_id not in known] for path, result in results.items()}
     assert not any(found.values()), found
+
+
+@pytest.fixture(autouse=True)
+def judged_tables(request: pytest.FixtureRequest, panel: Panel) -> Iterator[None]:
+    """The tables that a test leaves, in its directory and in the lakes that it used, are read alike by all judges."""
+    yield
+    values = request.node.funcargs
+    directories = {value.directory for value in values.values() if isinstance(value, Lake)}
+    if "tmp_path" in values:
+        directories.add(values["tmp_path"])
+    found = [told for directory in sorted(directories) for told in panel.judged_below(directory)]
+    assert not found, "\n".join(found)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from icekeep.spec.types import TIME, ListType, StructType, Type
 from kit.judging.kinds import Kind, has_default, is_float, is_gone, is_young, was_promoted
 
 VERSIONS = {
@@ -67,6 +68,15 @@ def _has_null_partitions(kind: Kind) -> bool:
 
 def _has_default(kind: Kind) -> bool:
     return any(field.initial_default is not None for field in kind.metadata.schema.fields)
+
+
+def _has_changed_since(kind: Kind) -> bool:
+    head = kind.metadata.current_snapshot
+    return head is not None and head.schema_id != kind.metadata.current_schema_id
+
+
+def _is_list_of_structs(type_: Type) -> bool:
+    return isinstance(type_, ListType) and isinstance(type_.element, StructType)
 
 
 def _has_deletes_in_specs(kind: Kind) -> bool:
@@ -131,9 +141,24 @@ DUCKDB = (
         "keys of a dropped column",
         says="it ended",
     ),
+    Fault(
+        "DuckDB",
+        "reads no manifests whose codec is zstd",
+        lambda kind: kind.metadata.properties.get("write.manifest.compression-codec") == "zstd",
+        "zstd manifests",
+        says="File header contains an unknown codec",
+    ),
 )
 
 CLICKHOUSE = (
+    Fault(
+        "ClickHouse",
+        "has whole seconds of times of day",
+        lambda kind: kind.has_type(lambda type_: type_ == TIME),
+        "nested",
+        missing=(2,),
+        added=(2,),
+    ),
     Fault(
         "ClickHouse",
         "reads no deletion vectors",
@@ -216,9 +241,39 @@ RUST = (
         "keys in a promoted partition",
         added=(1, 3),
     ),
+    Fault(
+        "iceberg-rust",
+        "fails where columns were named or added since the last snapshot",
+        _has_changed_since,
+        "a column renamed since",
+        says=r"Column \w+ not found in table. Schema",
+    ),
+    Fault(
+        "iceberg-rust",
+        "has null for lists of files without field ids",
+        lambda kind: "schema.name-mapping.default" in kind.metadata.properties,
+        "imported",
+        missing=(1,),
+        added=(1,),
+    ),
 )
 
 PYTHON = (
+    Fault(
+        "polars",
+        "refuses files of position deletes that do not name the one data file that they are for",
+        lambda kind: bool(kind.position_deletes),
+        "positions of two files",
+        says="position delete file not limited to one data file",
+    ),
+    Fault(
+        "PyIceberg",
+        "has an empty list for a null list of structs",
+        lambda kind: kind.has_type(_is_list_of_structs),
+        "nested",
+        missing=(1,),
+        added=(1,),
+    ),
     Fault(
         "polars", "reads Parquet alone", _not_parquet, "ORC", says="non-parquet format|unsupported deletion file format"
     ),

@@ -37,10 +37,11 @@ class Judge:
     Args:
         name: of the software.
         command: that starts its worker.
+        has_null_lists: whether it tells a null from a list or map without elements, and from a struct of nulls.
     """
 
-    def __init__(self, name: str, command: Sequence[Path]) -> None:
-        self.name = name
+    def __init__(self, name: str, command: Sequence[Path], *, has_null_lists: bool = True) -> None:
+        self.name, self.has_null_lists = name, has_null_lists
         self._command = [str(part) for part in command]
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +68,8 @@ class Judge:
         rows = self._directory / "rows"
         self._ask(process, {"metadata": local_path(table.metadata_location), "rows": str(rows)})
         with pa.memory_map(str(rows)) as file:
-            return answer_texts(table.metadata.schema, pa.ipc.open_stream(file).read_all())
+            answer = pa.ipc.open_stream(file).read_all()
+            return answer_texts(table.metadata.schema, answer, has_null_lists=self.has_null_lists)
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:

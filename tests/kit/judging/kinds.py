@@ -7,7 +7,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.made_by import JOB_KEY, made_by
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DOUBLE, FLOAT, NestedField
+from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type, walk
 from kit.naive_scan import live_entries
 
 _FORMATS = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "puffin": "Puffin"}
@@ -64,6 +64,10 @@ class Kind:
     def has_null_partitions(self) -> bool:
         """Whether files of deletes, or the files that they reach, lie in partitions with a null."""
         return any(None in entry.data_file.partition for entry in self.entries)
+
+    def has_type(self, is_so: Callable[[Type], bool]) -> bool:
+        """Whether a column, or what is nested in one, is of such a type."""
+        return any(is_so(field.type) for field in walk(self.metadata.schema.as_struct()))
 
     def delete_specs(self) -> set[int]:
         """The partition specs that deletes are written in."""

@@ -1,14 +1,20 @@
 """All judges side by side: each reads a table as it is, and has the rows that icekeep has, or fails as it is known to."""
 
 from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
 
 from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError, UnsupportedError
 from icekeep.tables.scan import read_table
 from kit.judging.answers import answer_texts
 from kit.judging.faults import explained, faults_of
 from kit.judging.judge import Judge, JudgeError
 from kit.judging.judges import all_judges
 from kit.judging.kinds import Kind
+from kit.judging.states import states_below
+from kit.naive_scan import scan_rows
 
 ALL, READ, ROWS = "all", "tables", "rows"
 
@@ -26,6 +32,7 @@ class Panel:
     def __init__(self) -> None:
         self.judges = all_judges()
         self.counts: Counter[Count] = Counter()
+        self._seen: set[str] = set()
 
     def judge(self, name: str) -> Judge:
         """The one of that name."""
@@ -36,13 +43,23 @@ class Panel:
         for judge in self.judges:
             judge.close()
 
+    def judged_below(self, directory: Path) -> list[str]:
+        """The `disagreements` over all tables below a directory, now and before, that were not judged yet."""
+        return [told for table in states_below(directory, self._seen) for told in self.disagreements(table)]
+
     def disagreements(self, table: Table) -> list[str]:
         """What judges have otherwise than icekeep's own scan, where that is no fault of theirs that is known."""
-        kind, expected = Kind(table), answer_texts(table.metadata.schema, read_table(table))
+        try:
+            kind, ours = Kind(table), our_rows(table)
+        except (IcekeepError, OSError):
+            self.counts["icekeep", ALL, "states that it does not read either"] += 1
+            return []
+        schema = table.metadata.schema
+        both = {one: answer_texts(schema, ours, has_null_lists=one) for one in (False, True)}
         labels = [ALL, *kind.labels()]
         found = []
         for judge in self.judges:
-            error, wrong = "", ""
+            expected, error, wrong = both[judge.has_null_lists], "", ""
             try:
                 rows = judge.rows(table)
                 wrong = "" if rows == expected else _difference(rows, expected)
@@ -56,6 +73,20 @@ class Panel:
                 self.counts[judge.name, label, fault.what if fault else READ] += 1
                 self.counts[judge.name, label, ROWS] += 0 if fault else expected.total()
         return found
+
+
+def our_rows(table: Table) -> pa.Table:
+    """By icekeep's own scan; by the plain reader where Spark, which the scan may run on, has no type for a column.
+
+    Raises:
+        UnsupportedError: neither reads it.
+    """
+    try:
+        return read_table(table)
+    except UnsupportedError:
+        if Kind(table).equality_deletes:
+            raise
+        return scan_rows(table)
 
 
 def _difference(rows: Counter[str], expected: Counter[str]) -> str:
