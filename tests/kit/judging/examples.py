@@ -68,6 +68,12 @@ NESTED_ROWS = (
     },
     {"id": 3, "words": [], "counts": [], "point": {"x": 0.5, "names": []}, "points": [], "bytes": b"", "yes": False},
 )
+REQUIRED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("point", pa.struct([pa.field("x", pa.float64(), nullable=False)])),
+    ]
+)
 NAN = float("nan")
 ROWS: tuple[tuple[Any, ...], ...] = (
     (1, "x", 1, 0.0),
@@ -110,10 +116,11 @@ class Builder:
         )
         return self.append(ROWS)
 
-    def nested(self) -> "Builder":
-        """A new table whose columns have nulls among lists, maps and structs."""
-        create_table(self._catalog, self._identifier, NESTED)
-        append(self.table, pa.Table.from_pylist(NESTED_ROWS, schema=NESTED))
+    def of(self, schema: pa.Schema, *rows: Mapping[str, Any]) -> "Builder":
+        """A new table of other columns, with these rows."""
+        create_table(self._catalog, self._identifier, schema)
+        if rows:
+            append(self.table, pa.Table.from_pylist(list(rows), schema=schema))
         return self
 
     def imported(self) -> "Builder":
@@ -204,16 +211,23 @@ EXAMPLES: Mapping[str, Make] = {
     .equal([{"number": 1}])
     .columns(RenameColumn("number", "count"))
     .append(ROWS),
+    "keys of a column renamed before": lambda b: b.filled()
+    .columns(RenameColumn("number", "count"))
+    .equal([{"count": 1}]),
     "keys of a column dropped and added": lambda b: b.filled()
     .equal([{"number": 1}])
     .columns(DropColumn("number"))
-    .columns(AddColumn("number", "int"))
-    .append([(8, "z", 1.5, 1)]),
+    .columns(AddColumn("number", "int")),
     "keys without nulls, renamed": lambda b: b.filled()
     .equal([{"id": 1}])
     .columns(RenameColumn("id", "key"))
     .append(ROWS),
-    "nested": lambda b: b.nested(),
+    "nested": lambda b: b.of(NESTED, *NESTED_ROWS),
+    "nested, required": lambda b: b.of(REQUIRED, {"id": 1}, {"id": 2, "point": {"x": 0.5}}),
+    "no rows": lambda b: b.of(pa.schema([("ids", pa.list_(pa.uuid()))])),
+    "keys too large for older files": lambda b: b.filled()
+    .columns(UpdateColumnType("number", "long"))
+    .equal([{"number": 2**40}]),
     "imported": lambda b: b.imported(),
     "zstd manifests": lambda b: b.filled(codec="zstd"),
     "vector": lambda b: b.filled(version=3).vector(),

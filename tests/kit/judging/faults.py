@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from icekeep.spec.types import TIME, ListType, StructType, Type
+from icekeep.spec.types import TIME, UUID, ListType, StructType, Type
 from kit.judging.kinds import Kind, has_default, is_float, is_gone, is_young, was_promoted
 
 VERSIONS = {
@@ -77,6 +77,10 @@ def _has_changed_since(kind: Kind) -> bool:
 
 def _is_list_of_structs(type_: Type) -> bool:
     return isinstance(type_, ListType) and isinstance(type_.element, StructType)
+
+
+def _is_struct_of_required(type_: Type) -> bool:
+    return isinstance(type_, StructType) and any(field.required for field in type_.fields)
 
 
 def _has_deletes_in_specs(kind: Kind) -> bool:
@@ -151,6 +155,14 @@ DUCKDB = (
 )
 
 CLICKHOUSE = (
+    Fault(
+        "ClickHouse",
+        "has zeros in required fields of a struct that is null",
+        lambda kind: kind.has_type(_is_struct_of_required),
+        "nested, required",
+        missing=(1,),
+        added=(1,),
+    ),
     Fault(
         "ClickHouse",
         "has whole seconds of times of day",
@@ -243,6 +255,21 @@ RUST = (
     ),
     Fault(
         "iceberg-rust",
+        "drops all values of an older file where a key is too large for the type that the column had",
+        lambda kind: kind.has_keys(was_promoted),
+        "keys too large for older files",
+        missing=(1, 3, 5),
+    ),
+    Fault(
+        "iceberg-rust",
+        "takes a column for one of its name that is gone, where rows are deleted by it",
+        lambda kind: kind.has_keys(is_gone),
+        "keys of a column dropped and added",
+        missing=(5,),
+        added=(5,),
+    ),
+    Fault(
+        "iceberg-rust",
         "fails where columns were named or added since the last snapshot",
         _has_changed_since,
         "a column renamed since",
@@ -265,6 +292,13 @@ PYTHON = (
         lambda kind: bool(kind.position_deletes),
         "positions of two files",
         says="position delete file not limited to one data file",
+    ),
+    Fault(
+        "PyIceberg",
+        "fails at a column of UUIDs without rows",
+        lambda kind: not kind.data_files and kind.has_type(lambda type_: type_ == UUID),
+        "no rows",
+        says="ArrowNotImplementedError: extension",
     ),
     Fault(
         "PyIceberg",

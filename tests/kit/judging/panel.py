@@ -81,10 +81,13 @@ def our_rows(table: Table) -> pa.Table:
     Raises:
         UnsupportedError: neither reads it.
     """
+    kind = Kind(table)
+    if not kind.data_files:
+        return pa.table({field.name: pa.chunked_array([], pa.null()) for field in table.metadata.schema.fields})
     try:
         return read_table(table)
     except UnsupportedError:
-        if Kind(table).equality_deletes:
+        if kind.equality_deletes:
             raise
         return scan_rows(table)
 

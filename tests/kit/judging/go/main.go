@@ -63,10 +63,18 @@ func answer(asked request) (err error) {
 	}
 	defer file.Close()
 	stream := ipc.NewWriter(file, ipc.WithSchema(schema))
-	defer stream.Close()
+	defer func() { stream.Close() }()
 	for record, err := range records {
 		if err != nil {
 			return err
+		}
+		// A record may name fields of lists otherwise than the schema of the scan does.
+		if !record.Schema().Equal(schema) {
+			if err := stream.Close(); err != nil {
+				return err
+			}
+			schema = record.Schema()
+			stream = ipc.NewWriter(file, ipc.WithSchema(schema))
 		}
 		if err := stream.Write(record); err != nil {
 			return err
