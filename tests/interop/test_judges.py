@@ -1,17 +1,25 @@
 """What the judges that share no code with Iceberg Java read, and the faults that are known of them, one by one."""
 
 import json
+import uuid
 from collections import Counter
 
 import pytest
 
+from icekeep.catalog.base import Table
+from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.spec.partitioning import build_spec
+from icekeep.spec.types import LONG, UUID
+from kit.columns import column, schema_of
+from kit.java import IcebergJava
 from kit.judging.answers import answer_texts
 from kit.judging.examples import EXAMPLES, HISTORY, example
-from kit.judging.faults import FAULTS, VERSIONS, Fault, faults_of
+from kit.judging.faults import FAULTS, OF_JAVA, TWO_UUIDS_OF_JAVA, VERSIONS, Fault, faults_of
 from kit.judging.judge import JudgeError
 from kit.judging.kinds import Kind
 from kit.judging.panel import Panel, our_rows
 from kit.lake import Lake
+from kit.no_spark import no_spark
 
 
 @pytest.fixture
@@ -30,8 +38,12 @@ def test_who_is_not_known_to_fail_reads_it(name: str, own_lake: Lake, panel: Pan
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.judge} {fault.what}")
-def test_a_fault_is_still_there(fault: Fault, own_lake: Lake, panel: Panel) -> None:
-    table = example(own_lake, fault.example)
+def test_a_fault_is_still_there(fault: Fault, own_lake: Lake, panel: Panel, request: pytest.FixtureRequest) -> None:
+    of_java = {OF_JAVA: _named_by_java, TWO_UUIDS_OF_JAVA: _partitioned_by_java}
+    if fault.example in of_java:
+        table = of_java[fault.example](own_lake, request.getfixturevalue("java"))
+    else:
+        table = example(own_lake, fault.example)
     assert fault in faults_of(fault.judge, Kind(table))
     judge = panel.judge(fault.judge)
     if fault.says:
@@ -41,6 +53,36 @@ def test_a_fault_is_still_there(fault: Fault, own_lake: Lake, panel: Panel) -> N
     rows = judge.rows(table)
     expected = answer_texts(table.metadata.schema, our_rows(table), has_null_lists=judge.has_null_lists)
     assert (_numbers(expected - rows), _numbers(rows - expected)) == (fault.missing, fault.added)
+
+
+def test_what_java_named_beyond_avro_others_read_once_icekeep_has_rewritten_the_manifests(
+    own_lake: Lake, panel: Panel, java: IcebergJava
+) -> None:
+    table = _named_by_java(own_lake, java)
+    assert rewrite_manifests(table, no_spark, where="true").rewritten_manifests_count
+    table = own_lake.catalog.load(table.identifier)
+    for name in ("DuckDB", "iceberg-rust"):
+        assert panel.judge(name).rows(table).total() == 3
+    # It got further, to the next of its faults.
+    with pytest.raises(JudgeError, match="no such file"):
+        panel.judge("iceberg-go").rows(table)
+
+
+def _named_by_java(lake: Lake, java: IcebergJava) -> Table:
+    java.open_catalog("local", lake.properties)
+    schema = schema_of(column(1, "id", LONG), column(2, "é", LONG))
+    java.create_table("local.db.named", schema, build_spec(schema, [("é", "identity", None)]))
+    java.append("local.db.named", [[1, 1], [2, None], [3, 1]])
+    return lake.catalog.load(("db", "named"))
+
+
+def _partitioned_by_java(lake: Lake, java: IcebergJava) -> Table:
+    java.open_catalog("local", lake.properties)
+    schema = schema_of(column(1, "id", LONG), column(2, "one", UUID), column(3, "two", UUID))
+    spec = build_spec(schema, [(name, "identity", None) for name in ("one", "two")])
+    java.create_table("local.db.uuids", schema, spec)
+    java.append("local.db.uuids", [[1, str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]])
+    return lake.catalog.load(("db", "uuids"))
 
 
 def _numbers(rows: Counter[str]) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kit.duckdb_judge import DuckDB
 from kit.java import IcebergJava
 from kit.judging.panel import Panel
 from kit.postgres import Postgres
@@ -14,14 +13,6 @@ from kit.postgres import Postgres
 def java() -> Iterator[IcebergJava]:
     """Iceberg Java, ready to open catalogs."""
     judge = IcebergJava()
-    yield judge
-    judge.close()
-
-
-@pytest.fixture(scope="session")
-def duckdb() -> Iterator[DuckDB]:
-    """DuckDB with its Iceberg extension."""
-    judge = DuckDB()
     yield judge
     judge.close()
 

@@ -11,18 +11,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.catalog.base import Catalog, Table
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.retry import commit
 from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.formats.deletes.files import write_equality_deletes
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
+from icekeep.spec.layout import data_directory
+from icekeep.spec.schema import Schema
 from icekeep.storage.locations import local_path
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
 from kit.lake import Lake
+from kit.naive_scan import live_entries
 from kit.our_histories import ByIcekeep
 from kit.row_histories import SPECS, History, steps_of
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
 
 SCHEMA = pa.schema(
     [
@@ -74,6 +80,7 @@ REQUIRED = pa.schema(
         pa.field("point", pa.struct([pa.field("x", pa.float64(), nullable=False)])),
     ]
 )
+POINTS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("point", pa.struct([("x", pa.float64())]))])
 NAN = float("nan")
 ROWS: tuple[tuple[Any, ...], ...] = (
     (1, "x", 1, 0.0),
@@ -116,9 +123,16 @@ class Builder:
         )
         return self.append(ROWS)
 
-    def of(self, schema: pa.Schema, *rows: Mapping[str, Any]) -> "Builder":
+    def of(
+        self,
+        schema: pa.Schema,
+        *rows: Mapping[str, Any],
+        partition_by: Sequence[tuple[str, str]] = (),
+        file_format: str = "parquet",
+    ) -> "Builder":
         """A new table of other columns, with these rows."""
-        create_table(self._catalog, self._identifier, schema)
+        properties = {"write.format.default": file_format}
+        create_table(self._catalog, self._identifier, schema, partition_by=partition_by, properties=properties)
         if rows:
             append(self.table, pa.Table.from_pylist(list(rows), schema=schema))
         return self
@@ -148,6 +162,24 @@ class Builder:
         delete_equal(self.table, rows, list(told[0]), like=data_files(self.table)[place], file_format=file_format)
         return self
 
+    def equal_points(self, rows: Keys) -> "Builder":
+        """Rows whose `x` in the struct `point` equals that of one of these are deleted."""
+        table = self.table
+        point = table.metadata.schema.field("point")
+        columns = Schema(fields=(point,))
+        file = write_equality_deletes(
+            table.storage,
+            f"{data_directory(table.metadata)}/points.parquet",
+            "PARQUET",
+            pa.Table.from_pylist(list(rows), schema=arrow_schema(columns)),
+            [point.type.fields[0].field_id],
+            columns,
+            spec_id=0,
+            partition=(),
+        )
+        commit(table, RowDelta(added_deletes=(file,)))
+        return self
+
     def positions(self, *places: int, file_format: str = "PARQUET") -> "Builder":
         """The first rows of the data files at some places, or of the first, are deleted by one file of position deletes."""
         files = data_files(self.table)
@@ -157,6 +189,14 @@ class Builder:
     def vector(self) -> "Builder":
         """The first row of the first data file is deleted by a deletion vector."""
         delete_by_vector(self.table, data_files(self.table)[0].file_path, [0])
+        return self
+
+    def given_up(self) -> "Builder":
+        """Two data files have vectors in one Puffin file, of which the table gives up one."""
+        files = vector_files(self.table, [(file, 0) for file in data_files(self.table)], [])
+        commit(self.table, RowDelta(added_deletes=files))
+        gone = next(entry for entry in live_entries(self.table) if entry.data_file.content_offset is not None)
+        commit(self.table, RowDelta(removed_deletes=(gone,)))
         return self
 
     def columns(self, *changes: Any) -> "Builder":
@@ -224,6 +264,45 @@ EXAMPLES: Mapping[str, Make] = {
     .append(ROWS),
     "nested": lambda b: b.of(NESTED, *NESTED_ROWS),
     "nested, required": lambda b: b.of(REQUIRED, {"id": 1}, {"id": 2, "point": {"x": 0.5}}),
+    "nested keys": lambda b: b.of(POINTS, {"id": 1}, {"id": 2, "point": {"x": 0.5}}, {"id": 3, "point": {"x": 1.5}})
+    .equal_points([{"point": {"x": 0.5}}]),
+    "a name in Avro": lambda b: b.of(pa.schema([("id", pa.int64()), ("a b", pa.int64())]), {"id": 1}, file_format="avro"),
+    "UUIDs in Avro": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="avro"
+    ),
+    "types in ORC": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="orc"
+    ),
+    "times in ORC": lambda b: b.of(pa.schema([("id", pa.int64()), ("clock", pa.time64("us"))]), {"id": 1}, file_format="orc"),
+    "truncated decimals": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("price", pa.decimal128(38, 10))]),
+        {"id": 1, "price": Decimal("1.5")},
+        partition_by=[("price", "truncate[7]")],
+    ),
+    "partitions of UUIDs": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]),
+        {"id": 1, "uuid": UUID(int=1)},
+        partition_by=[("uuid", "identity")],
+    ),
+    "keys of one partition": lambda b: b.filled(partition_by=[("id", "bucket[2]")]).equal(
+        [{"id": n} for n in range(1, 6)]
+    ),
+    "a partition's column dropped": lambda b: b.filled(partition_by=[("number", "identity")])
+    .fields(RemovePartitionField("number"))
+    .columns(DropColumn("number"))
+    .append([(6, "x", 0.5)]),
+    "partitions of two UUIDs": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("one", pa.uuid()), ("two", pa.uuid())]),
+        {"id": 1, "one": UUID(int=1), "two": UUID(int=2)},
+        partition_by=[("one", "identity"), ("two", "identity")],
+    ),
+    "a name beyond ASCII": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("é", pa.int64())]), {"id": 1}, partition_by=[("é", "identity")]
+    ),
+    "keys of all partitions": lambda b: b.filled()
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 2}]),
     "no rows": lambda b: b.of(pa.schema([("ids", pa.list_(pa.uuid()))])),
     "keys too large for older files": lambda b: b.filled()
     .columns(UpdateColumnType("number", "long"))
@@ -231,6 +310,7 @@ EXAMPLES: Mapping[str, Make] = {
     "imported": lambda b: b.imported(),
     "zstd manifests": lambda b: b.filled(codec="zstd"),
     "vector": lambda b: b.filled(version=3).vector(),
+    "a vector given up": lambda b: b.filled(version=3).append(ROWS).given_up(),
     "keys of one column": lambda b: b.filled().equal(X),
     "null keys of one column": lambda b: b.filled().equal([{"word": None}]),
     "keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": 1}]),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from icekeep.spec.types import TIME, UUID, ListType, StructType, Type
+from icekeep.spec.types import TIME, UUID, DecimalType, FixedType, ListType, StructType, Type
 from kit.judging.kinds import Kind, has_default, is_float, is_gone, is_young, was_promoted
 
 VERSIONS = {
@@ -75,16 +75,59 @@ def _has_changed_since(kind: Kind) -> bool:
     return head is not None and head.schema_id != kind.metadata.current_schema_id
 
 
-def _is_list_of_structs(type_: Type) -> bool:
-    return isinstance(type_, ListType) and isinstance(type_.element, StructType)
+def _has_types(*types: Type | type[Type]) -> Callable[[Kind], bool]:
+    """Whether a column, or what is nested in one, is of one of these types, or kinds of types."""
+    return lambda kind: any(field.type == one or type(field.type) is one for field in kind.fields for one in types)
 
 
-def _is_struct_of_required(type_: Type) -> bool:
-    return isinstance(type_, StructType) and any(field.required for field in type_.fields)
+def _has_lists_of_structs(kind: Kind) -> bool:
+    return any(isinstance(f.type, ListType) and isinstance(f.type.element, StructType) for f in kind.fields)
+
+
+def _has_structs_of_required(kind: Kind) -> bool:
+    structs = [field.type for field in kind.fields if isinstance(field.type, StructType)]
+    return any(field.required for struct in structs for field in struct.fields)
 
 
 def _has_deletes_in_specs(kind: Kind) -> bool:
-    return len(kind.delete_specs()) > 1
+    return len(kind.specs) > 1 and len(kind.data_files) < len(kind.entries)
+
+
+def _has_nested_keys(kind: Kind) -> bool:
+    return bool(kind.keys - {field.field_id for schema in kind.metadata.schemas for field in schema.fields})
+
+
+def _has_names_that_avro_has_not(kind: Kind) -> bool:
+    return _has_avro(kind) and any(not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", field.name) for field in kind.fields)
+
+
+def _sources(kind: Kind, transform: str) -> list[Type]:
+    """The types of the columns that some transform partitions by."""
+    metadata = kind.metadata
+    return [
+        metadata.schema_of(source).fields_by_id[source].type
+        for spec in metadata.partition_specs
+        for field in spec.fields
+        for source in field.source_ids
+        if str(field.transform).startswith(transform)
+    ]
+
+
+def _truncates_long_decimals(kind: Kind) -> bool:
+    return any(isinstance(type_, DecimalType) and type_.precision > 18 for type_ in _sources(kind, "truncate"))
+
+
+def _has_two_uuid_partitions_of_java(kind: Kind) -> bool:
+    return "Iceberg Java" in kind.writers and _sources(kind, "identity").count(UUID) > 1
+
+
+def _has_names_of_java(kind: Kind) -> bool:
+    names = [field.name for spec in kind.metadata.partition_specs for field in spec.fields]
+    return "Iceberg Java" in kind.writers and any(not name.isascii() for name in names)
+
+
+def _has_uuid_partitions(kind: Kind) -> bool:
+    return UUID in _sources(kind, "identity")
 
 
 def _has_deletes_in_promoted_partitions(kind: Kind) -> bool:
@@ -101,8 +144,19 @@ def _names_void_field(kind: Kind) -> bool:
     )
 
 
+OF_JAVA = "a partition field whose name has a letter beyond ASCII, in manifests of Iceberg Java"
+TWO_UUIDS_OF_JAVA = "two partition fields of UUIDs, in manifests of Iceberg Java"
+"""These examples are Iceberg Java's; what icekeep writes there has not this fault."""
+
 DUCKDB = (
     Fault("DuckDB", "reads Parquet alone", _not_parquet, "ORC", says="only supports 'parquet'"),
+    Fault(
+        "DuckDB",
+        "crashes at manifests of Iceberg Java where the name of a partition field has a letter beyond ASCII",
+        _has_names_of_java,
+        OF_JAVA,
+        says="it ended",
+    ),
     Fault(
         "DuckDB",
         "drops rows with a null in a column by which others are deleted",
@@ -123,6 +177,20 @@ DUCKDB = (
         _has_null_partitions,
         "keys in a null partition",
         says="Comparison on NULL values",
+    ),
+    Fault(
+        "DuckDB",
+        "applies equality deletes to other partitions than theirs",
+        lambda kind: any(file.partition for file in kind.equality_deletes),
+        "keys of one partition",
+        missing=(3, 5),
+    ),
+    Fault(
+        "DuckDB",
+        "crashes where a column is gone by which files are partitioned",
+        lambda kind: kind.is_partitioned_by(is_gone),
+        "a partition's column dropped",
+        says="it ended",
     ),
     Fault(
         "DuckDB",
@@ -147,6 +215,13 @@ DUCKDB = (
     ),
     Fault(
         "DuckDB",
+        "crashes at equality deletes by a field of a struct",
+        _has_nested_keys,
+        "nested keys",
+        says="it ended",
+    ),
+    Fault(
+        "DuckDB",
         "reads no manifests whose codec is zstd",
         lambda kind: kind.metadata.properties.get("write.manifest.compression-codec") == "zstd",
         "zstd manifests",
@@ -157,8 +232,51 @@ DUCKDB = (
 CLICKHOUSE = (
     Fault(
         "ClickHouse",
+        "fails at equality deletes by a field of a struct",
+        _has_nested_keys,
+        "nested keys",
+        says="Not found column [^ ]+ in block",
+    ),
+    Fault(
+        "ClickHouse",
+        "does not find columns in Avro whose names Avro cannot have",
+        _has_names_that_avro_has_not,
+        "a name in Avro",
+        says="not found in Avro schema",
+    ),
+    Fault(
+        "ClickHouse",
+        "has null for UUIDs in ORC",
+        lambda kind: "ORC" in kind.formats() and _has_types(UUID)(kind),
+        "types in ORC",
+        missing=(1,),
+        added=(1,),
+    ),
+    Fault(
+        "ClickHouse",
+        "reads no UUIDs in Avro",
+        lambda kind: _has_avro(kind) and _has_types(UUID)(kind),
+        "UUIDs in Avro",
+        says="Cannot parse UUID from type Fixed",
+    ),
+    Fault(
+        "ClickHouse",
+        "fails where partitions are of decimals of more than 18 digits, truncated",
+        _truncates_long_decimals,
+        "truncated decimals",
+        says="icebergTruncate",
+    ),
+    Fault(
+        "ClickHouse",
+        "reads no table that is partitioned by UUIDs",
+        _has_uuid_partitions,
+        "partitions of UUIDs",
+        says="Cannot parse uuid|UnicodeDecodeError",
+    ),
+    Fault(
+        "ClickHouse",
         "has zeros in required fields of a struct that is null",
-        lambda kind: kind.has_type(_is_struct_of_required),
+        _has_structs_of_required,
         "nested, required",
         missing=(1,),
         added=(1,),
@@ -166,7 +284,7 @@ CLICKHOUSE = (
     Fault(
         "ClickHouse",
         "has whole seconds of times of day",
-        lambda kind: kind.has_type(lambda type_: type_ == TIME),
+        _has_types(TIME),
         "nested",
         missing=(2,),
         added=(2,),
@@ -227,6 +345,13 @@ RUST = (
     Fault("iceberg-rust", "reads Parquet alone", _not_parquet, "ORC", says="Invalid Parquet file. Corrupt footer"),
     Fault(
         "iceberg-rust",
+        "reads no manifests of Iceberg Java where the name of a partition field has a letter beyond ASCII",
+        _has_names_of_java,
+        OF_JAVA,
+        says="Invalid field name",
+    ),
+    Fault(
+        "iceberg-rust",
         "refuses a void partition field with the name of a column",
         _names_void_field,
         "a void field of a column's name",
@@ -252,6 +377,27 @@ RUST = (
         _has_deletes_in_promoted_partitions,
         "keys in a promoted partition",
         added=(1, 3),
+    ),
+    Fault(
+        "iceberg-rust",
+        "fails at equality deletes by a field of a struct",
+        _has_nested_keys,
+        "nested keys",
+        says="Unexpected => field not found",
+    ),
+    Fault(
+        "iceberg-rust",
+        "reads no table that is partitioned by UUIDs",
+        _has_uuid_partitions,
+        "partitions of UUIDs",
+        says="Failure in conversion with avro.*(Failed to convert|Overflow)",
+    ),
+    Fault(
+        "iceberg-rust",
+        "fails where a column is gone by which files are partitioned",
+        lambda kind: kind.is_partitioned_by(is_gone),
+        "a partition's column dropped",
+        says=r"No column with source column id \d+ in schema",
     ),
     Fault(
         "iceberg-rust",
@@ -288,6 +434,13 @@ RUST = (
 PYTHON = (
     Fault(
         "polars",
+        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
+        _has_two_uuid_partitions_of_java,
+        TWO_UUIDS_OF_JAVA,
+        says="Type not recognized: uuid_fixed",
+    ),
+    Fault(
+        "polars",
         "refuses files of position deletes that do not name the one data file that they are for",
         lambda kind: bool(kind.position_deletes),
         "positions of two files",
@@ -295,15 +448,36 @@ PYTHON = (
     ),
     Fault(
         "PyIceberg",
+        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
+        _has_two_uuid_partitions_of_java,
+        TWO_UUIDS_OF_JAVA,
+        says="Type not recognized: uuid_fixed",
+    ),
+    Fault(
+        "PyIceberg",
+        "reads no times, UUIDs and bytes of fixed length in ORC",
+        lambda kind: "ORC" in kind.formats() and _has_types(TIME, UUID, FixedType)(kind),
+        "types in ORC",
+        says=r"ResolveError: Cannot promote (long to time|an binary to (uuid|fixed))",
+    ),
+    Fault(
+        "PyIceberg",
+        "applies all vectors of a Puffin file, also those that the table has no more",
+        lambda kind: kind.has_vectors,
+        "a vector given up",
+        missing=(1,),
+    ),
+    Fault(
+        "PyIceberg",
         "fails at a column of UUIDs without rows",
-        lambda kind: not kind.data_files and kind.has_type(lambda type_: type_ == UUID),
+        lambda kind: not kind.data_files and _has_types(UUID)(kind),
         "no rows",
         says="ArrowNotImplementedError: extension",
     ),
     Fault(
         "PyIceberg",
         "has an empty list for a null list of structs",
-        lambda kind: kind.has_type(_is_list_of_structs),
+        _has_lists_of_structs,
         "nested",
         missing=(1,),
         added=(1,),
@@ -337,6 +511,13 @@ PYTHON = (
 
 GO = (
     Fault("iceberg-go", "reads Parquet alone", _not_parquet, "ORC", says="only parquet format is implemented"),
+    Fault(
+        "iceberg-go",
+        "reads no manifests of Iceberg Java where the name of a partition field has a letter beyond ASCII",
+        _has_names_of_java,
+        OF_JAVA,
+        says="invalid field name",
+    ),
     Fault(
         "iceberg-go",
         "does not find local files with a percent sign in their names",

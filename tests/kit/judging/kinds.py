@@ -7,7 +7,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.made_by import JOB_KEY, made_by
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type, walk
+from icekeep.spec.types import DOUBLE, FLOAT, NestedField, walk
 from kit.naive_scan import live_entries
 
 _FORMATS = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "puffin": "Puffin"}
@@ -65,14 +65,15 @@ class Kind:
         """Whether files of deletes, or the files that they reach, lie in partitions with a null."""
         return any(None in entry.data_file.partition for entry in self.entries)
 
-    def has_type(self, is_so: Callable[[Type], bool]) -> bool:
-        """Whether a column, or what is nested in one, is of such a type."""
-        return any(is_so(field.type) for field in walk(self.metadata.schema.as_struct()))
+    @cached_property
+    def fields(self) -> list[NestedField]:
+        """All columns there are, and all that is nested in them."""
+        return [*walk(self.metadata.schema.as_struct())]
 
-    def delete_specs(self) -> set[int]:
-        """The partition specs that deletes are written in."""
-        files = (entry.data_file for entry in self.entries)
-        return {file.spec_id for file in files if file.content is not FileContent.DATA}
+    @cached_property
+    def specs(self) -> set[int]:
+        """The partition specs that the files are written in."""
+        return {entry.data_file.spec_id for entry in self.entries}
 
     @cached_property
     def writers(self) -> set[str]:
@@ -133,7 +134,7 @@ def is_float(fields: Sequence[NestedField | None]) -> bool:
 
 
 def _field(schema: Schema, field_id: int) -> NestedField | None:
-    return next((field for field in schema.fields if field.field_id == field_id), None)
+    return schema.fields_by_id.get(field_id)
 
 
 def _writer(maker: str | None) -> str:
