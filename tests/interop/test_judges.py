@@ -3,6 +3,8 @@
 import json
 import uuid
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -21,31 +23,37 @@ from kit.judging.panel import Panel, our_rows
 from kit.lake import Lake
 from kit.no_spark import no_spark
 
+Made = Callable[[str], Table]
 
-@pytest.fixture
-def own_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Apart from the directory whose tables all judges read at the end of a test."""
-    return Lake(tmp_path_factory.mktemp("judged"))
+
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Makes the examples, each once, apart from the directories whose tables all judges read at the end of a test."""
+    lake = Lake(tmp_path_factory.mktemp("judged"))
+    of_java = {OF_JAVA: _named_by_java, TWO_UUIDS_OF_JAVA: _partitioned_by_java}
+
+    @cache
+    def make(name: str) -> Table:
+        if name in of_java:
+            return of_java[name](lake, request.getfixturevalue("java"))
+        return example(lake, name)
+
+    return make
 
 
 def test_the_list_of_faults_is_of_these_versions(panel: Panel) -> None:
     assert {judge.name: judge.version for judge in panel.judges} == VERSIONS
 
 
-@pytest.mark.parametrize("name", [*EXAMPLES, HISTORY])
-def test_who_is_not_known_to_fail_reads_it(name: str, own_lake: Lake, panel: Panel) -> None:
-    assert panel.disagreements(example(own_lake, name)) == []
+@pytest.mark.parametrize("name", [*EXAMPLES, HISTORY, OF_JAVA, TWO_UUIDS_OF_JAVA])
+def test_who_is_not_known_to_fail_reads_it(name: str, made: Made, panel: Panel) -> None:
+    assert panel.disagreements(made(name)) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.judge} {fault.what}")
-def test_a_fault_is_still_there(fault: Fault, own_lake: Lake, panel: Panel, request: pytest.FixtureRequest) -> None:
-    of_java = {OF_JAVA: _named_by_java, TWO_UUIDS_OF_JAVA: _partitioned_by_java}
-    if fault.example in of_java:
-        table = of_java[fault.example](own_lake, request.getfixturevalue("java"))
-    else:
-        table = example(own_lake, fault.example)
+def test_a_fault_is_still_there(fault: Fault, made: Made, panel: Panel) -> None:
+    table, judge = made(fault.example), panel.judge(fault.judge)
     assert fault in faults_of(fault.judge, Kind(table))
-    judge = panel.judge(fault.judge)
     if fault.says:
         with pytest.raises(JudgeError, match=fault.says):
             judge.rows(table)
@@ -56,13 +64,13 @@ def test_a_fault_is_still_there(fault: Fault, own_lake: Lake, panel: Panel, requ
 
 
 def test_what_java_named_beyond_avro_others_read_once_icekeep_has_rewritten_the_manifests(
-    own_lake: Lake, panel: Panel, java: IcebergJava
+    made: Made, panel: Panel
 ) -> None:
-    table = _named_by_java(own_lake, java)
-    assert rewrite_manifests(table, no_spark, where="true").rewritten_manifests_count
-    table = own_lake.catalog.load(table.identifier)
+    table = made(OF_JAVA)
+    assert rewrite_manifests(table, no_spark).rewritten_manifests_count == 2
+    table = table.catalog.load(table.identifier)
     for name in ("DuckDB", "iceberg-rust"):
-        assert panel.judge(name).rows(table).total() == 3
+        assert panel.judge(name).rows(table).total() == 4
     # It got further, to the next of its faults.
     with pytest.raises(JudgeError, match="no such file"):
         panel.judge("iceberg-go").rows(table)
@@ -72,7 +80,8 @@ def _named_by_java(lake: Lake, java: IcebergJava) -> Table:
     java.open_catalog("local", lake.properties)
     schema = schema_of(column(1, "id", LONG), column(2, "é", LONG))
     java.create_table("local.db.named", schema, build_spec(schema, [("é", "identity", None)]))
-    java.append("local.db.named", [[1, 1], [2, None], [3, 1]])
+    for number in range(2):
+        java.append("local.db.named", [[number, 1], [number, None]])
     return lake.catalog.load(("db", "named"))
 
 

@@ -273,6 +273,11 @@ EXAMPLES: Mapping[str, Make] = {
     "types in ORC": lambda b: b.of(
         pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="orc"
     ),
+    "other UUIDs in ORC": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]),
+        {"id": 1, "uuid": UUID(bytes=bytes(range(0xA0, 0xB0)))},
+        file_format="orc",
+    ),
     "times in ORC": lambda b: b.of(pa.schema([("id", pa.int64()), ("clock", pa.time64("us"))]), {"id": 1}, file_format="orc"),
     "truncated decimals": lambda b: b.of(
         pa.schema([("id", pa.int64()), ("price", pa.decimal128(38, 10))]),

@@ -118,7 +118,8 @@ def _truncates_long_decimals(kind: Kind) -> bool:
 
 
 def _has_two_uuid_partitions_of_java(kind: Kind) -> bool:
-    return "Iceberg Java" in kind.writers and _sources(kind, "identity").count(UUID) > 1
+    sources = [*_sources(kind, "identity"), *_sources(kind, "void")]
+    return "Iceberg Java" in kind.writers and sources.count(UUID) > 1
 
 
 def _has_names_of_java(kind: Kind) -> bool:
@@ -390,7 +391,7 @@ RUST = (
         "reads no table that is partitioned by UUIDs",
         _has_uuid_partitions,
         "partitions of UUIDs",
-        says="Failure in conversion with avro.*(Failed to convert|Overflow)",
+        says="Failure in conversion with avro",
     ),
     Fault(
         "iceberg-rust",
@@ -432,13 +433,6 @@ RUST = (
 )
 
 PYTHON = (
-    Fault(
-        "polars",
-        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
-        _has_two_uuid_partitions_of_java,
-        TWO_UUIDS_OF_JAVA,
-        says="Type not recognized: uuid_fixed",
-    ),
     Fault(
         "polars",
         "refuses files of position deletes that do not name the one data file that they are for",
@@ -483,7 +477,11 @@ PYTHON = (
         added=(1,),
     ),
     Fault(
-        "polars", "reads Parquet alone", _not_parquet, "ORC", says="non-parquet format|unsupported deletion file format"
+        "polars",
+        "reads Parquet alone",
+        _not_parquet,
+        "ORC",
+        says="non-parquet format|unsupported deletion file format|uuid_fixed",
     ),
     Fault(
         "polars",
