@@ -80,6 +80,7 @@ REQUIRED = pa.schema(
         pa.field("point", pa.struct([pa.field("x", pa.float64(), nullable=False)])),
     ]
 )
+IMPORTED = pa.schema([("id", pa.int64()), ("five", pa.binary(5)), ("words", pa.list_(pa.string()))])
 POINTS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("point", pa.struct([("x", pa.float64())]))])
 NAN = float("nan")
 ROWS: tuple[tuple[Any, ...], ...] = (
@@ -137,13 +138,21 @@ class Builder:
             append(self.table, pa.Table.from_pylist(list(rows), schema=schema))
         return self
 
-    def imported(self) -> "Builder":
-        """A new table of a file that no writer of Iceberg made: it has no field ids."""
-        schema = pa.schema([pa.field("id", pa.int64()), pa.field("words", pa.list_(pa.string()))])
-        table = create_table(self._catalog, self._identifier, schema)
-        path = Path(local_path(table.metadata.location)) / "imported.parquet"
-        pq.write_table(pa.table({"id": [1, 2], "words": [["a", None], None]}, schema=schema), path)
-        self._lake.foreign_catalog().load_table(self._identifier).add_files([path.as_uri()])
+    def imported(self, *, is_outside: bool = False, **options: Any) -> "Builder":
+        """A new table of a file that no writer of Iceberg made: it has no field ids.
+
+        Args:
+            is_outside: that the file is not below the table's location.
+            options: of PyArrow's writer.
+        """
+        table = create_table(self._catalog, self._identifier, IMPORTED)
+        path = (self._lake.directory if is_outside else Path(local_path(table.metadata.location))) / "imported.parquet"
+        rows = pa.table({"id": [1, 2], "five": [b"12345", None], "words": [["a", None], None]}, schema=IMPORTED)
+        pq.write_table(rows, path, use_dictionary=not options, **options)
+        self._lake.foreign_catalog().load_table(self._identifier).add_files(
+            # So Iceberg Java names a file that it is given by its path.
+            [f"file:{path}" if is_outside else path.as_uri()]
+        )
         return self
 
     def append(self, rows: Sequence[tuple[Any, ...]]) -> "Builder":
@@ -273,11 +282,13 @@ EXAMPLES: Mapping[str, Make] = {
     "types in ORC": lambda b: b.of(
         pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="orc"
     ),
-    "other UUIDs in ORC": lambda b: b.of(
-        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]),
-        {"id": 1, "uuid": UUID(bytes=bytes(range(0xA0, 0xB0)))},
+    "required UUIDs in ORC": lambda b: b.of(
+        pa.schema([("id", pa.int64()), pa.field("uuid", pa.uuid(), nullable=False)]),
+        {"id": 1, "uuid": UUID(int=1)},
         file_format="orc",
     ),
+    "bytes split by streams": lambda b: b.imported(column_encoding=dict.fromkeys(("id", "five"), "BYTE_STREAM_SPLIT")),
+    "outside": lambda b: b.imported(is_outside=True),
     "times in ORC": lambda b: b.of(pa.schema([("id", pa.int64()), ("clock", pa.time64("us"))]), {"id": 1}, file_format="orc"),
     "truncated decimals": lambda b: b.of(
         pa.schema([("id", pa.int64()), ("price", pa.decimal128(38, 10))]),
@@ -308,6 +319,12 @@ EXAMPLES: Mapping[str, Make] = {
     .fields(AddPartitionField("id", "bucket[2]"))
     .append(ROWS)
     .equal([{"id": 2}]),
+    "a field added to a struct": lambda b: b.of(POINTS, {"id": 1, "point": {"x": 0.5}}).columns(
+        AddColumn("y", "double", parent="point")
+    ),
+    "a field added to a struct, rows since": lambda b: b.of(POINTS, {"id": 1, "point": {"x": 0.5}})
+    .columns(AddColumn("y", "double", parent="point"))
+    .append([(2, {"x": 1.5, "y": 2.5})]),
     "no rows": lambda b: b.of(pa.schema([("ids", pa.list_(pa.uuid()))])),
     "keys too large for older files": lambda b: b.filled()
     .columns(UpdateColumnType("number", "long"))

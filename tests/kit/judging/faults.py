@@ -8,7 +8,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import pyarrow.parquet as pq
+
 from icekeep.spec.types import TIME, UUID, DecimalType, FixedType, ListType, StructType, Type
+from icekeep.storage.locations import local_path
 from kit.judging.kinds import Kind, has_default, is_float, is_gone, is_young, was_promoted
 
 VERSIONS = {
@@ -84,6 +87,12 @@ def _has_lists_of_structs(kind: Kind) -> bool:
     return any(isinstance(f.type, ListType) and isinstance(f.type.element, StructType) for f in kind.fields)
 
 
+def _has_changed_structs(kind: Kind) -> bool:
+    structs = [field.field_id for field in kind.fields if isinstance(field.type, StructType)]
+    schemas = [schema.fields_by_id for schema in kind.metadata.schemas]
+    return any(was_promoted([schema.get(struct) for schema in schemas]) for struct in structs)
+
+
 def _has_structs_of_required(kind: Kind) -> bool:
     structs = [field.type for field in kind.fields if isinstance(field.type, StructType)]
     return any(field.required for struct in structs for field in struct.fields)
@@ -125,6 +134,22 @@ def _has_two_uuid_partitions_of_java(kind: Kind) -> bool:
 def _has_names_of_java(kind: Kind) -> bool:
     names = [field.name for spec in kind.metadata.partition_specs for field in spec.fields]
     return "Iceberg Java" in kind.writers and any(not name.isascii() for name in names)
+
+
+def _splits_bytes(kind: Kind) -> bool:
+    paths = [local_path(file.file_path) for file in kind.data_files if file.file_format.upper() == "PARQUET"]
+    groups = [group for path in paths for group in _row_groups(pq.read_metadata(path))]
+    columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+    return any("BYTE_STREAM_SPLIT" in column.encodings for column in columns)
+
+
+def _row_groups(metadata: pq.FileMetaData) -> list[pq.RowGroupMetaData]:
+    return [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+
+
+def _has_files_outside(kind: Kind) -> bool:
+    home = local_path(kind.metadata.location)
+    return any(not local_path(entry.data_file.file_path).startswith(f"{home}/") for entry in kind.entries)
 
 
 def _has_uuid_partitions(kind: Kind) -> bool:
@@ -195,6 +220,13 @@ DUCKDB = (
     ),
     Fault(
         "DuckDB",
+        "reads no Parquet whose whole numbers or bytes are split by streams",
+        _splits_bytes,
+        "bytes split by streams",
+        says="BYTE_STREAM_SPLIT encoding is only supported for FLOAT or DOUBLE",
+    ),
+    Fault(
+        "DuckDB",
         "does not delete rows by the default of a column that is younger than they are",
         lambda kind: kind.has_keys(has_default),
         "keys of a default",
@@ -231,6 +263,20 @@ DUCKDB = (
 )
 
 CLICKHOUSE = (
+    Fault(
+        "ClickHouse",
+        "fails at required UUIDs in ORC",
+        lambda kind: "ORC" in kind.formats() and _has_types(UUID)(kind),
+        "required UUIDs in ORC",
+        says="Cannot parse uuid|UnicodeDecodeError",
+    ),
+    Fault(
+        "ClickHouse",
+        "does not find files that are not below the table's location",
+        _has_files_outside,
+        "outside",
+        says="FILE_DOESNT_EXIST",
+    ),
     Fault(
         "ClickHouse",
         "fails at equality deletes by a field of a struct",
@@ -402,6 +448,13 @@ RUST = (
     ),
     Fault(
         "iceberg-rust",
+        "fails at rows that are older than a field of a struct",
+        _has_changed_structs,
+        "a field added to a struct, rows since",
+        says="Incorrect number of arrays for StructArray fields",
+    ),
+    Fault(
+        "iceberg-rust",
         "drops all values of an older file where a key is too large for the type that the column had",
         lambda kind: kind.has_keys(was_promoted),
         "keys too large for older files",
@@ -420,7 +473,7 @@ RUST = (
         "fails where columns were named or added since the last snapshot",
         _has_changed_since,
         "a column renamed since",
-        says=r"Column \w+ not found in table. Schema",
+        says=r"Column \w+ not found in table. Schema|not of the table's columns",
     ),
     Fault(
         "iceberg-rust",
@@ -433,6 +486,13 @@ RUST = (
 )
 
 PYTHON = (
+    Fault(
+        "polars",
+        "reads no Parquet whose bytes of fixed length are split by streams",
+        _splits_bytes,
+        "bytes split by streams",
+        says='"ByteStreamSplit"-encoded',
+    ),
     Fault(
         "polars",
         "refuses files of position deletes that do not name the one data file that they are for",

@@ -72,7 +72,10 @@ class Judge:
             # Batches of another schema are another stream.
             while file.tell() < file.size():
                 answer = pa.ipc.open_stream(file).read_all()
-                found += answer_texts(table.metadata.schema, answer, has_null_lists=self.has_null_lists)
+                try:
+                    found += answer_texts(table.metadata.schema, answer, has_null_lists=self.has_null_lists)
+                except (ValueError, KeyError) as error:
+                    raise JudgeError(f"its answer is not of the table's columns: {error}") from error
         return found
 
     def _started(self) -> subprocess.Popen[bytes]:
