@@ -9,7 +9,8 @@ import pytest
 
 from kit.java import IcebergJava
 from kit.judges import java, panel, postgres
-from kit.judging.panel import Panel
+from kit.judging.panel import JUDGED, Panel
+from kit.judging.tally import save, summary
 from kit.lake import Lake
 from kit.soundness import checks_below
 
@@ -68,15 +69,21 @@ def tried() -> Callable[[str, int], None]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["tried"] = dict(_TRIED)
+        output["tried"], output["judged"] = dict(_TRIED), [(*key, number) for key, number in JUDGED.items()]
+    elif JUDGED:
+        save(JUDGED)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """A worker of pytest-xdist has ended: its counts are added to those of the others."""
-    _TRIED.update(getattr(node, "workeroutput", {}).get("tried", {}))
+    output = getattr(node, "workeroutput", {})
+    _TRIED.update(output.get("tried", {}))
+    JUDGED.update({(judge, label, what): number for judge, label, what, number in output.get("judged", [])})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, number in sorted(_TRIED.items()):
         terminalreporter.write_line(f"tried: {number:>7,} {name}")
+    for line in summary(JUDGED):
+        terminalreporter.write_line(line)

@@ -14,12 +14,11 @@ from kit.judging.judge import Judge, JudgeError
 from kit.judging.judges import all_judges
 from kit.judging.kinds import Kind
 from kit.judging.states import states_below
+from kit.judging.tally import ALL, READ, ROWS, Count
 from kit.naive_scan import scan_rows
 
-ALL, READ, ROWS = "all", "tables", "rows"
-
-Count = tuple[str, str, str]
-"""Of what is counted: a judge, a label of a table or `ALL`, and `READ`, `ROWS`, or what a known fault is."""
+JUDGED: Counter[Count] = Counter()
+"""What all panels of this process have counted."""
 
 
 class Panel:
@@ -31,7 +30,7 @@ class Panel:
 
     def __init__(self) -> None:
         self.judges = all_judges()
-        self.counts: Counter[Count] = Counter()
+        self.counts = JUDGED
         self._seen: set[str] = set()
 
     def judge(self, name: str) -> Judge:
