@@ -18,6 +18,7 @@ from icekeep.catalog.base import Table
 from icekeep.storage.locations import local_path
 from kit.judging.answers import answer_texts
 from kit.shell import ROOT
+from kit.written_deletes import data_files
 
 ENVIRONMENT = ROOT / ".venv-judges"
 TIMEOUT_S = 300
@@ -77,6 +78,12 @@ class Judge:
                 except (ValueError, KeyError) as error:
                     raise JudgeError(f"its answer is not of the table's columns: {error}") from error
         return found
+
+    def files_read(self, table: Table, where: str) -> int:
+        """In how many data files of a table it looks for the rows that a filter in SQL matches; DuckDB and ClickHouse tell it."""
+        request = {"metadata": local_path(table.metadata_location), "where": where}
+        answer = self._ask(self._started(), request)
+        return answer["files"] if "files" in answer else len(data_files(table)) - answer["pruned"]
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:

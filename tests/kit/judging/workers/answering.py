@@ -11,20 +11,30 @@ from pathlib import Path
 import pyarrow as pa
 
 Read = Callable[[dict], pa.Table]
+Count = Callable[[dict], dict[str, int]]
 
 
-def answer_requests(version: str, read: Read, faults: type[BaseException] | tuple[type[BaseException], ...]) -> None:
+def answer_requests(
+    version: str,
+    read: Read,
+    faults: type[BaseException] | tuple[type[BaseException], ...],
+    count: Count | None = None,
+) -> None:
     """Tell the engine's version, then answer each request.
 
     Args:
         version: of the engine.
         read: gives the rows of a request: `metadata` is the path of the table's metadata file.
         faults: what the engine raises where it cannot read a table.
+        count: says of a request with a filter, `where`, in how many `files` it looked, or how many it had `pruned`.
     """
     _say({"version": version})
     for line in sys.stdin:
         request = json.loads(line)
         try:
+            if count is not None and "where" in request:
+                _say(count(request))
+                continue
             rows = read(request)
         except faults as error:
             _say({"error": f"{type(error).__name__}: {error}"})

@@ -14,11 +14,26 @@ SETTINGS = (
 
 
 def read(request: dict) -> pa.Table:
+    return pa.ipc.open_stream(
+        asked(f"SELECT * FROM {table(request)} SETTINGS {SETTINGS}", "ArrowStream").bytes()
+    ).read_all()
+
+
+def files_pruned(request: dict) -> dict[str, int]:
+    """All that it counted since its process began, less what it had counted before."""
+    before = pruned()
+    asked(f"SELECT * FROM {table(request)} WHERE {request['where']} SETTINGS {SETTINGS}", "ArrowStream")
+    return {"pruned": pruned() - before}
+
+
+def pruned() -> int:
+    names = "'IcebergMinMaxIndexPrunedFiles', 'IcebergPartitionPrunedFiles'"
+    return int(str(asked(f"SELECT sum(value) FROM system.events WHERE event IN ({names})", "TSVRaw")))
+
+
+def table(request: dict) -> str:
     metadata = Path(request["metadata"])
-    table = (
-        f"icebergLocal('{metadata.parent.parent}', SETTINGS iceberg_metadata_file_path = 'metadata/{metadata.name}')"
-    )
-    return pa.ipc.open_stream(asked(f"SELECT * FROM {table} SETTINGS {SETTINGS}", "ArrowStream").bytes()).read_all()
+    return f"icebergLocal('{metadata.parent.parent}', SETTINGS iceberg_metadata_file_path = 'metadata/{metadata.name}')"
 
 
 def asked(query: str, output_format: str) -> object:
@@ -34,4 +49,4 @@ if __name__ == "__main__":
     # It reads only below the directory that it works in.
     os.chdir("/")
     [version] = str(asked("SELECT version()", "TSVRaw")).split()
-    answer_requests(version, read, Exception)
+    answer_requests(version, read, Exception, files_pruned)

@@ -1,5 +1,6 @@
 """DuckDB with its Iceberg extension. Nothing is fetched: the extensions come with the environment."""
 
+import re
 from pathlib import Path
 
 import duckdb
@@ -21,6 +22,12 @@ def opened() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def files_read(request: dict) -> dict[str, int]:
+    query = f"SELECT * FROM iceberg_scan('{request['metadata']}') WHERE {request['where']}"
+    [(_, told)] = opened().execute(f"EXPLAIN ANALYZE {query}").fetchall()
+    return {"files": sum(map(int, re.findall(r"Total Files Read: (\d+)", told)))}
+
+
 def main() -> None:
     connections: list[duckdb.DuckDBPyConnection] = []
 
@@ -31,7 +38,7 @@ def main() -> None:
         connections.append(connection)
         return rows
 
-    answer_requests(duckdb.__version__, read, duckdb.Error)
+    answer_requests(duckdb.__version__, read, duckdb.Error, files_read)
 
 
 if __name__ == "__main__":
