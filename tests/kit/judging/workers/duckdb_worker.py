@@ -14,7 +14,13 @@ EXTENSIONS = (duckdb_extension_avro, duckdb_extension_iceberg)
 
 def opened() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
-        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            # Tests put files back under their names.
+            "enable_external_file_cache": "false",
+            "threads": "1",
+        }
     )
     for module in EXTENSIONS:
         [extension] = Path(str(module.__file__)).parent.rglob("*.duckdb_extension")
