@@ -99,7 +99,7 @@ RUST = (
         "fails where columns were named or added since the last snapshot",
         has_changed_since,
         "a column renamed since",
-        says=r"Column \w+ not found in table. Schema|not of the table's columns",
+        says=r"Column .+ not found in table. Schema|not of the table's columns",
     ),
     Fault(
         "iceberg-rust",

@@ -10,8 +10,8 @@ from icekeep.errors import IcekeepError
 from kit.cases import scaled
 from kit.soundness import newest_metadata
 
-BEFORE = 10
-"""How many states before the present one a table is judged in, with `--cases 1`."""
+BEFORE = 4
+"""How many snapshots before the present one a table is judged at, with `--cases 1`; with `--cases 0.1` none."""
 
 
 def states_below(directory: Path, seen: set[str]) -> Iterator[Table]:
@@ -37,7 +37,7 @@ def states_below(directory: Path, seen: set[str]) -> Iterator[Table]:
             continue
         log = [entry.metadata_file for entry in reversed(table.metadata.metadata_log)]
         earlier = filter(None, map(loaded, log))
-        for state in islice(_by_snapshot(chain((table,), earlier)), 1 + scaled(BEFORE)):
+        for state in islice(_by_snapshot(chain((table,), earlier)), 1 + scaled(BEFORE, least=0)):
             if state.metadata_location not in seen:
                 seen.add(state.metadata_location)
                 yield state
