@@ -237,15 +237,15 @@ def position_after(table: Any, branch: str | None) -> Position:
 
 def known_catalogs(conf: str | None, seams: Seams) -> Catalogs:
     """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's."""
-    is_submitted = SUBMITTED_VARIABLE in os.environ
+    return Catalogs(read_config(conf), partial(spark_properties, seams), os.environ, Path.cwd())
 
-    def spark_properties() -> Mapping[str, str]:
-        properties: Mapping[str, str] = (
-            resolve(seams.live_properties)() if is_submitted else configured_properties(os.environ)
-        )
-        return properties
 
-    return Catalogs(read_config(conf), spark_properties, os.environ, Path.cwd())
+def spark_properties(seams: Seams) -> Mapping[str, str]:
+    """Spark's configuration: the JVM's under `spark-submit`, else that of the files from which a session would start."""
+    if SUBMITTED_VARIABLE not in os.environ:
+        return configured_properties(os.environ)
+    properties: Mapping[str, str] = resolve(seams.live_properties)()
+    return properties
 
 
 def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
