@@ -12,7 +12,7 @@ from icekeep.errors import TryAgainError
 from icekeep.fleet.budget import Budget
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.overview import Looking, Overview, Seen, look
-from icekeep.fleet.retrying import is_named, said
+from icekeep.fleet.retrying import is_named, told
 from icekeep.fleet.values import (
     DueJob,
     DueList,
@@ -27,7 +27,7 @@ from icekeep.fleet.values import (
 from icekeep.fleet.workers import Works, job_done
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import LastRuns
+from icekeep.run_records.values import CUT_OFF_MS, LastRuns
 from icekeep.runtime import Runtime
 
 _ENDED_BADLY = frozenset({JobStatus.FAILED, JobStatus.REFUSED})
@@ -186,17 +186,29 @@ def _table_done(seen: Seen, rank: int, fleet: Fleet, done: Mapping[tuple[str, st
 
 
 def _failing(tables: Iterable[Seen], done: Mapping[tuple[str, str], JobDone], now_ms: int) -> Iterator[Failing]:
-    """What has failed three times in a row or more, what has just ended among it."""
+    """What has failed or was cut off three times in a row or more, what has just ended among it."""
     for seen in tables:
         for choice in seen.choices:
-            told = done.get((seen.name, choice.call.job))
-            last, why = choice.last, said(choice.last)
-            if told is not None and told.status in _ENDED_BADLY and told.exit_status != TryAgainError.exit_status:
-                last, why = last.and_failed(now_ms, told.why), told.why
-            elif told is not None and told.status in _COUNTED["done_jobs_count"]:
-                last = LastRuns()
+            last = _last_by_now(choice.last, done.get((seen.name, choice.call.job)), now_ms)
             if is_named(last):
-                yield Failing(table=seen.name, job=choice.call.job, failures_in_a_row=last.failures_in_a_row, why=why)
+                yield Failing(
+                    table=seen.name,
+                    job=choice.call.job,
+                    failures_in_a_row=last.failures_in_a_row,
+                    why=told(last),
+                    cut_offs_in_a_row=last.cut_offs_in_a_row,
+                )
+
+
+def _last_by_now(last: LastRuns, job: JobDone | None, now_ms: int) -> LastRuns:
+    """What is known of the runs of a job, this run's among them."""
+    if job is None:
+        return last
+    if job.status in _ENDED_BADLY and job.exit_status != TryAgainError.exit_status:
+        return last.and_failed(now_ms, job.why)
+    if job.status == JobStatus.INTERRUPTED and job.elapsed_ms >= CUT_OFF_MS:
+        return last.and_cut_off(now_ms)
+    return LastRuns() if job.status in _COUNTED["done_jobs_count"] else last
 
 
 def _not_read(fleet: Fleet, overview: Overview) -> tuple[NotRead, ...]:

@@ -106,6 +106,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         """The jobs that are due."""
         return tuple(one for one in self.choices if one.verdict is Verdict.DUE)
 
+    @property
+    def tried_ms(self) -> int | None:
+        """When the last of its due jobs was tried; `None`: none ever was, as far as is known."""
+        return max((one.last.last_try_ms for one in self.due if one.last.last_try_ms is not None), default=None)
+
+    @property
+    def cut_off_ms(self) -> int | None:
+        """When the last of its due jobs was cut off that has not ended well since; `None`: there is none."""
+        return max((one.last.last_cut_off_ms for one in self.due if one.last.last_cut_off_ms is not None), default=None)
+
     def value(self, prices: Prices | None) -> float:
         """Benefit for cost of what is due."""
         return value_of(self._worth(one, prices) for one in self.due)
@@ -162,9 +172,9 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
         raise NotFoundError(
             f"no table that the policies of this run reach is among those that were asked for{_why(missed)}"
         )
-    ordered = sorted(seen, key=lambda one: _order(one, looking.prices))
+    ordered = in_order(seen, looking.prices)
     notes = () if scope.is_part else tuple(_unmatched(policies, listed))
-    return Overview(tuple(ordered), (*not_read, *missed), others_count, notes)
+    return Overview(ordered, (*not_read, *missed), others_count, notes)
 
 
 def _missed(scope: Scope, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
@@ -197,6 +207,21 @@ def _fits_nothing(policy: Policy, glob: Glob, listed: Mapping[str, Collection[st
     if catalogs is None or not catalogs <= listed.keys():
         return False
     return not any(glob.matches(name) for catalog in catalogs for name in listed[catalog])
+
+
+def in_order(tables: Iterable[Seen], prices: Prices | None) -> tuple[Seen, ...]:
+    """Tables in the order in which they are worked on, those without due jobs last, by name.
+
+    A table with a job that was cut off comes after all that have not been tried since: or it would be the first in each night,
+    and be cut off again, and the others would never have their turn.
+    """
+    in_turn = sorted((one for one in tables if one.cut_off_ms is None), key=lambda one: _order(one, prices))
+    for late in sorted((one for one in tables if one.cut_off_ms is not None), key=lambda one: one.cut_off_ms or 0):
+        order = _order(late, prices)
+        by_value = next((n for n, one in enumerate(in_turn) if _order(one, prices) > order), len(in_turn))
+        waiting = [n for n, one in enumerate(in_turn) if one.due and (one.tried_ms or 0) < (late.cut_off_ms or 0)]
+        in_turn.insert(max(by_value, waiting[-1] + 1 if waiting else 0), late)
+    return tuple(in_turn)
 
 
 def _order(one: Seen, prices: Prices | None) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ and of a table, whose due jobs run together,
 So a budget that does not hold all is spent where each cent of it brings the most (the greedy way to fill a knapsack), a small
 table in a bad state comes before a large one in the same state, and the last term makes sure that each comes in the end: a job
 without a benefit that can be told, such as `check`, overtakes what brings twice its cost after two months.
+What was cut off comes later than its value says (`overview.in_order`).
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -9,14 +9,17 @@
 What fails several times in one night has failed once. Where a catalog is out of reach, or another writer won (exit status 75), a
 job has not failed: it is tried by each run. Whatever ends well begins anew. From the third failure on the job is named in the
 result of each run until it ends well.
+
+What was interrupted after long work has not failed, and is not tried less often; but it comes after what has waited longer
+(`overview`), and is named from the third night on: it may need more time than it ever gets.
 """
 
-from icekeep.run_records.values import LastRuns
+from icekeep.run_records.values import CUT_OFF_MS, LastRuns
 from icekeep.spec.times import about_span
 from icekeep.spec.units import DAY_MS, HOUR_MS
 
 NAMED_FROM = 3
-"""From so many failures in a row on a job is named."""
+"""From so many failures in a row on a job is named, and from so many nights in a row in which it was cut off."""
 
 _NIGHTS = (0, 0, 2, 4, 8)
 _EARLY_MS = 6 * HOUR_MS
@@ -47,9 +50,19 @@ def postponed(last: LastRuns, now_ms: int) -> str | None:
 
 def is_named(last: LastRuns) -> bool:
     """Whether it fails for so long that somebody has to look."""
-    return last.failures_in_a_row >= NAMED_FROM
+    return max(last.failures_in_a_row, last.cut_offs_in_a_row) >= NAMED_FROM
 
 
 def said(last: LastRuns) -> str:
     """What the last failure said, in one line."""
     return last.last_error or "its process died"
+
+
+def told(last: LastRuns) -> str:
+    """What is to be said of a job that is named, in one line."""
+    if last.failures_in_a_row >= NAMED_FROM:
+        return said(last)
+    return (
+        f"it was interrupted in {last.cut_offs_in_a_row} nights in a row, after {about_span(CUT_OFF_MS)} of work or more: "
+        "give the run more time, or the job less to do at once"
+    )

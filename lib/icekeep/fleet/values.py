@@ -140,15 +140,20 @@ class TableDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has failed on a table three times in a row or more, of which those of one night count once.
+    """A job that has failed on a table three times in a row or more, or was interrupted after long work so often.
 
-    `why` is what it said last.
+    What comes several times in one night counts once.
+
+    Attributes:
+        why: what it said last, or that it needs more time.
+        cut_offs_in_a_row: how often it was interrupted after half an hour of work or more since it last ended well.
     """
 
     table: str
     job: str
     failures_in_a_row: int
     why: str
+    cut_offs_in_a_row: int = 0
 
 
 class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +161,7 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `done`; `partial` where a job failed, was refused, did only a part or was not begun, a table could not be read, or
-            something has failed three times in a row; `interrupted`. For a dry run `planned`, or `partial` where something could
+            something is `failing`; `interrupted`. For a dry run `planned`, or `partial` where something could
             not be read.
         dry_run: whether all this was only told.
         tables_count: those that the policies reach; `other_tables_count`: those that no policy reaches.
@@ -164,7 +169,8 @@ class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
             `elsewhere_jobs_count`.
         postponed_jobs_count: those that wait since they failed; `held_jobs_count`: that are switched off;
             `closed_jobs_count`: whose windows are closed.
-        failing: what has failed three times in a row or more, this run's failures among them.
+        failing: what has failed three times in a row or more, or was interrupted so often after long work, what came of this run
+            among it.
         notes: what the operator should know of the run as a whole.
         requests_count: what the jobs asked of storage, as each of them tells.
         looked_requests_count, looked_read_bytes: what the look at all tables took of storage.

@@ -19,6 +19,7 @@ from icekeep.run_records.outages import outages_of
 from icekeep.run_records.owed import owed_to
 from icekeep.run_records.schema import LEASES, RUNS, are_there, make_tables
 from icekeep.run_records.values import (
+    CUT_OFF_MS,
     INTERRUPTED,
     RUNNING,
     SILENT_MS,
@@ -296,7 +297,7 @@ def _address(url: URL) -> str:
 
 
 def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
-    """The newest run of each table and job that did its work, and those after it that failed, the oldest first.
+    """The newest run of each table and job that did its work, and those after it that failed or were cut off, the oldest first.
 
     A run by hand has arguments of its own, on a branch of its own perhaps: it says nothing of what policies want. Nor does a part
     without an end of a run that has ended: that ends after all of its parts, so the part has not died, and its end is lost.
@@ -311,6 +312,8 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
         sa.and_(RUNS.c.exit_status.not_in(is_no_failure), RUNS.c.status != INTERRUPTED),
         has_died,
     )
+    has_worked_long = RUNS.c.ended_ms - RUNS.c.started_ms >= CUT_OFF_MS
+    was_cut_off = sa.and_(RUNS.c.status == INTERRUPTED, has_worked_long, sa.not_(is_ok))
     each = (RUNS.c.table_name, RUNS.c.job)
     told = (
         sa.select(
@@ -320,10 +323,11 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
             RUNS.c.error_message,
             ended.label("at_ms"),
             has_failed.label("has_failed"),
+            was_cut_off.label("was_cut_off"),
             sa.func.max(sa.case((is_ok, ended))).over(partition_by=each).label("last_ok_ms"),
             sa.func.max(sa.case((has_failed, ended))).over(partition_by=each).label("last_failure_ms"),
         )
-        .where(wanted, RUNS.c.policy.is_not(None), sa.or_(is_ok, has_failed), ended <= now_ms + SKEW_MS)
+        .where(wanted, RUNS.c.policy.is_not(None), sa.or_(is_ok, has_failed, was_cut_off), ended <= now_ms + SKEW_MS)
         .subquery()
     )
     is_last = told.c.at_ms == told.c.last_failure_ms
@@ -334,16 +338,25 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
             told.c.job,
             told.c.at_ms,
             told.c.has_failed,
+            told.c.was_cut_off,
             told.c.last_ok_ms,
             sa.case((is_last, told.c.error_message)).label("last_error"),
         )
-        .where(sa.or_(sa.and_(told.c.has_failed, sa.or_(is_since, is_last)), told.c.at_ms == told.c.last_ok_ms))
+        .where(
+            sa.or_(
+                sa.and_(told.c.has_failed, sa.or_(is_since, is_last)),
+                sa.and_(told.c.was_cut_off, is_since),
+                told.c.at_ms == told.c.last_ok_ms,
+            )
+        )
         .order_by(told.c.at_ms, told.c.run_id)
     )
 
 
 def _with(last: LastRuns, row: Mapping[str, Any]) -> LastRuns:
     """What is known with one more row of `_last_runs`."""
+    if row["was_cut_off"]:
+        return last.and_cut_off(row["at_ms"])
     if not row["has_failed"]:
         return last
     if row["at_ms"] > (last.last_ok_ms or 0):

@@ -33,6 +33,10 @@ NIGHT_MS = 12 * HOUR_MS
 """Failures that come within this after the first of them count as one: a scheduler tries a job several times a night."""
 
 
+CUT_OFF_MS = 30 * MINUTE_MS
+"""A run that was interrupted after it had worked for so long was cut off: it may be so each night."""
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job on a table, of a command that changed one, or of `maintain` over many.
 
@@ -105,7 +109,7 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
 
     Times are epoch milliseconds; `None`: there was no such run.
 
-    A run that was interrupted counts for neither, nor does one that is to be tried again (exit status 75: nothing is broken), nor
+    A run that was interrupted is neither a success nor a failure, nor is one that is to be tried again (exit status 75), nor
     one that ended at a time that is still to come. One that has died counts as a failure; a part without an end of a run that
     has ended has not died: its end could not be written down, and it counts for neither.
 
@@ -116,6 +120,10 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
         last_failure_ms: when the last one that failed ended, or was last seen.
         last_error: what it said; `None` where it died.
         night_ms: when the first of those ended that count as the last failure in a row; `None` where there is none in a row.
+        cut_offs_in_a_row: those that were interrupted after `CUT_OFF_MS` of work since the last one that did its work, which end
+            no row of failures and count for none; those within `NIGHT_MS` count once.
+        last_cut_off_ms: when the last one of these ended; `None` where there is none in a row.
+        cut_off_night_ms: when the first of those ended that count as the last one in a row.
     """
 
     is_known: bool = True
@@ -124,10 +132,19 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
     last_failure_ms: int | None = None
     last_error: str | None = None
     night_ms: int | None = None
+    cut_offs_in_a_row: int = 0
+    last_cut_off_ms: int | None = None
+    cut_off_night_ms: int | None = None
+
+    @property
+    def last_try_ms(self) -> int | None:
+        """When the last one ended that counts for anything."""
+        tries = (self.last_ok_ms, self.last_failure_ms, self.last_cut_off_ms)
+        return max((one for one in tries if one is not None), default=None)
 
     def and_failed(self, at_ms: int, error: str | None) -> "LastRuns":
         """What is known after one more failure, which is later than all others."""
-        is_same_night = self.night_ms is not None and at_ms - self.night_ms < NIGHT_MS
+        is_same_night = _is_same_night(self.night_ms, at_ms)
         return msgspec.structs.replace(
             self,
             failures_in_a_row=self.failures_in_a_row + (not is_same_night),
@@ -135,6 +152,20 @@ class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
             last_error=error,
             night_ms=self.night_ms if is_same_night else at_ms,
         )
+
+    def and_cut_off(self, at_ms: int) -> "LastRuns":
+        """What is known after one more that was interrupted after long work, which is later than all others."""
+        is_same_night = _is_same_night(self.cut_off_night_ms, at_ms)
+        return msgspec.structs.replace(
+            self,
+            cut_offs_in_a_row=self.cut_offs_in_a_row + (not is_same_night),
+            last_cut_off_ms=at_ms,
+            cut_off_night_ms=self.cut_off_night_ms if is_same_night else at_ms,
+        )
+
+
+def _is_same_night(night_ms: int | None, at_ms: int) -> bool:
+    return night_ms is not None and at_ms - night_ms < NIGHT_MS
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):

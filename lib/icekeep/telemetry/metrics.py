@@ -62,7 +62,9 @@ ESTIMATED_REQUESTS = Metric("icekeep_run_estimated_requests", "Requests to stora
 TABLES = Metric("icekeep_run_tables", "Tables that a run over many is for")
 NOT_READ_TABLES = Metric("icekeep_run_not_read_tables", "Tables, and namespaces and catalogs, that it could not read")
 JOBS = Metric("icekeep_run_jobs", "Its jobs by what became of them; due are all", (*OF_RUN, "status"))
-FAILING_JOBS = Metric("icekeep_run_failing_jobs", "Jobs on tables that have failed three times in a row or more")
+FAILING_JOBS = Metric(
+    "icekeep_run_failing_jobs", "Jobs on tables that have failed, or were cut off, three times in a row or more"
+)
 
 RUN_METRICS: tuple[Metric, ...] = (
     LAST_START,

@@ -18,7 +18,7 @@ from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG
 from icekeep.policies.globs import parse_glob
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import RunRecord
+from icekeep.run_records.values import CUT_OFF_MS, RunRecord
 from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS
 from kit.fleets import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
 
@@ -468,6 +468,44 @@ def test_a_record_that_is_out_of_reach_is_told_once_and_hinders_nothing(world, r
     warnings = [event.message for event in told.events if isinstance(event, Warned)]
     assert len(warnings) == 1
     assert "the record is out of reach" in warnings[0]
+
+
+def cut_off_after(world, records, fleets, worked_ms):
+    """A job that works until the run is stopped, and is written down as interrupted."""
+
+    def work(assignment):
+        began_ms = world.runtime.now_ms()
+        world.runtime.pass_ms(worked_ms)
+        ended = {"started_ms": began_ms, "seen_ms": began_ms + worked_ms, "ended_ms": began_ms + worked_ms}
+        named = {"run_id": f"compact-{began_ms}", "job": "compact", "table": assignment.table, "policy": "nightly"}
+        records.end(RunRecord(**named, **ended, status="interrupted", exit_status=143, error_message="SIGTERM"))
+        fleets[-1].stop.set()
+        return Ran(
+            status="interrupted", exit_status=143, run_id=named["run_id"], error_message="interrupted by SIGTERM"
+        )
+
+    return work
+
+
+@pytest.mark.parametrize(("worked_ms", "is_cut_off"), [(CUT_OFF_MS, True), (CUT_OFF_MS - 1, False)])
+def test_what_is_cut_off_each_night_comes_after_what_has_waited_and_is_named_from_the_third_night(
+    world, records, worked_ms, is_cut_off
+):
+    fleets, called, named = [], [], []
+    for night in range(4):
+        cut_off = {("sick", "compact"): cut_off_after(world, records, fleets, worked_ms)}
+        jobs = Jobs(cut_off if night < 3 else {}, records)
+        fleets.append(fleet_of(world, jobs, run_id=f"maintain-{night}", records=records, workers=1))
+        result = maintain(fleets[-1])
+        called.append([table for table, job in jobs.calls if job == "compact"])
+        named.append([(one.job, one.failures_in_a_row, one.cut_offs_in_a_row) for one in result.failing])
+        world.runtime.pass_ms(DAY_MS)
+    if is_cut_off:
+        assert called == [["sick"], ["some", "calm", "sick"], ["some", "calm", "sick"], ["some", "calm", "sick"]]
+        assert named == [[], [], [("compact", 0, 3)], []]
+    else:
+        assert called == [["sick"]] * 3 + [["sick", "some", "calm"]]
+        assert named == [[]] * 4
 
 
 class AwayDuringTheLook:

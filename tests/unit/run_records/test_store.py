@@ -13,6 +13,7 @@ from icekeep.run_records import store
 from icekeep.run_records.outages import LEFT_ALONE_MS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import (
+    CUT_OFF_MS,
     INTERRUPTED,
     RUNNING,
     SILENT_MS,
@@ -148,20 +149,33 @@ def plainly_last(runs):
         mine = [run for run in runs if (run.table, run.job) == key and run.policy and at(run) <= NOW_MS + SKEW_MS]
         oks = [at(run) for run in mine if run.exit_status in (0, 3)]
         failed = [run for run in mine if has_failed(run)]
-        since = first = [at(run) for run in failed if at(run) > max(oks, default=0)]
-        nights = []
-        while since:
-            nights.append(since[0])
-            since = [at_ms for at_ms in since if at_ms >= nights[-1] + 12 * HOUR_MS]
-        if oks or failed:
+        nights = nights_of([at(run) for run in failed if at(run) > max(oks, default=0)])
+        cut_off = [at(run) for run in mine if was_cut_off(run) and at(run) > max(oks, default=0)]
+        if oks or failed or cut_off:
             told[key] = LastRuns(
                 last_ok_ms=max(oks, default=None),
                 failures_in_a_row=len(nights),
                 last_failure_ms=at(failed[-1]) if failed else None,
                 last_error=failed[-1].error_message if failed else None,
-                night_ms=nights[-1] if first else None,
+                night_ms=nights[-1] if nights else None,
+                cut_offs_in_a_row=len(nights_of(cut_off)),
+                last_cut_off_ms=cut_off[-1] if cut_off else None,
+                cut_off_night_ms=nights_of(cut_off)[-1] if cut_off else None,
             )
     return told
+
+
+def nights_of(times):
+    """When the first of each night ended."""
+    nights = []
+    while times:
+        nights.append(times[0])
+        times = [at_ms for at_ms in times if at_ms >= nights[-1] + 12 * HOUR_MS]
+    return nights
+
+
+def was_cut_off(run):
+    return run.status == INTERRUPTED and run.ended_ms - run.started_ms >= CUT_OFF_MS
 
 
 def at(run):
@@ -173,7 +187,7 @@ def has_failed(run):
 
 
 JOBS = st.sampled_from(["compact", "check"])
-ENDS = st.sampled_from(["done", "partial", "failed", "refused", "again", "interrupted", "running", "died"])
+ENDS = st.sampled_from(["done", "partial", "failed", "refused", "again", "interrupted", "cut off", "running", "died"])
 GAPS_MS = st.one_of(st.integers(1, 5), st.integers(1, 30 * HOUR_MS), st.sampled_from([12 * HOUR_MS, 24 * HOUR_MS]))
 
 
@@ -184,6 +198,8 @@ def run_of(number, at_ms, end, table, job, policy):
             return record(f"r{number}", **common, seen_ms=NOW_MS)
         case "died":
             return record(f"r{number}", **common, seen_ms=at_ms)
+        case "cut off":
+            common["started_ms"] = at_ms - CUT_OFF_MS
     status, exit_status = {
         "done": ("done", 0),
         "partial": ("partial", 3),
@@ -191,6 +207,7 @@ def run_of(number, at_ms, end, table, job, policy):
         "refused": ("failed", 4),
         "again": ("failed", 75),
         "interrupted": (INTERRUPTED, 143),
+        "cut off": (INTERRUPTED, 143),
     }[end]
     return record(
         f"r{number}",

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from icekeep.errors import shortened
-from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult
+from icekeep.fleet.retrying import NAMED_FROM
+from icekeep.fleet.values import IDLE, DueList, Failing, JobStatus, MaintainResult
 from icekeep.spec.times import about_span
 from icekeep.spec.units import format_bytes
 
@@ -42,15 +43,17 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
         "looked_ms": result.looked_ms,
         "elapsed_ms": result.elapsed_ms,
         "jobs": rows,
-        "failing": [
-            f"{one.table} {one.job}: failed {one.failures_in_a_row} times in a row: {one.why}" for one in result.failing
-        ],
+        "failing": [f"{one.table} {one.job}: {_often(one)}{one.why}" for one in result.failing],
         "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
         **_idle(result),
         "problems": [f"{table.table}: {problem}" for table in result.tables for problem in table.problems],
         "notes": list(result.notes),
     }
     return {name: value for name, value in told.items() if value != []}
+
+
+def _often(one: Failing) -> str:
+    return f"failed {one.failures_in_a_row} times in a row: " if one.failures_in_a_row >= NAMED_FROM else ""
 
 
 def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
