@@ -92,10 +92,12 @@ def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
 
 
 def believes_every_conflict() -> AbstractContextManager[Any]:
-    """Does not look whether a conflict was its own commit met again."""
-    return replaced(
-        retry, "settle", lambda outcome, *rest: outcome if isinstance(outcome, Conflict) else _settle(outcome, *rest)
-    )
+    """Does not look whether a conflict was its own commit met again, or may be."""
+
+    def settle(outcome: Any, *rest: Any) -> Any:
+        return Conflict(outcome.reason, is_final=True) if isinstance(outcome, Conflict) else _settle(outcome, *rest)
+
+    return replaced(retry, "settle", settle)
 
 
 def deletes_before_the_commit() -> AbstractContextManager[Any]:

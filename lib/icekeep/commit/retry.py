@@ -25,7 +25,7 @@ from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted, tell
-from icekeep.runtime import Runtime, new_snapshot_id
+from icekeep.runtime import Runtime, new_snapshot_id, patience_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot
@@ -125,14 +125,14 @@ class _Patience:
     def _after_conflict(self, number: int, reason: str) -> None:
         self._conflicts_count += 1
         self._swapping = _Outage()
-        elapsed_ms = self._runtime.monotonic_ms() - self._began_ms
-        is_late = self._conflicts_count > 1 and elapsed_ms > self._policy.total_timeout_ms
+        left_ms = self._left_ms(self._began_ms)
+        is_late = self._conflicts_count > 1 and left_ms < 0
         if is_late or self._conflicts_count > self._policy.num_retries:
             raise ConflictError(
                 f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
                 attempts=number,
             )
-        wait_ms = self._policy.wait_ms(self._conflicts_count, self._runtime)
+        wait_ms = self._cut(self._policy.wait_ms(self._conflicts_count, self._runtime), left_ms)
         self._tell(number, wait_ms, reason, is_conflict=True)
 
     def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> None:
@@ -140,12 +140,22 @@ class _Patience:
         if not outage.failures_count:
             outage.since_ms = now_ms
         outage.failures_count += 1
-        if self._runtime.is_abandoned() or now_ms - outage.since_ms > self._policy.total_timeout_ms:
+        left_ms = self._left_ms(outage.since_ms)
+        if self._runtime.is_abandoned() or left_ms < 0:
             raise error
         min_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
-        wait_ms = max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
+        wait_ms = self._cut(max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime)), left_ms)
         outage.waits_until_ms = now_ms + wait_ms
         self._tell(number, wait_ms, error.message)
+
+    def _left_ms(self, since_ms: int) -> int:
+        """How much of the time is left that is waited from a moment on; little where the work is being stopped."""
+        timeout_ms = patience_ms(self._runtime, self._policy.total_timeout_ms)
+        return since_ms + timeout_ms - self._runtime.monotonic_ms()
+
+    def _cut(self, wait_ms: int, left_ms: int) -> int:
+        """A wait, which ends with the time where the work is being stopped."""
+        return min(wait_ms, max(left_ms, 0) + 1) if self._runtime.is_stopping() else wait_ms
 
     def _tell(self, number: int, wait_ms: int, reason: str, *, is_conflict: bool = False) -> None:
         self._wait_ms = wait_ms
@@ -205,8 +215,9 @@ def commit(
             whose refusal proves nothing; nothing was removed, and whoever catches this may remove nothing. Any other error
             proves that nothing landed.
         SafetyError: the table was dropped and made again since it was loaded.
-        UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or this
-            process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
+        UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or for some
+            seconds while the work is being stopped (`Runtime.is_stopping`), or this process is abandoned
+            (`Runtime.is_abandoned`). What this call wrote is removed.
     """
     runtime = runtime or table.runtime
     # A wrong property is refused before anything can be in doubt.
