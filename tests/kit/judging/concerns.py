@@ -92,6 +92,12 @@ def has_two_uuid_partitions_of_java(kind: Kind) -> bool:
     return "Iceberg Java" in kind.writers and types.count(UUID) > 1
 
 
+def has_old_snapshot(kind: Kind) -> bool:
+    """Whether the last snapshot is of format version 1 in a table that is of a later one: it has no sequence number."""
+    head = kind.metadata.current_snapshot
+    return kind.metadata.format_version > 1 and head is not None and not head.sequence_number
+
+
 def has_names_of_java(kind: Kind) -> bool:
     names = [field.name for spec in kind.metadata.partition_specs for field in spec.fields]
     return "Iceberg Java" in kind.writers and any(not name.isascii() for name in names)

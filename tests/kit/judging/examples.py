@@ -23,6 +23,7 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
+from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.judging.example_rows import IMPORTED, NESTED, NESTED_ROWS, POINTS, REQUIRED, ROWS, SCHEMA, Keys
 from kit.lake import Lake
 from kit.naive_scan import live_entries
@@ -143,6 +144,11 @@ class Builder:
         commit(self.table, RowDelta(added_deletes=files))
         gone = next(entry for entry in live_entries(self.table) if entry.data_file.content_offset is not None)
         commit(self.table, RowDelta(removed_deletes=(gone,)))
+        return self
+
+    def raised(self) -> "Builder":
+        """The format version is raised to 2, and nothing else."""
+        upgrade_format_version(self.table, 2)
         return self
 
     def columns(self, *changes: Any) -> "Builder":
@@ -268,6 +274,7 @@ EXAMPLES: Mapping[str, Make] = {
     .equal([{"number": 2**40}]),
     "imported": lambda b: b.imported(),
     "zstd manifests": lambda b: b.filled(codec="zstd"),
+    "raised since": lambda b: b.filled(version=1).raised(),
     "vector": lambda b: b.filled(version=3).vector(),
     "a vector given up": lambda b: b.filled(version=3).append(ROWS).given_up(),
     "keys of one column": lambda b: b.filled().equal(X),

@@ -5,6 +5,7 @@ from kit.judging.concerns import (
     has_nested_keys,
     has_null_keys,
     has_null_partitions,
+    has_old_snapshot,
     not_parquet,
     splits_bytes,
 )
@@ -62,6 +63,13 @@ DUCKDB = (
         splits_bytes,
         "bytes split by streams",
         says="BYTE_STREAM_SPLIT encoding is only supported for FLOAT or DOUBLE",
+    ),
+    Fault(
+        "DuckDB",
+        "reads no table whose format version was raised since its last snapshot",
+        has_old_snapshot,
+        "raised since",
+        says="required field 'sequence_number' is NULL",
     ),
     Fault(
         "DuckDB",

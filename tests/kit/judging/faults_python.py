@@ -118,7 +118,7 @@ GO = (
         "fails at equality deletes by a column that a data file has not",
         lambda kind: kind.has_keys(lambda fields: is_young(fields) or is_gone(fields)),
         "keys of a young column",
-        says=r"equality field ID \d+ \(\w+\) not found",
+        says=r"equality field ID \d+ \(.+\) not found",
     ),
     Fault(
         "iceberg-go",
