@@ -82,7 +82,7 @@ conformance: $(READY) java-env rivals-env ## Play what may happen beside a maint
 nightly: $(READY) airflow-env java-env judges-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
-	$(PYTEST) -m "" --cases 2 tests/interop || failed="$$failed interop"; \
+	$(PYTEST) -m "" --cases 2 --panel tests/interop || failed="$$failed interop"; \
 	for part in cluster fuzz mutants simulate; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 

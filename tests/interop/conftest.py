@@ -45,8 +45,12 @@ def sound_tables(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def judged_tables(request: pytest.FixtureRequest, panel: Panel) -> Iterator[None]:
-    """The tables that a test leaves, in its directory and in the lakes that it used, are read alike by all judges."""
+def judged_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `--panel` the tables that a test leaves, in its directory and in lakes that it used, are read alike by all judges."""
+    if not request.config.getoption("--panel"):
+        yield
+        return
+    panel: Panel = request.getfixturevalue("panel")
     yield
     values = request.node.funcargs
     directories = {value.directory for value in values.values() if isinstance(value, Lake)}
