@@ -63,10 +63,10 @@ def hash_of_files(
                     batch_rows = min(_BATCH_ROWS, batch_rows or _BATCH_ROWS)
                 _add_file(rows, reader, columns, kept, batch_rows)
         except InvalidTableError as error:
-            raise _differs(f"what cannot be read as it was written, {error.message}", [file]) from error
+            raise not_as_written(f"what cannot be read as it was written, {error.message}", [file]) from error
         found = rows.row_count - before
         if found != file.record_count:
-            raise _differs(f"{found} rows where {file.record_count} were written", [file])
+            raise not_as_written(f"{found} rows where {file.record_count} were written", [file])
     return rows.total
 
 
@@ -107,13 +107,14 @@ def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Se
     """
     rows_in, rows_out = sum(read, RowSum()), sum(written, RowSum())
     if rows_in.row_count != rows_out.row_count:
-        return _differs(f"{rows_out.row_count} rows where {rows_in.row_count} live ones went in", files)
+        return not_as_written(f"{rows_out.row_count} rows where {rows_in.row_count} live ones went in", files)
     if rows_in != rows_out:
-        return _differs(f"{rows_out.row_count} rows, as many as went in, with other values", files)
+        return not_as_written(f"{rows_out.row_count} rows, as many as went in, with other values", files)
     return None
 
 
-def _differs(what: str, files: Sequence[DataFile]) -> IcekeepBug:
+def not_as_written(what: str, files: Sequence[DataFile]) -> IcekeepBug:
+    """The error of new files that hold something else than went in; they are kept (`kept_files` of its facts)."""
     locations = [file.file_path for file in files]
     named = ", ".join(repr(location) for location in locations[:_MAX_NAMED])
     return IcekeepBug(
