@@ -5,17 +5,16 @@ schema and key-values, row groups that are described in the same words but for t
 Sources are read again, as is the new file.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.errors import InvalidTableError
 from icekeep.formats.base import translated
 from icekeep.formats.parquet.footer import MAGIC, Footer, RowGroup, footer_errors, read_footer
 from icekeep.formats.parquet.footer_schema import LINEAGE_IDS
 from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.rewrite.verify import not_as_written
+from icekeep.formats.rewrite.verify import not_as_written, of_new_file
 from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.units import MIB
@@ -41,7 +40,7 @@ def rows_of_copy(pieces: Sequence[FilePiece], new: DataFile, storage: Storage) -
         MissingFileError, InvalidTableError, UnsupportedError: a source is not there, is damaged, or cannot be copied.
         UnavailableError: storage is out of reach.
     """
-    with _of_new_file(new):
+    with of_new_file(new):
         written = read_footer(storage, new.file_path, new.file_size_in_bytes)
     with storage.open(new.file_path) as target:
         copied = _Copied(target, written, new)
@@ -73,7 +72,7 @@ class _Copied:
         copies = self._written.row_groups[self._group : self._group + len(groups)]
         self._group += len(groups)
         shift = copies[0].start - groups[0].start if copies else 0
-        with _of_new_file(self._new), footer_errors(self._new.file_path):
+        with of_new_file(self._new), footer_errors(self._new.file_path):
             found = [_described(self._written, group, shift) for group in copies]
         with footer_errors(piece.location):
             expected = [_described(old, group, 0) for group in groups]
@@ -99,7 +98,7 @@ class _Copied:
             if end - start < len(old):
                 old, new = bytearray(end - start), bytearray(end - start)
             _fill(stream, old, piece.location)
-            with _of_new_file(self._new):
+            with of_new_file(self._new):
                 _fill(self._stream, new, self._new.file_path)
             if old != new:
                 raise self._differs(f"other bytes than {piece.location!r}")
@@ -107,15 +106,6 @@ class _Copied:
 
     def _differs(self, what: str) -> Exception:
         return not_as_written(what, [self._new])
-
-
-@contextmanager
-def _of_new_file(new: DataFile) -> Iterator[None]:
-    """What is wrong with a new file is a fault of ours."""
-    try:
-        yield
-    except (InvalidTableError, UnsupportedError) as error:
-        raise not_as_written(f"what cannot be read as it was written, {error.message}", [new]) from error
 
 
 def _said_once(footer: Footer) -> tuple[Any, ...]:
