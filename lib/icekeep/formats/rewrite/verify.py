@@ -34,7 +34,7 @@ _BATCH_ROWS = 16 * CHUNK_ROWS
 """Rows of local files that are decoded at one time: they are still in the processor's cache when they are hashed. From far
 away whole row groups are read, in as few requests."""
 
-_ORDERED_BATCH_ROWS = 4 * CHUNK_ROWS
+_ORDERED_BATCH_ROWS = 2 * CHUNK_ROWS
 """The same where rows are hashed as they lie in memory, which takes more of the cache."""
 
 _NOTHING = pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})

@@ -18,7 +18,16 @@ from icekeep.formats.row_hash.columns import column_of, held_or_default, is_nest
 from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.formats.row_hash.words import bytes_of, decimal_pairs, null_mask, words_of
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import UNKNOWN, DecimalType, NestedField
+from icekeep.spec.types import DATE, INT, LONG, TIME, TIMESTAMP, TIMESTAMPTZ, UNKNOWN, DecimalType, NestedField, Type
+
+_PLAIN: dict[Type, tuple[pa.DataType, ...]] = {
+    INT: (pa.int32(),),
+    DATE: (pa.date32(),),
+    LONG: (pa.int64(),),
+    TIME: (pa.time64("us"), pa.int64()),
+    TIMESTAMP: (pa.timestamp("us"),),
+    TIMESTAMPTZ: (pa.timestamp("us", "UTC"),),
+}
 
 _Update = Callable[[Any], None]
 """Takes the bytes of an array, which lie one behind the other."""
@@ -90,6 +99,7 @@ class _Stream:
     def __init__(self, field: NestedField, vocabulary: "_Vocabulary | None") -> None:
         self.field, self.vocabulary = field, vocabulary
         self._row_count = self._value_count = 0
+        self._last: tuple[pa.DataType, int] = pa.null(), 0
         self._parts = [mmh3.mmh3_x64_128(seed=number) for number in range(4)]
         values, more, lengths, nulls = (part.update for part in self._parts)
         self._values: _Update = values
@@ -119,6 +129,12 @@ class _Stream:
             self._row_count += count
             self._value_count += count - held.null_count
 
+    def _width_of(self, held: pa.DataType) -> int:
+        """The bytes of a value, where values are hashed as they lie in memory; else 0."""
+        if held != self._last[0]:
+            self._last = held, _plain_width(self.field.type, held)
+        return self._last[1]
+
     def _add(self, array: pa.Array, source: pa.Field) -> None:
         type_, name = self.field.type, self.field.name
         if is_nested(type_):
@@ -133,6 +149,11 @@ class _Stream:
         if nulls is not None:
             self._nulls(np.flatnonzero(nulls) + self._row_count)
             array = array.drop_null()
+        width = self._width_of(array.type)
+        if width:
+            held = memoryview(array.buffers()[1]).cast("B")
+            self._values(held[width * array.offset : width * (array.offset + len(array))])
+            return
         if self.vocabulary is not None:
             self._values(self.vocabulary.numbers(array))
             return
@@ -145,6 +166,7 @@ class _Stream:
             self._values(data[offsets[0] : offsets[-1]])
             return
         if isinstance(type_, DecimalType):
+            # Of fewer digits than the type's.
             self._values(decimal_pairs(array, type_, name))
             return
         words = words_of(array, type_, name)
@@ -153,6 +175,13 @@ class _Stream:
             # Most often nothing is there: nanoseconds of a type that has none.
             places = np.flatnonzero(words.high)
             self._more(np.column_stack((places + self._value_count, words.high[places])))
+
+
+def _plain_width(type_: Type, held: pa.DataType) -> int:
+    """The bytes of a value, where values of a type lie in memory as `words_of` or `decimal_pairs` would give them; else 0."""
+    if isinstance(type_, DecimalType):
+        return 16 if held == pa.decimal128(type_.precision, type_.scale) else 0
+    return held.bit_width // 8 if held in _PLAIN.get(type_, ()) else 0
 
 
 class _Vocabulary:

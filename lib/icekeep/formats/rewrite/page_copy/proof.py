@@ -5,7 +5,7 @@ that were moved, footers say where their bytes are, not the code that walked thr
 must be said of both alike.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,19 +52,25 @@ class SpliceProof:
     def __init__(self, task: RewriteTask) -> None:
         self._task = task
         self._columns = _Columns()
+        self._rows: RowSequence | None = None
         self._files: list[list[_RowGroup]] = []
 
     def begin_file(self) -> None:
         """The row groups that come next are those of another file."""
         self._files.append([])
 
-    def take(
-        self, sources: Sequence[SpliceSource], tables: Iterable[pa.Table], columns: Schema, moved: Collection[int]
-    ) -> None:
-        """A row group of some files is going to be written; `tables` are their rows in the `columns` that are not moved."""
-        rows = RowSequence(columns)
-        for table in tables:
-            rows.add(table)
+    def begin_rows(self, columns: Schema) -> None:
+        """The rows that come next are those of the columns that are not moved, in another row group."""
+        self._rows = RowSequence(columns)
+
+    def add(self, table: pa.Table) -> None:
+        """Rows that were read, while they are still in the processor's cache."""
+        assert self._rows is not None
+        self._rows.add(table)
+
+    def take(self, sources: Sequence[SpliceSource], moved: Collection[int]) -> None:
+        """A row group of some files is going to be written: the rows that were added, and the columns that are moved."""
+        assert self._rows is not None
         found = {id_: _Digest() for id_ in moved}
         for source in sources:
             metadata = pq.read_metadata(pa.BufferReader(source.data))
@@ -73,7 +79,8 @@ class SpliceProof:
             for id_, digest in found.items():
                 for number in range(metadata.num_row_groups):
                     digest.add(metadata, number, places[id_], partial(_bytes_of, data))
-        self._files[-1].append(_RowGroup(rows.row_count, {id_: one.total for id_, one in found.items()}, rows))
+        row_count = self._rows.row_count
+        self._files[-1].append(_RowGroup(row_count, {id_: one.total for id_, one in found.items()}, self._rows))
 
     def check(self, files: Sequence[DataFile], storage: Storage) -> RowSum:
         """How many rows new files hold, once it is proved that they are those that were taken.

@@ -193,20 +193,29 @@ class _Splicer:
         read: list[SpliceSource] = []
         tables: list[pa.Table] = []
         arrow_bytes = 0
+        if self.proof is not None:
+            self.proof.begin_rows(rows.columns)
         for source in group:
-            found = list(rows.read([source.piece]))
+            found = [self._noted(table) for table in rows.read([source.piece])]
             read.append(source)
             tables += found
             arrow_bytes += sum(table.nbytes for table in found)
             if arrow_bytes >= self._options.row_group_arrow_bytes:
                 self._write_row_group(read, tables, rows.columns, moved)
                 read, tables, arrow_bytes = [], [], 0
+                if self.proof is not None:
+                    self.proof.begin_rows(rows.columns)
         self._write_row_group(read, tables, rows.columns, moved)
         for source in group:
             self._held.files.pop(source.piece.location, None)
         self._ratio = sum(source.piece.size_bytes for source in group) / max(
             1, sum(source.arrow_bytes for source in group)
         )
+
+    def _noted(self, table: pa.Table) -> pa.Table:
+        if self.proof is not None:
+            self.proof.add(table)
+        return table
 
     def _source(self, piece: FilePiece, wanted: Collection[int] | None = None) -> SpliceSource:
         """A file, held as bytes from now on unless it is longer or shorter than was said."""
@@ -241,7 +250,7 @@ class _Splicer:
             if self.proof is not None:
                 self.proof.begin_file()
         if self.proof is not None:
-            self.proof.take(sources, tables, columns, moved)
+            self.proof.take(sources, moved)
         before_bytes = self._file.written_bytes
         chunks: dict[int, MovedChunks] = {
             id_: [(source.data, chunk) for source in sources for chunk in source.chunks[id_]] for id_ in moved
