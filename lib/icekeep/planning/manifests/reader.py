@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.errors import InvalidTableError
+from icekeep.formats.datafusion_package import datafusion_package
 from icekeep.planning.manifests.avro_decoder import BATCH_RECORDS, NotReadError, read_batches, read_together
 from icekeep.planning.manifests.entry_columns import StoredColumns, StoredEntries
 from icekeep.planning.manifests.entry_schema import ENTRIES, STORED
@@ -37,7 +38,7 @@ class ManifestDecoder(StrEnum):
 def chosen_decoder() -> tuple[ManifestDecoder, str]:
     """The fastest decoder that is installed here, and the reason in words."""
     try:
-        import datafusion
+        datafusion = datafusion_package()
     except ModuleNotFoundError as error:
         if error.name != "datafusion":
             return ManifestDecoder.FASTAVRO, f"package datafusion cannot be imported ({error})"
