@@ -9,10 +9,10 @@ from icekeep.catalog.base import Identifier
 from icekeep.events import SILENT, Listener
 from icekeep.fleet.job import Fleet
 from icekeep.fleet.looking import Looking, Scope
-from icekeep.fleet.memory import Memory
 from icekeep.fleet.values import Assignment, Ran
 from icekeep.operations.config import parse_config
 from icekeep.operations.policy_tables import resolve_table
+from icekeep.planning.memory import Memory
 from icekeep.policies.values import Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord

@@ -22,7 +22,6 @@ from icekeep.events import (
 )
 from icekeep.fleet.job import Fleet, due_tables, maintain, plan_maintain
 from icekeep.fleet.looking import Looking, Scope
-from icekeep.fleet.memory import Memory
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
 from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, parse_command
@@ -43,6 +42,7 @@ from icekeep.operations.running_jobs import (
     run_job,
 )
 from icekeep.operations.surroundings import Shared, Surroundings
+from icekeep.planning.memory import Memory
 from icekeep.policies.globs import NAME_IN_CATALOG, parse_glob
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.told import Problem
