@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, Steps, decode, entries_schema
+from icekeep.planning.manifests import reader
+from icekeep.planning.manifests.avro_decoder import NotReadError
 from icekeep.planning.manifests.column_memory import ColumnMemory, copied
 from icekeep.planning.manifests.entry_schema import METRICS
 from icekeep.planning.manifests.reader import ManifestDecoder
@@ -134,8 +136,9 @@ def test_what_was_decoded_is_not_read_again_and_another_column_or_field_is():
     assert reads([rows[2], rows[0]], {"partition"}) == 0
     # Another catalog's file, another length, other row ids: each is another manifest.
     assert reads(rows, {"partition"}, over=RememberedStorage(storage, memory, "d")) == 3
+    assert reads(rows, {"first_row_id"}) == 3
     numbered = [msgspec.structs.replace(row, first_row_id=7) for row in rows]
-    assert reads(numbered, {"partition", "first_row_id"}) == 3
+    assert reads(numbered, {"first_row_id"}) == 3
     longer = [msgspec.structs.replace(rows[0], manifest_length=rows[0].manifest_length + 1)]
     with pytest.raises(InvalidTableError, match="bytes"):
         reads(longer, {"partition"})
@@ -158,6 +161,17 @@ def test_of_a_manifest_that_is_not_whole_nothing_is_remembered():
         with pytest.raises(InvalidTableError, match="entries"):
             read(task(RememberedStorage(storage, memory, "c"), wrong, {"file_path"}))
     assert memory.columns.bytes == 0
+
+
+def test_what_the_fast_decoder_fails_on_is_told_each_time(monkeypatch):
+    def fails(*_):
+        raise NotReadError("it is in doubt")
+
+    storage, memory = Counted(), Memory()
+    rows = written(storage, [[*entries_of(0, 2)]])
+    monkeypatch.setattr(reader, "read_batches", fails)
+    asked = task(RememberedStorage(storage, memory, "c"), rows, {"file_path"})
+    assert [read(asked)[1].slow_manifests_count for _ in range(2)] == [1, 1]
 
 
 def test_of_a_table_that_has_no_room_as_a_whole_most_is_known_the_next_time():
