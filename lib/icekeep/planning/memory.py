@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Committed, Identifier, SwapOutcome, Table
-from icekeep.planning.manifests.column_memory import ColumnMemory, Columns, Stretch
+from icekeep.planning.manifests.column_memory import ColumnMemory, Columns, KnowsColumns, Stretch
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.types import StructType
@@ -116,12 +116,8 @@ class _ColumnsOfCatalog:
             self._memory.make_room()
 
 
-class RememberedStorage:
-    """All of a storage, but that manifests which were read whole are answered from memory; in Spark tasks the storage itself.
-
-    Attributes:
-        known_columns: what plans find of manifests' columns, and leave there.
-    """
+class RememberedStorage(KnowsColumns):
+    """All of a storage, but that manifests which were read whole are answered from memory; in Spark tasks the storage itself."""
 
     def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
         self._storage, self._memory, self._catalog = storage, memory, catalog

@@ -46,10 +46,19 @@ class Stretch(NamedTuple):
     batches: Sequence[pa.RecordBatch] | None
 
 
+class KnowsColumns:
+    """A storage over whose manifests something is remembered.
+
+    Attributes:
+        known_columns: what plans find of manifests' columns, and leave there.
+    """
+
+    known_columns: KnownColumns
+
+
 def known_columns(storage: Storage) -> KnownColumns | None:
     """What is remembered of the manifests that are reached through a storage; `None` where nothing is."""
-    found: KnownColumns | None = getattr(storage, "known_columns", None)
-    return found
+    return storage.known_columns if isinstance(storage, KnowsColumns) else None
 
 
 def copied(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
