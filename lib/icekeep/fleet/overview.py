@@ -11,11 +11,11 @@ from icekeep.events import SILENT, Listener
 from icekeep.fleet.budget import Estimate
 from icekeep.fleet.choosing import NEVER_RAN, NOT_KNOWN, Choice, Verdict, choices, may_begin
 from icekeep.fleet.leases import Leases
-from icekeep.fleet.memory import Memory
 from icekeep.fleet.ranking import Slots, Worth, estimate_of, one_slot, value_of, worth_of
 from icekeep.health.prices import Prices
 from icekeep.health.values import TableHealth
 from icekeep.names import catalog_of
+from icekeep.planning.memory import Memory
 from icekeep.planning.spark.source import SparkSource
 from icekeep.policies.globs import Glob
 from icekeep.policies.resolution import JobRule, TableRules

@@ -14,7 +14,6 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError
 from icekeep.events import Warned
 from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
-from icekeep.fleet.memory import Memory
 from icekeep.fleet.overview import Looking, Scope
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
 from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
@@ -40,6 +39,7 @@ from icekeep.operations.running_jobs import (
     spark_properties,
 )
 from icekeep.operations.surroundings import Shared, Surroundings
+from icekeep.planning.memory import Memory
 from icekeep.planning.spark.expected_slots import expected_slots
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.scheduling import held_by_now
