@@ -9,6 +9,7 @@ from icekeep.cli import main
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UsageError
+from icekeep.fleet import ranking
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations.commands import maintain as maintain_verb
 from icekeep.operations.running_jobs import run_job
@@ -134,6 +135,7 @@ def test_estimates_are_for_the_cores_that_would_work(lake, capsys, monkeypatch):
         asked.append((properties(), work_bytes))
         return 4
 
+    monkeypatch.setattr(ranking, "TASK_BYTES", 1)
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn --conf spark.executor.instances=8")
     monkeypatch.setattr(maintain_verb, "expected_slots", expected)
     run(capsys, "--dry-run")
