@@ -123,6 +123,8 @@ def _policy_dag(
     config: Config, policy: Policy, installation: Installation, units_count_max: int, submit: Mapping[str, Any]
 ) -> DAG:
     schedule = schedule_of(config.rules, policy)
+    for one in schedule.never_run:
+        logging.getLogger("icekeep").warning("%s: %s", config.path, one.told)
     maker = _Maker(config.rules, policy, installation, submit)
     with DAG(
         dag_id=maker.dag_id,

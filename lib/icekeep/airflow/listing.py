@@ -60,6 +60,8 @@ class DueOperator(BaseOperator):
         context["ti"].xcom_push(key=NOT_READ, value=not_read[:_NAMES_COUNT_MAX])
         for line in not_read:
             self.log.error("cannot look at %s", line)
+        for note in found.get("notes", ()):
+            self.log.warning("%s", note)
         units = units_of(due_calls(found, self.policy, self.rules, SYSTEM.now_ms()), self.units_count_max)
         self.log.info("policy %s: %s task groups for %s tables", self.policy.name, len(units), len(found["tables"]))
         return packed(units)

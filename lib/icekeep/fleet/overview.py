@@ -19,6 +19,7 @@ from icekeep.planning.memory import Memory
 from icekeep.planning.spark.source import SparkSource
 from icekeep.policies.globs import Glob
 from icekeep.policies.resolution import JobRule, TableRules
+from icekeep.policies.scheduling import never_run
 from icekeep.policies.texts import Problem
 from icekeep.policies.values import Policy, Rules
 from icekeep.reports.job import look_over
@@ -135,7 +136,7 @@ class Overview(msgspec.Struct, frozen=True):
 
     Attributes:
         not_read: what could not be read or listed, and the tables that were asked for by name and that no policy reaches.
-        notes: what of the policies fits no table.
+        notes: which jobs policies with a schedule ask for that no schedule runs, and what of the policies fits no table.
     """
 
     tables: tuple[Seen, ...]
@@ -155,6 +156,7 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
     not_read: list[NotRead] = []
     listed: dict[str, frozenset[str]] = {}
     found: set[str] = set()
+    in_force: list[TableRules] = []
     scope, policies = looking.scope, [one for one in looking.rules.policies if looking.scope.has_policy(one)]
     others_count = 0
     for catalog, leases in catalogs.values():
@@ -166,15 +168,19 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
         reached = [one for one in names if any(p.reaches(_full(catalog, one)) for p in policies)]
         others_count += len(names) - len(reached)
         found |= {_full(catalog, one) for one in reached}
-        seen += _Look(catalog, leases, looking).at(reached)
+        one_look = _Look(catalog, leases, looking)
+        seen += one_look.at(reached)
+        in_force += one_look.in_force.values()
     missed = [*_missed(scope, found, listed)]
     if not found and not not_read and scope.is_part:
         raise NotFoundError(
             f"no table that the policies of this run reach is among those that were asked for{_why(missed)}"
         )
     ordered = in_order(seen, looking.prices)
-    notes = () if scope.is_part else tuple(_unmatched(policies, listed))
-    return Overview(ordered, (*not_read, *missed), others_count, notes)
+    notes = [one.told for one in never_run(looking.rules, in_force, {one.name for one in policies})]
+    if not scope.is_part:
+        notes += _unmatched(policies, listed)
+    return Overview(ordered, (*not_read, *missed), others_count, tuple(notes))
 
 
 def _missed(scope: Scope, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
@@ -252,10 +258,15 @@ def _names(catalog: Catalog, not_read: list[NotRead], *, is_only: bool) -> Itera
 
 
 class _Look:
-    """The tables of one catalog."""
+    """The tables of one catalog.
+
+    Attributes:
+        in_force: all that policies say of each table, also of jobs that this run leaves out.
+    """
 
     def __init__(self, catalog: Catalog, leases: Leases, looking: Looking) -> None:
         self._catalog, self._leases, self._looking = catalog, leases, looking
+        self.in_force: dict[Identifier, TableRules] = {}
         self._in_force: dict[Identifier, tuple[TableRules, tuple[Problem, ...]]] = {}
         self._left_out: set[Identifier] = set()
         self._uuids: dict[Identifier, str | None] = {}
@@ -322,6 +333,7 @@ class _Look:
         self, identifier: Identifier, properties: Mapping[str, str] | None
     ) -> tuple[TableRules, tuple[Problem, ...]]:
         rules, problems = self._looking.resolve(self._catalog, identifier, properties)
+        self.in_force[identifier] = rules
         wanted = {one.name for one in self._looking.rules.policies if self._looking.scope.has_policy(one)}
         jobs: tuple[JobRule, ...] = tuple(rule for rule in rules.jobs if rule.policy in wanted)
         return msgspec.structs.replace(rules, jobs=jobs), problems

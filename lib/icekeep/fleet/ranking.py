@@ -116,5 +116,7 @@ def estimate_of(
         cpu_ms = table_bytes * 1000 // RATES_BYTES_A_SECOND[RewriteMethod.REENCODE]
     if job == "compact" and _SORT in arguments:
         cpu_ms = cpu_ms * RATES_BYTES_A_SECOND[RewriteMethod.REENCODE] // RATES_BYTES_A_SECOND[RewriteMethod.SORT]
-    work_ms = cpu_ms // max(1, min(slots(read), read // TASK_BYTES))
+    tasks = read // TASK_BYTES
+    # To ask how many run at once takes its time, with thousands of tables.
+    work_ms = cpu_ms // max(1, min(slots(read), tasks)) if tasks > 1 else cpu_ms
     return Estimate(_LEAST_ELAPSED_MS + work_ms + one.requests_count * _REQUEST_MS, read + written)

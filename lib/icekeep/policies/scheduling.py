@@ -4,10 +4,11 @@ A policy that lists its tables and asks nothing of them is known in advance. Of 
 a run begins: then `icekeep maintain --list` is asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from icekeep.errors import and_more
 from icekeep.policies.resolution import JobRule, TableRules, rules_for
 from icekeep.policies.triggers import ALWAYS
 from icekeep.policies.values import SUBMIT_OVER, JobCall, Mode, Policy, Rules
@@ -23,11 +24,57 @@ class Schedule(msgspec.Struct, frozen=True):
         calls: by table, sorted, in the order in which they run; a job that only observes is called with `--dry-run`.
         asks: why tables and jobs are known only when a run begins; `None` where `calls` are all.
         left_to_others: jobs of listed tables of which an earlier policy decides, each with that, as people are told.
+        never_run: those of them that nobody runs, since that policy has no schedule.
     """
 
     calls: Mapping[str, tuple[JobCall, ...]] = {}
     asks: str | None = None
     left_to_others: tuple[str, ...] = ()
+    never_run: tuple["NeverRun", ...] = ()
+
+
+class NeverRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a policy with a schedule asks for on some tables, and that no schedule runs.
+
+    Attributes:
+        tables: sorted by name.
+        decided_by: a policy without a schedule that stands before it, reaches the same tables and names the job too.
+    """
+
+    job: str
+    policy: str
+    decided_by: str
+    tables: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """One line for people."""
+        where = f"{self.tables[0]}{and_more(self.tables)}"
+        return (
+            f"no schedule runs {self.job} on {where}, which policy {self.policy!r} asks for: policy {self.decided_by!r} stands "
+            "before it, decides of that job there, and has no schedule"
+        )
+
+
+def never_run(rules: Rules, found: Iterable[TableRules], asking: Collection[str] | None = None) -> tuple[NeverRun, ...]:
+    """The jobs that schedules ask for and do not run, as a policy for work by hand decides of them.
+
+    Args:
+        found: what is in force for some tables. What is held there is left out: it should not run.
+        asking: only what these policies ask for; by default all that have a schedule.
+    """
+    scheduled = {policy.name for policy in rules.policies if policy.schedule is not None}
+    asking = scheduled if asking is None else scheduled & {*asking}
+    tables: dict[tuple[str, str, str], list[str]] = {}
+    for one in found:
+        for rule in one.jobs:
+            asked_by = next((name for name in rule.others if name in asking), None)
+            if rule.policy not in scheduled and rule.held_by is None and asked_by is not None:
+                tables.setdefault((rule.job, asked_by, rule.policy), []).append(one.table)
+    return tuple(
+        NeverRun(job=job, policy=policy, decided_by=decided_by, tables=tuple(sorted(names)))
+        for (job, policy, decided_by), names in tables.items()
+    )
 
 
 def schedule_of(rules: Rules, policy: Policy) -> Schedule:
@@ -43,7 +90,8 @@ def schedule_of(rules: Rules, policy: Policy) -> Schedule:
                 return Schedule(asks=f"job {rule.job} of table {table} has conditions (`when`)")
             if rule.window is not None:
                 return Schedule(asks=f"table {table} has a `window`")
-    decided = {table: rules_for(rules, table).jobs for table in policy.tables}
+    in_force = {table: rules_for(rules, table) for table in policy.tables}
+    decided = {table: one.jobs for table, one in in_force.items()}
     return Schedule(
         {
             table: tuple(_call(rule) for rule in jobs if rule.policy == policy.name and rule.held_by is None)
@@ -55,6 +103,7 @@ def schedule_of(rules: Rules, policy: Policy) -> Schedule:
             for rule in jobs
             if policy.name in rule.others
         ),
+        never_run=never_run(rules, in_force.values(), {policy.name}),
     )
 
 

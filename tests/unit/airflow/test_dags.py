@@ -312,6 +312,20 @@ def test_a_policy_that_is_called_by_hand_has_the_name_alone(tmp_path):
     assert list(json.loads(done.stdout)["dags"]["icekeep_by_hand"]["tasks"]) == ["outcome", "c.db.t.compact"]
 
 
+def test_a_job_that_a_policy_without_a_schedule_takes_is_warned_of_where_the_dag_is_made(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text(
+        "policies: [{name: hand, schedule: null, match: c.**, jobs: {compact: }},"
+        " {name: night, schedule: '@daily', tables: [c.db.t], jobs: {compact: , check: }}]"
+    )
+    done = run(path, ROOT / "airflow_dags")
+    assert (
+        f"{path}: no schedule runs compact on c.db.t, which policy 'night' asks for: policy 'hand' stands"
+        in done.stderr
+    )
+    assert list(json.loads(done.stdout)["dags"]["icekeep_night"]["tasks"]) == ["outcome", "c.db.t.check"]
+
+
 def test_a_broken_configuration_is_an_import_error_that_names_the_key(tmp_path):
     path = tmp_path / "broken.yaml"
     path.write_text("policies: [{name: n}]")

@@ -224,6 +224,28 @@ def test_what_is_due_is_asked_and_what_could_not_be_looked_at_is_kept(
     assert instance.pushed == {"not_read": ["c.d.broken: it is no JSON"] if not_read else []}
 
 
+class Warned:
+    """In place of a task's log; keeps warnings."""
+
+    def __init__(self):
+        self.warnings = []
+
+    def info(self, *_):
+        pass
+
+    def warning(self, text, *arguments):
+        self.warnings.append(text % arguments)
+
+
+def test_what_the_look_notes_is_warned_of(airflow, installation, tmp_path):
+    answer(tmp_path, {"": [0, {"result": {**FOUND, "notes": ["no schedule runs compact: 100%"]}}]})
+    known = {"policy": RULES.policies[0], "rules": RULES, "units_count_max": 5}
+    task = made(airflow, "listing", "DueOperator", installation=installation, **known)
+    task.log = Warned()
+    assert len(outcome_of(airflow, task, Instance())) == 1
+    assert task.log.warnings == ["no schedule runs compact: 100%"]
+
+
 @pytest.mark.parametrize(
     ("status", "document", "outcome"),
     [

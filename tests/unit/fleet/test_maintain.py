@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError
 from icekeep.events import Warned
+from icekeep.fleet import ranking
 from icekeep.fleet.job import due_tables, maintain, plan_maintain
 from icekeep.fleet.leases import LEASE_MS
 from icekeep.fleet.overview import Scope, Seen
@@ -209,7 +210,8 @@ def test_the_time_that_was_given_holds_also_in_the_first_half_of_a_window(world,
     assert result.not_begun_jobs_count == 1
 
 
-def test_estimates_go_by_the_cores_that_work(world):
+def test_estimates_go_by_the_cores_that_work(world, monkeypatch):
+    monkeypatch.setattr(ranking, "TASK_BYTES", 1)
     fleet = fleet_of(world, Jobs())
     asked = []
     looking = replace(fleet.looking, slots=lambda work_bytes: asked.append(work_bytes) or 64)

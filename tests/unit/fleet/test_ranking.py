@@ -215,6 +215,13 @@ def test_work_is_divided_by_the_cores_that_do_it_and_what_is_waited_for_is_not()
     assert budget.refusal(alone, MINUTE_MS, 8 * HOUR_MS) is not None
 
 
+def test_of_a_job_of_one_task_nobody_asks_how_many_run_at_once():
+    def slots(_):
+        raise AssertionError("it takes half a millisecond, for each job of thousands of tables")
+
+    assert estimate_of("compact", (), of_bytes(MIB), MIB, slots) == estimate_of("compact", (), of_bytes(MIB), MIB)
+
+
 @pytest.mark.parametrize(("tasks", "parts"), [(0.5, 1), (1, 1), (2, 2), (3.9, 3), (1000, 8)])
 def test_no_more_cores_work_than_there_are_tasks(tasks, parts):
     size = round(tasks * TASK_BYTES)

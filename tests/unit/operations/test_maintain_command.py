@@ -9,6 +9,7 @@ from icekeep.cli import main
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UsageError
+from icekeep.fleet import ranking
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations.commands import maintain as maintain_verb
 from icekeep.operations.running_jobs import run_job
@@ -134,6 +135,7 @@ def test_estimates_are_for_the_cores_that_would_work(lake, capsys, monkeypatch):
         asked.append((properties(), work_bytes))
         return 4
 
+    monkeypatch.setattr(ranking, "TASK_BYTES", 1)
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn --conf spark.executor.instances=8")
     monkeypatch.setattr(maintain_verb, "expected_slots", expected)
     run(capsys, "--dry-run")
@@ -196,7 +198,7 @@ def test_a_table_that_was_asked_for_and_is_not_reached_is_named_and_the_others_a
 def test_policies_that_are_left_out_or_fit_nothing_are_told(lake, capsys):
     file = lake.directory / "icekeep.yaml"
     more = """
-  - {name: lost, schedule: "@daily", match: [local.nope.*, local.db.a], jobs: {check: }}
+  - {name: lost, schedule: "@daily", match: [local.nope.*, local.db.a], jobs: {rewrite_manifests: }}
   - {name: gone, schedule: "@daily", tables: [local.db.gone], jobs: {check: }}
   - {name: elsewhere, schedule: "@daily", match: nope.**, jobs: {check: }}
 """
@@ -210,6 +212,22 @@ def test_policies_that_are_left_out_or_fit_nothing_are_told(lake, capsys):
     ]
     _, document, _ = run(capsys, "--dry-run", "--policy", "by-hand", "--tables", "db.a")
     assert document["result"]["notes"] == []
+
+
+@pytest.mark.slow
+def test_a_job_that_a_policy_without_a_schedule_takes_from_one_with_it_is_told(lake, capsys):
+    file = lake.directory / "icekeep.yaml"
+    first = "policies:\n  - {name: takes, schedule: null, match: local.**, jobs: {compact: }}\n"
+    file.write_text(file.read_text().replace("policies:\n", first))
+    said = (
+        "no schedule runs compact on local.db.a and 1 more, which policy 'nightly' asks for: policy 'takes' stands before it, "
+        "decides of that job there, and has no schedule"
+    )
+    for words in ((), ("--policy", "nightly"), ("--list",)):
+        assert said in run(capsys, *words)[1]["result"]["notes"]
+    [note] = run(capsys, "--dry-run", "--policy", "nightly", "--tables", "db.b")[1]["result"]["notes"]
+    assert note.startswith("no schedule runs compact on local.db.b, which")
+    assert run(capsys, "--dry-run", "--policy", "takes")[1]["result"]["notes"] == []
 
 
 def test_options_that_a_job_does_not_have_are_refused_before_anything_begins(lake, capsys):

@@ -228,6 +228,25 @@ def test_names_and_patterns_that_fit_nothing_and_wrong_options_are_told(run):
     assert [one["where"].rpartition(".")[2] for one in result["wrong_options"]] == ["min-input-fils", "stitch"]
 
 
+def test_a_job_that_no_schedule_runs_though_a_policy_asks_for_it_must_be_mended(run):
+    rules = """
+policies:
+- {name: hand, schedule: null, match: local.sales.*, jobs: {compact: }}
+- {name: night, schedule: '@daily', match: local.**, jobs: {compact: , check: }}
+tables: {local.sales.tmp_1: {enabled: false}}
+"""
+    status, answer = run("check", rules=rules)
+    assert (status, answer["status"]) == (2, "wrong")
+    assert answer["result"]["never_run"] == [
+        {
+            "job": "compact",
+            "policy": "night",
+            "decided_by": "hand",
+            "tables": ["local.sales.orders", "local.sales.returns"],
+        }
+    ]
+
+
 def test_a_catalog_that_cannot_be_listed_is_told_and_nothing_is_said_of_its_tables(run):
     gone = json.dumps({"gone": {"type": "sql", "uri": "sqlite:///catalogs.json", "warehouse": "/tmp/w"}})
     rules = """

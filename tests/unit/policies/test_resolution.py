@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icekeep.policies.globs import parse_glob
 from icekeep.policies.resolution import TableRules, layered, rules_for
-from icekeep.policies.scheduling import Schedule, schedule_of, window_of
+from icekeep.policies.scheduling import NeverRun, Schedule, never_run, schedule_of, window_of
 from icekeep.policies.triggers import Trigger
 from icekeep.policies.values import JobCall, Kind, Layer, Mode, Policy, Rules, Said
 from icekeep.policies.windows import Window
@@ -256,6 +256,41 @@ def test_a_scheduler_runs_each_policy_by_itself():
         TABLE: (JobCall("compact", ("--one",)),),
         "c.a.b": (JobCall("compact", ("--table",)),),
     }
+
+
+def of_schedule(one, schedule="@daily"):
+    return msgspec.structs.replace(one, schedule=schedule)
+
+
+def test_what_a_schedule_asks_for_and_a_policy_for_work_by_hand_decides_of_nobody_runs():
+    by_hand = policy("by-hand", "c.**", of=layer(compact={}))
+    nightly = of_schedule(policy("nightly", of=layer(compact={}, expire_snapshots={}), tables=(TABLE, "c.a.b")))
+    weekly = of_schedule(policy("weekly", "c.**", of=layer(compact={})), "@weekly")
+    three = rules(by_hand, nightly, weekly)
+    names = (TABLE, "c.a.b", "c.a.other")
+    found = [rules_for(three, name) for name in names]
+    both = NeverRun(job="compact", policy="nightly", decided_by="by-hand", tables=("c.a.b", TABLE))
+    other = NeverRun(job="compact", policy="weekly", decided_by="by-hand", tables=("c.a.other",))
+    assert never_run(three, found) == (both, other)
+    assert [(one.policy, one.tables) for one in never_run(three, found, {"weekly"})] == [
+        ("weekly", tuple(sorted(names)))
+    ]
+    assert schedule_of(three, nightly).never_run == (both,)
+    assert both.told == (
+        "no schedule runs compact on c.a.b and 1 more, which policy 'nightly' asks for: policy 'by-hand' stands before it, "
+        "decides of that job there, and has no schedule"
+    )
+    # Behind the others it takes nothing from them; what is switched off should not run; and policies by hand ask for nothing.
+    turned = rules(nightly, weekly, by_hand)
+    assert never_run(turned, [rules_for(turned, name) for name in names]) == ()
+    off = rules(
+        by_hand,
+        nightly,
+        tables={name: layer(Kind.TABLE, compact={"enabled": said("false", value=False)}) for name in names},
+    )
+    assert never_run(off, [rules_for(off, name) for name in names]) == ()
+    hands = rules(by_hand, policy("second", "c.**", of=layer(compact={})))
+    assert never_run(hands, [rules_for(hands, name) for name in names]) == ()
 
 
 OF_ALL = {"mode": said("observe", value=Mode.OBSERVE)}

@@ -15,6 +15,7 @@ from icekeep.operations.configuration.policy_tables import require_file, tables_
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.policies.globs import Glob
 from icekeep.policies.resolution import rules_for
+from icekeep.policies.scheduling import NeverRun, never_run
 from icekeep.policies.values import Layer, Rules
 
 _OPTIONS = "options."
@@ -58,9 +59,11 @@ class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
     """What `policy check` found.
 
     Attributes:
-        status: `wrong` where something must be mended: a name or pattern that fits nothing, or an option that a job does not
-            have; else `unavailable` where a catalog could not be listed; else `done`.
+        status: `wrong` where something must be mended: a name or pattern that fits nothing, an option that a job does not
+            have, or a job that is asked for and that no schedule runs; else `unavailable` where a catalog could not be
+            listed; else `done`.
         not_reached: tables that no policy reaches.
+        never_run: jobs that a policy with a schedule asks for, and of which one without decides.
         unlisted_catalogs: those that could not be listed, and why; nothing is said of what would be in them.
     """
 
@@ -72,6 +75,7 @@ class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
     unmatched_patterns: tuple[UnmatchedPattern, ...]
     unknown_names: tuple[UnknownName, ...]
     wrong_options: tuple[PolicyProblem, ...]
+    never_run: tuple[NeverRun, ...]
     unlisted_catalogs: tuple[PolicyProblem, ...]
 
 
@@ -109,7 +113,8 @@ def check_policies(
     unmatched = tuple(_unmatched(rules, listing, tables))
     unknown = tuple(_unknown(rules, listing, {*tables}))
     options = tuple(_wrong_options(rules))
-    is_wrong = bool(unmatched or unknown or options)
+    never = never_run(rules, (rules_for(rules, table) for table in tables))
+    is_wrong = bool(unmatched or unknown or options or never)
     return PolicyCheck(
         status="wrong" if is_wrong else "unavailable" if listing.unlisted else "done",
         tables_count=len(tables),
@@ -119,6 +124,7 @@ def check_policies(
         unmatched_patterns=unmatched,
         unknown_names=unknown,
         wrong_options=options,
+        never_run=never,
         unlisted_catalogs=listing.unlisted,
     )
 
