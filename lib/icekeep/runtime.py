@@ -38,6 +38,9 @@ class Runtime(Protocol):
         Who started the work takes it for dead, and may have begun it again.
         """
 
+    def is_stopping(self) -> bool:
+        """Whether the work is being stopped, by somebody who waits for its end no longer than some seconds."""
+
 
 class SystemRuntime:
     """The real clock, the real randomness and the real processes of this machine."""
@@ -60,6 +63,9 @@ class SystemRuntime:
     def is_abandoned(self) -> bool:
         return _SUBMITTER.is_gone()
 
+    def is_stopping(self) -> bool:
+        return is_interrupted()
+
 
 class _CleanUps(threading.local):
     open_count = 0
@@ -81,6 +87,26 @@ def cleaning_up() -> Iterator[None]:
 def is_cleaning_up() -> bool:
     """Whether this thread is in such a block, or does what is done after an error or an interrupt."""
     return _CLEAN_UPS.open_count > 0 or sys.exc_info()[1] is not None
+
+
+def is_interrupted() -> bool:
+    """Whether what this thread does comes after an interrupt (`KeyboardInterrupt`, `SystemExit`) that is on its way up."""
+    link, seen = sys.exc_info()[1], set[int]()
+    while link is not None and id(link) not in seen:
+        if isinstance(link, KeyboardInterrupt | SystemExit):
+            return True
+        seen.add(id(link))
+        link = link.__cause__ or link.__context__
+    return False
+
+
+_STOPPING_PATIENCE_MS = 10_000
+"""A pod is given 30 s from the request to stop to its kill, a task of Airflow 45 s."""
+
+
+def patience_ms(runtime: Runtime, timeout_ms: int) -> int:
+    """How long something that is out of reach is waited for: `timeout_ms`, but no longer than some seconds by who is stopped."""
+    return min(timeout_ms, _STOPPING_PATIENCE_MS) if runtime.is_stopping() else timeout_ms
 
 
 SUBMITTER = "ICEKEEP_SUBMITTER"

@@ -1,4 +1,4 @@
-"""The judges of the interop tests, each started once: Iceberg Java, DuckDB, PostgreSQL; and a tally of what was tried."""
+"""The judges of the interop tests, each started once; a tally of what was tried, and of what was judged."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from kit.java import IcebergJava
-from kit.judges import duckdb, java, postgres
+from kit.judges import java, panel, postgres
+from kit.judging.panel import JUDGED, Panel
+from kit.judging.tally import save, summary
 from kit.lake import Lake
 from kit.soundness import checks_below
 
-__all__ = ["duckdb", "java", "postgres"]
+__all__ = ["java", "panel", "postgres"]
 
 _TRIED: Counter[str] = Counter()
 
@@ -42,6 +44,22 @@ def sound_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not any(found.values()), found
 
 
+@pytest.fixture(autouse=True)
+def judged_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `--panel` the tables that a test leaves, in its directory and in lakes that it used, are read alike by all judges."""
+    if not request.config.getoption("--panel"):
+        yield
+        return
+    panel: Panel = request.getfixturevalue("panel")
+    yield
+    values = request.node.funcargs
+    directories = {value.directory for value in values.values() if isinstance(value, Lake)}
+    if "tmp_path" in values:
+        directories.add(values["tmp_path"])
+    found = [told for directory in sorted(directories) for told in panel.judged_below(directory)]
+    assert not found, "\n".join(found)
+
+
 @pytest.fixture(scope="session")
 def tried() -> Callable[[str, int], None]:
     """Count cases under a name; the totals are printed when the run ends."""
@@ -55,15 +73,21 @@ def tried() -> Callable[[str, int], None]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["tried"] = dict(_TRIED)
+        output["tried"], output["judged"] = dict(_TRIED), [(*key, number) for key, number in JUDGED.items()]
+    elif JUDGED:
+        save(JUDGED)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """A worker of pytest-xdist has ended: its counts are added to those of the others."""
-    _TRIED.update(getattr(node, "workeroutput", {}).get("tried", {}))
+    output = getattr(node, "workeroutput", {})
+    _TRIED.update(output.get("tried", {}))
+    JUDGED.update({(judge, label, what): number for judge, label, what, number in output.get("judged", [])})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, number in sorted(_TRIED.items()):
         terminalreporter.write_line(f"tried: {number:>7,} {name}")
+    for line in summary(JUDGED):
+        terminalreporter.write_line(line)

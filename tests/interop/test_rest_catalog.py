@@ -6,6 +6,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog.rest import RestCatalog
 
 from icekeep.catalog.base import Committed, Conflict
@@ -243,6 +244,21 @@ def test_a_tag_that_java_drops_in_silence_is_not_passed_over(server, catalog, na
     assert not isinstance(outcome, Committed | Conflict)
     assert "the references 'audit' that somebody made meanwhile" in outcome.cause
     assert "audit" not in catalog.load(table.identifier).metadata.refs
+
+
+def test_java_drops_main_too_where_nobody_asks_for_it(server, catalog, namespace):
+    """So a client that expires snapshots without asking where `main` is empties a table that was rolled back meanwhile.
+
+    The server of `tests/conformance` does the same.
+    """
+    table = append(append(made(catalog, namespace), events(0)), events(1))
+    removal = {"action": "remove-snapshots", "snapshot-ids": [table.metadata.current_snapshot_id]}
+    same_table = {"type": "assert-table-uuid", "uuid": table.metadata.table_uuid}
+    place = f"{server.uri}/v1/namespaces/{namespace[0]}/tables/events"
+    answer = requests.post(place, json={"requirements": [same_table], "updates": [removal]}, timeout=60)
+    assert answer.status_code == 200
+    after = catalog.load(table.identifier).metadata
+    assert (after.current_snapshot, len(after.snapshots), dict(after.refs)) == (None, 1, {})
 
 
 def test_a_snapshot_of_another_history_is_picked_unless_it_expires_just_then(server, catalog, namespace):

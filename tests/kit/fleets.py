@@ -8,11 +8,11 @@ from typing import Any
 from icekeep.catalog.base import Identifier
 from icekeep.events import SILENT, Listener
 from icekeep.fleet.job import Fleet
-from icekeep.fleet.memory import Memory
 from icekeep.fleet.overview import Looking, Scope
 from icekeep.fleet.values import Assignment, Ran
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.policy_tables import resolve_table
+from icekeep.planning.memory import Memory
 from icekeep.policies.values import Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord

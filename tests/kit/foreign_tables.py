@@ -6,24 +6,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pyiceberg.table import StaticTable
-
 from icekeep.catalog.base import Table
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.storage.locations import local_path
-from kit.duckdb_judge import DuckDB
 from kit.java import IcebergJava, JavaError
 from kit.java_histories import ByJava
 from kit.java_row_deletes import JavaTable
+from kit.judging.judge import JudgeError
+from kit.judging.panel import Panel
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.our_histories import ByIcekeep
 from kit.pyiceberg_histories import ByPyIceberg
 from kit.row_histories import KINDS, SPECS, History, steps_of
-from kit.row_texts import row_texts
 
 PLAIN = tuple(kind for kind in KINDS if kind not in ("equality", "upsert"))
-"""What may happen where no rows are deleted by their values, which neither PyIceberg nor DuckDB reads."""
+"""What may happen where no rows are deleted by their values, which not all judges read rightly."""
 
 
 class Origin(NamedTuple):
@@ -111,18 +109,16 @@ class Spoilable:
 Judge = Callable[[Table], Counter[str]]
 
 
-def judges_of(spoilable: Spoilable, java: IcebergJava, duckdb: DuckDB) -> Mapping[str, Judge]:
+def judges_of(spoilable: Spoilable, java: IcebergJava, panel: Panel) -> Mapping[str, Judge]:
     """The engines that read the sound table as it is, each as its reader. What one cannot read, it does not judge."""
     table, expected = spoilable.load(), spoilable.history.expected()
     theirs = JavaTable(java, f"local.{table.name}")
     all_: dict[str, Judge] = {
         "Iceberg Java": lambda _: theirs.rows(),
         "Iceberg Java's Spark": lambda _: theirs.rows_of_spark(),
-        "PyIceberg": _by_pyiceberg,
-        "DuckDB": duckdb.rows,
+        # polars keeps manifests by their names for as long as it lives, and here they change under their names.
+        **{judge.name: judge.rows for judge in panel.judges if judge.name != "polars"},
     }
-    if not duckdb.reads(table):
-        del all_["DuckDB"]
     found = {name: judge for name, judge in all_.items() if _reads(judge, table, expected)}
     if "Iceberg Java" in found:
         # Its Spark alone applies deletes by columns that are no longer there.
@@ -130,13 +126,8 @@ def judges_of(spoilable: Spoilable, java: IcebergJava, duckdb: DuckDB) -> Mappin
     return found
 
 
-def _by_pyiceberg(table: Table) -> Counter[str]:
-    rows = StaticTable.from_metadata(table.metadata_location).scan().to_arrow().to_pylist()
-    return row_texts(table.metadata.schema, rows)
-
-
 def _reads(judge: Judge, table: Table, expected: Counter[str]) -> bool:
     try:
         return judge(table) == expected
-    except (JavaError, ValueError):
+    except (JavaError, JudgeError):
         return False

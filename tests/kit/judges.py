@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kit.duckdb_judge import DuckDB
 from kit.java import IcebergJava
+from kit.judging.panel import Panel
 from kit.postgres import Postgres
 
 
@@ -18,11 +18,11 @@ def java() -> Iterator[IcebergJava]:
 
 
 @pytest.fixture(scope="session")
-def duckdb() -> Iterator[DuckDB]:
-    """DuckDB with its Iceberg extension."""
-    judge = DuckDB()
-    yield judge
-    judge.close()
+def panel() -> Iterator[Panel]:
+    """Judges that share no code with Iceberg Java; each starts with its first question."""
+    judges = Panel()
+    yield judges
+    judges.close()
 
 
 @pytest.fixture(scope="session")

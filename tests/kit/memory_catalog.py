@@ -42,7 +42,10 @@ from kit.storage import MemoryStorage
 
 @dataclass(frozen=True)
 class Step:
-    """What one swap does: be preceded by `before`, land or not (or only at the `late`th load after it), and answer."""
+    """What one swap does: be preceded by `before`, land or not (or only at the `late`th load after it), and answer.
+
+    A "conflict" is final, as of a catalog that compared for itself; a "refusal" is not.
+    """
 
     lands: bool = True
     answer: str | BaseException = "truth"
@@ -52,7 +55,8 @@ class Step:
 
 COMMITS = Step()
 CONFLICTS = Step(lands=False, answer="conflict")
-LANDS_BUT_SAYS_CONFLICT = Step(answer="conflict")
+IS_REFUSED = Step(lands=False, answer="refusal")
+LANDS_BUT_SAYS_CONFLICT = Step(answer="refusal")
 LANDS_BUT_IS_UNKNOWN = Step(answer="unknown")
 IS_UNKNOWN = Step(lands=False, answer="unknown")
 
@@ -67,9 +71,9 @@ def lands_but_raises(error: BaseException) -> Step:
     return Step(answer=error)
 
 
-def lands_late(loads: int) -> Step:
-    """Be unknown, and land just before the `loads`th load after it."""
-    return Step(lands=False, answer="unknown", late=loads)
+def lands_late(loads: int, answer: str | BaseException = "unknown") -> Step:
+    """Be unknown, or answer otherwise, and land just before the `loads`th load after it."""
+    return Step(lands=False, answer=answer, late=loads)
 
 
 def after(act: Callable[[], object], then: Step = COMMITS) -> Step:
@@ -170,7 +174,9 @@ class MemoryCatalog:
         if isinstance(step.answer, BaseException):
             raise step.answer
         if step.answer == "conflict":
-            return Conflict("another writer was faster")
+            return Conflict("another writer was faster", is_final=True)
+        if step.answer == "refusal":
+            return Conflict("the server says that another writer was faster")
         return Unknown("the connection was lost", location)
 
     def drop(

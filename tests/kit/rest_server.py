@@ -190,7 +190,9 @@ class RestServer:
         known = [update for update in body["updates"] if update != upgrade]
         if becomes_v3:
             known.insert(0, {**upgrade, "format-version": 2})
-        request = CommitTableRequest.model_validate({**body, "updates": known})
+        # Iceberg Java names the table in the path alone.
+        identifier = {"namespace": name[:-1], "name": name[-1]}
+        request = CommitTableRequest.model_validate({"identifier": identifier, **body, "updates": known})
         with self.lock:
             location = self.pointers.get(name)
             if location is None and {"type": "assert-create"} not in body["requirements"]:
@@ -217,7 +219,7 @@ class RestServer:
             if not self.keeps_log:
                 written["metadata-log"] = []
             unknown = {key: value for key, value in raw.items() if key.startswith("x-")}
-            version = 0 if location is None else int(Path(location).name.partition("-")[0]) + 1
+            version = 0 if location is None else _version(location) + 1
             self.pointers[name] = self._write(new.location, version, {**unknown, **written})
             if self.after_commit is not None:
                 self.after_commit()
@@ -380,6 +382,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if self.command != "HEAD" and status != 204:
                 self.wfile.write(data)
+
+
+def _version(location: str) -> int:
+    """The number in the name of a metadata file, whether a catalog or a file system's layout gave it: `00003-...`, `v3...`."""
+    return int(Path(location).name.removeprefix("v").partition("-")[0].partition(".")[0])
 
 
 def _name(value: Any) -> Name:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.runtime import Runtime
+from icekeep.runtime import Runtime, is_interrupted
 
 START_MS = 1_700_000_000_000
 
@@ -16,8 +16,9 @@ START_MS = 1_700_000_000_000
 class FakeRuntime:
     """Every sleep is recorded and passes at once.
 
-    `now_ms` may be set back or forth as a bad clock would be; `chance` is where between low and high `uniform` answers,
-    a random place where it is None; `abandoned` is what `is_abandoned` answers; `before_sleep` happens once, at the next sleep.
+    `now_ms` may be set back or forth as a bad clock would be; `chance` is where between low and high `uniform` answers, a random
+    place where it is None; `abandoned` is what `is_abandoned` answers, and `stopping` says that the work is being stopped;
+    `before_sleep` happens once, at the next sleep.
     """
 
     def __init__(self, seed: int = 0, now_ms: int = START_MS, chance: float | None = 0.0) -> None:
@@ -26,6 +27,7 @@ class FakeRuntime:
         self.sleeps_ms: list[int] = []
         self.chance = chance
         self.abandoned = False
+        self.stopping = False
         self.before_sleep: Callable[[], object] | None = None
         self._seed = seed
         self._drawn = 0
@@ -52,6 +54,9 @@ class FakeRuntime:
 
     def is_abandoned(self) -> bool:
         return self.abandoned
+
+    def is_stopping(self) -> bool:
+        return self.stopping or is_interrupted()
 
     def pass_ms(self, duration_ms: int) -> None:
         """Let time go by without anybody sleeping."""

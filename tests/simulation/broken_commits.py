@@ -56,9 +56,9 @@ def does_not_apply_again() -> AbstractContextManager[Any]:
 def cleans_up_after_unknown() -> AbstractContextManager[Any]:
     """Removes what it wrote although it may have landed."""
 
-    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, runtime: Any) -> Any:
+    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, *rest: Any) -> Any:
         try:
-            return _swap(base, updates, snapshot_id, files, runtime)
+            return _swap(base, updates, snapshot_id, files, *rest)
         except OutcomeUnknownError:
             remove_all(files)
             raise
@@ -69,9 +69,9 @@ def cleans_up_after_unknown() -> AbstractContextManager[Any]:
 def cleans_up_when_interrupted() -> AbstractContextManager[Any]:
     """Takes an interrupt during the swap for a proof that nothing landed."""
 
-    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, runtime: Any) -> Any:
+    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, *rest: Any) -> Any:
         try:
-            return _swap(base, updates, snapshot_id, files, runtime)
+            return _swap(base, updates, snapshot_id, files, *rest)
         except KeyboardInterrupt:
             remove_all(files)
             raise
@@ -92,10 +92,12 @@ def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
 
 
 def believes_every_conflict() -> AbstractContextManager[Any]:
-    """Does not look whether a conflict was its own commit met again."""
-    return replaced(
-        retry, "settle", lambda outcome, *rest: outcome if isinstance(outcome, Conflict) else _settle(outcome, *rest)
-    )
+    """Does not look whether a conflict was its own commit met again, or may be."""
+
+    def settle(outcome: Any, *rest: Any) -> Any:
+        return Conflict(outcome.reason, is_final=True) if isinstance(outcome, Conflict) else _settle(outcome, *rest)
+
+    return replaced(retry, "settle", settle)
 
 
 def deletes_before_the_commit() -> AbstractContextManager[Any]:

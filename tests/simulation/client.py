@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from icekeep.errors import IcekeepError, UnavailableError
+from icekeep.runtime import is_interrupted
 from simulation.credentials import Wallet
 from simulation.faults import CREATE_VERSION, Fault
 from simulation.scheduler import Actor
@@ -58,6 +59,9 @@ class Client:
 
     def is_abandoned(self) -> bool:
         return False
+
+    def is_stopping(self) -> bool:
+        return is_interrupted()
 
     def draw(self, operation: str, location: str) -> Fault:
         """Let others act, and learn what becomes of a call; a stall is over when this returns."""

@@ -273,9 +273,11 @@ class History:
         try:
             return Told.COMMITTED if run() else Told.UNCHANGED
         except OutcomeUnknownError as error:
-            if isinstance(error.__cause__, Exception):
-                # What the loop calls in doubt since an interrupt met it was no interrupt.
-                self._broken(operation, error.__cause__)
+            cause = error.__cause__
+            if isinstance(cause, FINDINGS) or (isinstance(cause, Exception) and not isinstance(cause, IcekeepError)):
+                # What the loop calls in doubt since an interrupt met it was no interrupt. Where an attempt that was refused may
+                # land still, it ends so by any error of icekeep's.
+                self._broken(operation, cause)
             return Told.UNKNOWN
         except Crashed:
             return Told.CRASHED

@@ -202,6 +202,10 @@ def test_cases_are_chosen_by_name_and_by_pattern_and_as_a_quick_few() -> None:
     assert {(case.rounds, case.runs, case.table.files) for case in quick.values()} == {(1, 1, 1000)}
     with pytest.raises(ValueError, match="there is no case 'x'"):
         chosen("expiration", "--cases", "x")
+    assert not any(name.startswith("rivals-") for name in chosen("expiration"))
+    given = parser().parse_args(["expiration,manifests", "--cases", "rivals-append-*"])
+    assert list(chosen_cases(BENCHMARKS["expiration"], given)) == ["rivals-append-200", "rivals-append-200-process"]
+    assert chosen_cases(BENCHMARKS["manifests"], given) == {}
 
 
 def test_fields_of_a_case_and_of_its_table_are_set() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from icekeep.airflow.units import Call
+from icekeep.policies.scheduling import DRY_RUN
 from icekeep.runtime import SUBMITTER
 
 SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
@@ -52,10 +53,13 @@ def job_words(call: Call, policy: str | None, conf: str, result_file: Path | Non
     """The command line of a job after its name.
 
     Args:
-        policy: whose job it is; `None` where somebody asks for it.
+        policy: whose job it is, and whose settings the job finds by itself when it begins: settings beside it would be somebody's
+            own word, which has to be the policy's; `None` where somebody asks for it.
         conf: the configuration, as the job finds it.
         result_file: where the job writes what it has to say; `None` where nobody could read it.
     """
-    asked = [] if policy is None else [f"--policy={policy}"]
+    asked = [*call.arguments]
+    if policy is not None:
+        asked = [*(word for word in call.arguments if word == DRY_RUN), f"--policy={policy}"]
     told = [] if result_file is None else [f"--result-file={result_file}"]
-    return [f"--table={call.table}", f"--config={conf}", *call.arguments, *asked, f"--output={output}", *told]
+    return [f"--table={call.table}", f"--config={conf}", *asked, f"--output={output}", *told]

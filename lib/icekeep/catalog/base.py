@@ -135,8 +135,8 @@ class Committed(msgspec.Struct, frozen=True):
 class Conflict(msgspec.Struct, frozen=True):
     """The swap was refused, and its metadata file is gone: apply the change to the new base.
 
-    `is_final` says that the catalog saw for itself that the swap did not land: nothing was sent, or what it compared with
-    is not ours. Else a refusal may be the answer to a request that arrived twice, and whoever acts on it looks first.
+    `is_final` says that the swap did not land and will not: nothing was sent, or what the catalog compared with is not ours. Else
+    a refusal may be the answer to a request that arrived twice, whose twin may be at work still: whoever acts on it looks first.
     """
 
     reason: str

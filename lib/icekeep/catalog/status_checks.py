@@ -6,7 +6,7 @@ from itertools import count
 import msgspec
 
 from icekeep.errors import PropertyError
-from icekeep.runtime import Runtime
+from icekeep.runtime import Runtime, patience_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import retry_number
 
@@ -43,12 +43,17 @@ class StatusChecks(msgspec.Struct, frozen=True):
         return cls(*map(number, cls.__struct_fields__))
 
     def turns(self, runtime: Runtime) -> Iterator[int]:
-        """The numbers of questions, from 0 on, with the waits slept between them; ends when the time is over."""
+        """The numbers of questions, from 0 on, with the waits slept between them; ends when the time is over.
+
+        Who is being stopped has some seconds.
+        """
         began_ms = runtime.monotonic_ms()
         for number in count():
             yield number
-            if runtime.monotonic_ms() - began_ms > self.total_timeout_ms:
+            left_ms = patience_ms(runtime, self.total_timeout_ms) - (runtime.monotonic_ms() - began_ms)
+            if left_ms < 0:
                 return
             wait_ms = min(self.min_wait_ms * 2**number, self.max_wait_ms)
             # Waits of nothing would be a storm of questions to a catalog that is out of reach.
-            runtime.sleep_ms(max(wait_ms, min(2**number, _LONGEST_LEAST_WAIT_MS)))
+            wait_ms = max(wait_ms, min(2**number, _LONGEST_LEAST_WAIT_MS))
+            runtime.sleep_ms(min(wait_ms, left_ms + 1) if runtime.is_stopping() else wait_ms)

@@ -18,13 +18,14 @@ from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import leaving_nothing, remove_all, remove_unused
+from icekeep.commit.late_swaps import LateSwaps
 from icekeep.commit.made_by import maker_keys
 from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted, tell
-from icekeep.runtime import Runtime, new_snapshot_id
+from icekeep.runtime import Runtime, new_snapshot_id, patience_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot
@@ -124,14 +125,14 @@ class _Patience:
     def _after_conflict(self, number: int, reason: str) -> None:
         self._conflicts_count += 1
         self._swapping = _Outage()
-        elapsed_ms = self._runtime.monotonic_ms() - self._began_ms
-        is_late = self._conflicts_count > 1 and elapsed_ms > self._policy.total_timeout_ms
+        left_ms = self._left_ms(self._began_ms)
+        is_late = self._conflicts_count > 1 and left_ms < 0
         if is_late or self._conflicts_count > self._policy.num_retries:
             raise ConflictError(
                 f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
                 attempts=number,
             )
-        wait_ms = self._policy.wait_ms(self._conflicts_count, self._runtime)
+        wait_ms = self._cut(self._policy.wait_ms(self._conflicts_count, self._runtime), left_ms)
         self._tell(number, wait_ms, reason, is_conflict=True)
 
     def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> None:
@@ -139,12 +140,22 @@ class _Patience:
         if not outage.failures_count:
             outage.since_ms = now_ms
         outage.failures_count += 1
-        if self._runtime.is_abandoned() or now_ms - outage.since_ms > self._policy.total_timeout_ms:
+        left_ms = self._left_ms(outage.since_ms)
+        if self._runtime.is_abandoned() or left_ms < 0:
             raise error
         min_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
-        wait_ms = max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
+        wait_ms = self._cut(max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime)), left_ms)
         outage.waits_until_ms = now_ms + wait_ms
         self._tell(number, wait_ms, error.message)
+
+    def _left_ms(self, since_ms: int) -> int:
+        """How much of the time is left that is waited from a moment on; little where the work is being stopped."""
+        timeout_ms = patience_ms(self._runtime, self._policy.total_timeout_ms)
+        return since_ms + timeout_ms - self._runtime.monotonic_ms()
+
+    def _cut(self, wait_ms: int, left_ms: int) -> int:
+        """A wait, which ends with the time where the work is being stopped."""
+        return min(wait_ms, max(left_ms, 0) + 1) if self._runtime.is_stopping() else wait_ms
 
     def _tell(self, number: int, wait_ms: int, reason: str, *, is_conflict: bool = False) -> None:
         self._wait_ms = wait_ms
@@ -200,11 +211,13 @@ def commit(
     Raises:
         ConflictError: the change no longer applies, or conflicts went on for longer than `commit.retry.*` allows. What
             this call wrote is removed.
-        OutcomeUnknownError: the last attempt may have landed, also where an interrupt met it; nothing was removed, and
-            whoever catches this may remove nothing. Any other error proves that nothing landed.
+        OutcomeUnknownError: the last attempt may have landed, also where an interrupt met it, or one before may land still
+            whose refusal proves nothing; nothing was removed, and whoever catches this may remove nothing. Any other error
+            proves that nothing landed.
         SafetyError: the table was dropped and made again since it was loaded.
-        UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or this
-            process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
+        UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or for some
+            seconds while the work is being stopped (`Runtime.is_stopping`), or this process is abandoned
+            (`Runtime.is_abandoned`). What this call wrote is removed.
     """
     runtime = runtime or table.runtime
     # A wrong property is refused before anything can be in doubt.
@@ -213,52 +226,56 @@ def commit(
     reader = reader or StorageManifestReader(table.storage)
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
     patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
-    base = table
+    late, base = LateSwaps(table, snapshot_id), table
     for number in count(1):
         tried = base
         try:
             patience.wait()
             base = reloaded(table)
             # Before the first attempt it can only be another's, of the same id by chance.
-            found = base.metadata.snapshots_by_id.get(snapshot_id) if number > 1 else None
+            found = late.look(base) if number > 1 else None
             # A catalog may hand out credentials for a while, with each load anew.
             files.storage = base.storage
             # So has the reader to take them anew: that of a long run was made hours ago.
             attempt = Attempt(base.metadata, number, snapshot_id, files, reader.with_storage(base.storage), runtime)
             updates = change.apply(base.metadata, attempt) if found is None else ()
         except UnavailableError as error:
-            with leaving_nothing(files, undo):
+            with leaving_nothing(files, undo, late):
                 patience.after_failed_apply(number, error)
             continue
         except BaseException:
-            # Nothing of this attempt was shown to the catalog, and earlier ones were rejected.
-            with leaving_nothing(files, undo):
+            # Nothing of this attempt was shown to the catalog, and earlier ones were refused.
+            with leaving_nothing(files, undo, late):
                 raise
         if not updates and found is None:
-            remove_all(files)
-            return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
+            return _unchanged(base, files, late)
         made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
         patience.applied(number, base)
         try:
             if found is not None:
                 # It has landed, whatever the catalog said of it: what it names is the live table's.
-                return _landed(base, tried, found, files, listener)
-            outcome = _swap(base, updates, snapshot_id, files, runtime)
+                return _landed(base, tried, found, files, late, listener)
+            outcome = _swap(base, updates, snapshot_id, files, runtime, late)
             if isinstance(outcome, Committed):
-                return _landed(outcome.table, base, made, files, listener)
+                return _landed(outcome.table, base, made, files, late, listener)
         except IcekeepError:
             raise
         except BaseException as interrupt:
             # Whoever catches this must not clean up either, so it may not look like an interrupt before the swap.
             raise _in_doubt(base, updates, snapshot_id, repr(interrupt)) from interrupt
-        # It is known that nothing landed.
-        with leaving_nothing(files, undo):
+        late.refused(base, updates, outcome)
+        with leaving_nothing(files, undo, late):
             patience.after(number, outcome)
     raise AssertionError("count() does not end")
 
 
 def _swap(
-    base: Table, updates: Sequence[Update], snapshot_id: int, files: CommitFiles, runtime: Runtime
+    base: Table,
+    updates: Sequence[Update],
+    snapshot_id: int,
+    files: CommitFiles,
+    runtime: Runtime,
+    late: LateSwaps,
 ) -> Committed | Conflict | UnavailableError:
     """The outcome of one swap, as certain as looking makes it; an error of ours proves that nothing landed.
 
@@ -277,10 +294,10 @@ def _swap(
     except UnavailableError as error:
         return error
     except IcekeepError:
-        remove_all(files)
-        raise
+        with leaving_nothing(files, lambda: None, late):
+            raise
     adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
-    outcome = settle(outcome, base, snapshot_id if adds_snapshot else None, runtime)
+    outcome = settle(outcome, base, snapshot_id if adds_snapshot else None, runtime, requirements)
     if isinstance(outcome, Unknown):
         raise _in_doubt(base, updates, snapshot_id, outcome.cause, outcome.metadata_location)
     return outcome
@@ -333,14 +350,23 @@ def _is_same(table: Table, now: Table) -> bool:
     return now.metadata.table_uuid == table.metadata.table_uuid
 
 
+def _unchanged(base: Table, files: CommitFiles, late: LateSwaps) -> CommitResult:
+    """What a commit leaves that has nothing to change, or nothing any more."""
+    if late.may_land():
+        raise late.in_doubt("nothing is left to change")
+    remove_all(files)
+    return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
+
+
 def _landed(
-    committed: Table, base: Table, made: Snapshot | None, files: CommitFiles, listener: Listener
+    committed: Table, base: Table, made: Snapshot | None, files: CommitFiles, late: LateSwaps, listener: Listener
 ) -> CommitResult:
     """What a commit that landed leaves; `made` is the snapshot that this attempt was to add, if any."""
     snapshot = None if made is None else committed.metadata.snapshots_by_id.get(made.snapshot_id)
     if made is None:
-        # Only earlier attempts wrote anything, and those were rejected.
-        remove_all(files)
+        # Only earlier attempts wrote anything, and those were refused.
+        if not late.may_land():
+            remove_all(files)
     else:
         remove_unused(files, snapshot)
     snapshot_id = None if snapshot is None else snapshot.snapshot_id

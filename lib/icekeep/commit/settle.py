@@ -4,27 +4,34 @@ Finding our snapshot, or our metadata file in the table's history, proves that t
 nothing: the request may still be on its way. So unknown stays unknown, and nobody cleans up.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from icekeep.catalog.base import Committed, Conflict, Table, Unknown
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.catalog.version_files import parse_version_name
+from icekeep.commit.late_swaps import is_over, may_have_expired
 from icekeep.errors import IcekeepError, NotFoundError, UnavailableError
 from icekeep.runtime import Runtime
-from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.requirements import Requirement
 
 
 def settle(
-    outcome: Committed | Conflict | Unknown, base: Table, snapshot_id: int | None, runtime: Runtime
+    outcome: Committed | Conflict | Unknown,
+    base: Table,
+    snapshot_id: int | None,
+    runtime: Runtime,
+    requirements: Sequence[Requirement] = (),
 ) -> Committed | Conflict | Unknown:
     """An outcome, made more certain where it is in doubt; raises no error of ours.
 
     A conflict that is not final may hide our own commit (an answer was lost, the request was sent twice): then it is
     `Committed`, and where the table cannot be loaded to see, it is `Unknown`. So it is where snapshots have expired since,
-    ours perhaps among them. The table is looked at as often and as long as the properties `commit.status-check.*` say.
+    ours perhaps among them. It is final where the table has moved on, so that a twin of the request cannot land any more. The
+    table is looked at as often and as long as the properties `commit.status-check.*` say.
 
     Args:
         snapshot_id: of the snapshot that the commit was to add, `None` if it was to add none.
+        requirements: those that the swap was made with.
     """
     if isinstance(outcome, Committed) or (isinstance(outcome, Conflict) and outcome.is_final):
         return outcome
@@ -33,9 +40,11 @@ def settle(
         if table is not None and _has_landed(table, snapshot_id, location):
             return Committed(table)
         if isinstance(outcome, Conflict):
-            if table is not None and snapshot_id is not None and _may_have_expired(table.metadata, base.metadata):
+            if table is None or snapshot_id is None:
+                return outcome
+            if may_have_expired(table.metadata, base.metadata):
                 return Unknown(f"{outcome.reason}; that may have been this very commit, expired since", "")
-            return outcome
+            return Conflict(outcome.reason, is_final=is_over(base, requirements, table))
     if isinstance(outcome, Conflict):
         return Unknown(f"{outcome.reason}; the table cannot be loaded to see whether that was this very commit", "")
     return outcome
@@ -61,20 +70,6 @@ def _looks(base: Table, runtime: Runtime) -> Iterator[Table | None]:
         left_count -= 1
         if not left_count:
             return
-
-
-def _may_have_expired(now: TableMetadata, base: TableMetadata) -> bool:
-    """Whether a snapshot that was committed on `base` could have come and gone.
-
-    The one with its sequence number is not there; in version 1, which has none, history has any gap at all.
-    """
-    if base.format_version == 1:
-        before, known = base.snapshots_by_id.keys(), now.snapshots_by_id.keys()
-        parents = {s.parent_snapshot_id for s in now.snapshots if s.snapshot_id not in before} - {None}
-        is_whole = before <= known and parents <= known
-        return not is_whole or now.snapshot_log[: len(base.snapshot_log)] != base.snapshot_log
-    number = base.next_sequence_number
-    return now.last_sequence_number >= number and all(s.sequence_number != number for s in now.snapshots)
 
 
 def _has_landed(table: Table, snapshot_id: int | None, metadata_location: str) -> bool:

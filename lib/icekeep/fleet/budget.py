@@ -1,15 +1,17 @@
 """What a run may take, in time and in bytes: a job is begun only where what is left holds what it is estimated to take.
 
-The time until a job's window closes is such a limit, too. A budget begins nothing; it never ends anything either: a job that
-takes longer than its estimate goes on.
+The time until a job's window closes is such a limit, too, in the second half of the window. A budget begins nothing; it never
+ends anything either: a job that takes longer than its estimate goes on.
 """
+
+from statistics import median
 
 import msgspec
 
 from icekeep.spec.times import about_span
-from icekeep.spec.units import format_bytes
+from icekeep.spec.units import MINUTE_MS, format_bytes
 
-_PACE_LEAST, _PACE_MOST = 0.5, 16.0
+_PACE_LEAST, _PACE_MOST = 1 / 64, 16.0
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -22,8 +24,10 @@ class Estimate(msgspec.Struct, frozen=True):
 class Budget:
     """What is left of a run's time and bytes. Not for several threads at once: who asks holds a lock.
 
-    Estimates go by rates that were measured on another machine. So they are multiplied by the pace of this run: how much longer
-    than their estimates the jobs took that have ended (0.5 to 16).
+    Estimates go by rates that were measured on another machine, and by as many cores as can be told beforehand. So they are
+    multiplied by the pace of this run: how much longer than their estimates those jobs took that have ended and were estimated at
+    a minute or more. What shorter jobs took beyond their estimates is what each job needs whatever it does (Spark's jobs,
+    commits to a slow store): the median of that is added, and multiplies nothing.
     """
 
     def __init__(self, now_ms: int, *, max_ms: int | None = None, max_bytes: int | None = None) -> None:
@@ -31,24 +35,31 @@ class Budget:
         self._max_bytes = max_bytes
         self._taken_bytes = 0
         self._estimated_ms = self._elapsed_ms = 0
+        self._beyond_ms: list[int] = []
 
     @property
     def pace(self) -> float:
-        """How much longer jobs take than estimated; 1 as long as none has ended."""
+        """How much longer jobs take than estimated, 1/64 to 16; 1 as long as none has ended that says anything of it."""
         if not self._estimated_ms:
             return 1.0
         return min(_PACE_MOST, max(_PACE_LEAST, self._elapsed_ms / self._estimated_ms))
+
+    @property
+    def overhead_ms(self) -> int:
+        """What each job takes beside its work, and beyond what estimates have of that."""
+        return round(median(self._beyond_ms)) if self._beyond_ms else 0
 
     def refusal(self, estimate: Estimate, now_ms: int, closes_ms: int | None = None) -> str | None:
         """Why a job cannot be begun, in one line; `None` where it can.
 
         Args:
-            closes_ms: when the job's window closes; `None` where it has none that closes.
+            closes_ms: when the job's window closes; `None` where that does not hold it.
         """
-        wants_ms = round(estimate.elapsed_ms * self.pace)
+        wants_ms = round(estimate.elapsed_ms * self.pace) + self.overhead_ms
         if closes_ms is not None and wants_ms > closes_ms - now_ms:
             return (
-                f"it would take about {about_span(wants_ms)}, and its window closes in {about_span(closes_ms - now_ms)}"
+                f"in the second half of its window only what fits is begun: it would take about {about_span(wants_ms)}, "
+                f"and its window closes in {about_span(closes_ms - now_ms)}"
             )
         if self._ends_ms is not None:
             left_ms = self._ends_ms - now_ms
@@ -75,5 +86,8 @@ class Budget:
 
     def end(self, estimate: Estimate, elapsed_ms: int) -> None:
         """Take note of how long a job took that has ended well."""
-        self._estimated_ms += max(1, estimate.elapsed_ms)
+        if estimate.elapsed_ms < MINUTE_MS:
+            self._beyond_ms.append(max(0, elapsed_ms - estimate.elapsed_ms))
+            return
+        self._estimated_ms += estimate.elapsed_ms
         self._elapsed_ms += elapsed_ms

@@ -11,11 +11,11 @@ from icekeep.events import SILENT, Listener
 from icekeep.fleet.budget import Estimate
 from icekeep.fleet.choosing import NEVER_RAN, NOT_KNOWN, Choice, Verdict, choices, may_begin
 from icekeep.fleet.leases import Leases
-from icekeep.fleet.memory import Memory
-from icekeep.fleet.ranking import Worth, estimate_of, value_of, worth_of
+from icekeep.fleet.ranking import Slots, Worth, estimate_of, one_slot, value_of, worth_of
 from icekeep.health.prices import Prices
 from icekeep.health.values import TableHealth
 from icekeep.names import catalog_of
+from icekeep.planning.memory import Memory
 from icekeep.planning.spark.source import SparkSource
 from icekeep.policies.globs import Glob
 from icekeep.policies.resolution import JobRule, TableRules
@@ -60,7 +60,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Looking(msgspec.Struct, frozen=True, kw_only=True):
-    """What the look needs."""
+    """What the look needs.
+
+    Attributes:
+        slots: how many tasks of a job would run at once, for estimates.
+    """
 
     rules: Rules
     scope: Scope
@@ -69,6 +73,7 @@ class Looking(msgspec.Struct, frozen=True, kw_only=True):
     spark: SparkSource = None
     prices: Prices | None = None
     listener: Listener = SILENT
+    slots: Slots = one_slot
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +94,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     not_read: NotRead | None
     seen_ms: int
     table_uuid: str | None = None
+    slots: Slots = one_slot
 
     @property
     def name(self) -> str:
@@ -117,7 +123,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     def estimate(self, choice: Choice) -> Estimate:
         """What a job takes."""
         size = 0 if self.health is None else self.health.data.data_files_bytes
-        return estimate_of(choice.call.job, choice.call.arguments, choice.advice, size)
+        return estimate_of(choice.call.job, choice.call.arguments, choice.advice, size, self.slots)
 
     def _worth(self, choice: Choice, prices: Prices | None) -> Worth:
         ran_ms = choice.last.last_ok_ms
@@ -309,6 +315,7 @@ class _Look:
             not_read=not_read,
             seen_ms=self._now_ms,
             table_uuid=self._uuids.get(identifier),
+            slots=self._looking.slots,
         )
 
     def _resolved(

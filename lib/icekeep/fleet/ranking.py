@@ -17,7 +17,7 @@ without a benefit that can be told, such as `check`, overtakes what brings twice
 What was cut off comes later than its value says (`overview.in_order`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from icekeep.fleet.budget import Estimate
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
-from icekeep.spec.units import DAY_MS, GIB
+from icekeep.spec.units import DAY_MS, GIB, MIB
 
 USUAL = Prices(core_hour=0.05, million_requests=0.4, gib_month=0.023)
 """About what object stores and virtual machines cost."""
@@ -38,6 +38,12 @@ OPEN_MS = 30
 
 LEAST_CPU_MS = 1_000
 WAITING_NIGHTS = 30
+
+TASK_BYTES = 512 * MIB
+"""Input of a task, about: a job has no more tasks than these, however many could run at once."""
+
+Slots = Callable[[int], int]
+"""How many tasks of a job that reads so many bytes run at once."""
 
 _REQUEST_MS = 10
 _LEAST_ELAPSED_MS = 500
@@ -86,8 +92,17 @@ def value_of(worths: Iterable[Worth]) -> float:
     return (benefit / cost if cost else benefit) + waiting / WAITING_NIGHTS
 
 
-def estimate_of(job: str, arguments: Sequence[str], advice: JobAdvice | None, table_bytes: int) -> Estimate:
-    """What a job takes of a budget, by the rates of `docs/performance.md`.
+def one_slot(_: int) -> int:
+    """One task after the other."""
+    return 1
+
+
+def estimate_of(
+    job: str, arguments: Sequence[str], advice: JobAdvice | None, table_bytes: int, slots: Slots = one_slot
+) -> Estimate:
+    """What a job takes of a budget, by the rates of `docs/performance.md`, which are those of one core.
+
+    Its start and its requests take as long as they do, however many cores work; the rest is divided by these.
 
     Args:
         arguments: of its command line: a job that sorts takes longer, one that rewrites all or reads all takes the whole table.
@@ -101,4 +116,5 @@ def estimate_of(job: str, arguments: Sequence[str], advice: JobAdvice | None, ta
         cpu_ms = table_bytes * 1000 // RATES_BYTES_A_SECOND[RewriteMethod.REENCODE]
     if job == "compact" and _SORT in arguments:
         cpu_ms = cpu_ms * RATES_BYTES_A_SECOND[RewriteMethod.REENCODE] // RATES_BYTES_A_SECOND[RewriteMethod.SORT]
-    return Estimate(_LEAST_ELAPSED_MS + cpu_ms + one.requests_count * _REQUEST_MS, read + written)
+    work_ms = cpu_ms // max(1, min(slots(read), read // TASK_BYTES))
+    return Estimate(_LEAST_ELAPSED_MS + work_ms + one.requests_count * _REQUEST_MS, read + written)

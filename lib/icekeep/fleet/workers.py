@@ -14,9 +14,13 @@ from icekeep.fleet.choosing import Choice, Verdict, decided, may_begin
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.overview import Seen
 from icekeep.fleet.values import Assignment, JobDone, JobStatus, Ran, RunCall
-from icekeep.policies.windows import closes_ms
+from icekeep.policies.windows import closes_ms, opened_ms
 from icekeep.run_records.values import SKEW_MS, LastRuns
 from icekeep.runtime import Runtime
+from icekeep.spec.units import DAY_MS
+
+OVERDUE_NIGHTS = 14
+"""What last ended well so long ago is begun at any time of its window, whether the rest of it holds it or not."""
 
 _REFUSALS = frozenset({SafetyError.exit_status, UnsupportedError.exit_status})
 _SAID_IN_ANY_CASE = _REFUSALS | {OutcomeUnknownError.exit_status}
@@ -128,7 +132,7 @@ class Works:
         if verdict is not Verdict.DUE:
             return self._note(seen, choice, JobStatus.NOT_BEGUN, why)
         with self._lock:
-            refusal = self._budget.refusal(estimate, now_ms, _closes_ms(choice, now_ms))
+            refusal = self._budget.refusal(estimate, now_ms, _holds_until_ms(choice, last, now_ms))
             if refusal is None:
                 self._budget.begin(estimate)
         if refusal is not None:
@@ -178,10 +182,20 @@ class Works:
         return True
 
 
-def _closes_ms(choice: Choice, now_ms: int) -> int | None:
-    """When the window of a job that does its work closes; `None` where it has none, or that does not close for a week."""
+def _holds_until_ms(choice: Choice, last: LastRuns, now_ms: int) -> int | None:
+    """When the window closes in whose rest a job has to fit; `None` where it need not.
+
+    That is so in the second half of a window alone. What is begun in the first half goes beyond it rather than that it never
+    begins: an estimate may be far too long, what is held grows from night to night, and small tables often come first.
+    """
     window = choice.rule.window
-    return None if window is None or choice.observes else closes_ms(window, now_ms)
+    if window is None or choice.observes:
+        return None
+    if last.last_ok_ms is not None and now_ms - last.last_ok_ms >= OVERDUE_NIGHTS * DAY_MS:
+        return None
+    opened, closes = opened_ms(window, now_ms), closes_ms(window, now_ms)
+    is_first_half = opened is not None and closes is not None and now_ms - opened < closes - now_ms
+    return None if is_first_half else closes
 
 
 def _done_elsewhere(seen: LastRuns, last: LastRuns, seen_ms: int) -> str | None:

@@ -1,8 +1,9 @@
 """Interrupts of jobs that run side by side in threads of one process: a signal reaches the main thread alone.
 
 A job whose run is being stopped ends where it tells of a step, or where it sleeps: in its own thread, once, and not while it
-cleans up after something else. So it is with a signal in a process that has one job: a second one breaks no clean-up that the
-first one began, and threads that a job has begun end their work as it tells them.
+cleans up after something else, though that waits for no longer than some seconds then for what is out of reach. So it is with a
+signal in a process that has one job: a second one breaks no clean-up that the first one began, and threads that a job has begun
+end their work as it tells them.
 """
 
 import threading
@@ -40,7 +41,7 @@ class JobInterrupts:
             raise Interrupted(_INTERRUPTED)
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Sleep until the job of this thread has to end, but for so many milliseconds at most."""
+        """Sleep until the run stops, but for so many milliseconds at most; the job of this thread ends then, if it may."""
         self._stop.wait(duration_ms / 1000)
         self.check()
 
@@ -48,6 +49,16 @@ class JobInterrupts:
     def is_awaited(self) -> bool:
         """Whether this thread has a job that is not ending yet."""
         return getattr(self._here, "may_end", False) and not is_cleaning_up()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the run has to end."""
+        return self._stop.is_set()
+
+    @property
+    def wakes(self) -> bool:
+        """Whether this thread, if it sleeps, wakes where the run stops: a clean-up has less patience from then on."""
+        return self.is_awaited or (getattr(self._here, "may_end", False) and not self.is_stopped)
 
     def runtime(self, runtime: Runtime) -> Runtime:
         """All of a runtime; who sleeps, as between two attempts to commit, wakes where the run stops."""
@@ -68,10 +79,13 @@ class _Stoppable:
         return _itself, (self._runtime,)
 
     def sleep_ms(self, duration_ms: int) -> None:
-        if self._interrupts.is_awaited:
+        if self._interrupts.wakes:
             self._interrupts.sleep_ms(duration_ms)
         else:
             self._runtime.sleep_ms(duration_ms)
+
+    def is_stopping(self) -> bool:
+        return self._interrupts.is_stopped or self._runtime.is_stopping()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)

@@ -2,8 +2,11 @@
 
 Who calls it may have decided hours ago, or by the file alone, as schedulers do. The table's owner, its catalog and the file are
 asked again, as `maintain` asks them: so a job that is switched off by now does nothing, one that is only to be observed is a
-dry run, and the settings that are in force hold. Conditions (`when`) are not asked: only a look at the table's health could
-answer.
+dry run, and it is done by the settings that are in force. Conditions (`when`) are not asked: only a look at the table's health
+could answer.
+
+So who calls it gives no settings. Where settings are given they are somebody's own word, such as a longer retention, a branch or
+the hash of an approved plan, and that is never thrown away: unless the policy says the same, nothing is begun.
 """
 
 from collections.abc import Mapping
@@ -12,8 +15,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import NotFoundError
-from icekeep.events import Listener, Warned, tell
+from icekeep.errors import NotFoundError, UsageError
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.configuration.file import Config
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
@@ -43,39 +45,60 @@ def require_policy(config: Config, name: str) -> None:
         )
 
 
-def wanted_now(command: Command, job: Job, config: Config, table: Table, listener: Listener) -> Command | Held:
+def wanted_now(command: Command, job: Job, config: Config, table: Table, told_ms: int) -> Command | Held:
     """The command of a job as its policy wants it of a table by now, or why it may not begin.
 
+    Args:
+        told_ms: when the command was read; what the policy says of ages is counted from then, as what the command says is.
+
     Raises:
-        UsageError: the policy gives the job a setting that it cannot take.
+        UsageError: the policy gives the job a setting that it cannot take, or the command gives one that the policy does not.
         UnavailableError: the catalog, which stores policies, is out of reach.
     """
-    policy, now_ms = command.policy, table.runtime.now_ms()
+    policy = command.policy
     assert policy is not None
     found = resolve_table(config.rules, table.catalog, table.identifier, table.metadata.properties).rules
-    held_by = held_by_now(found, job.name, policy, now_ms)
+    held_by = held_by_now(found, job.name, policy, table.runtime.now_ms())
     if held_by is not None:
         return Held(held_by=held_by)
     rule = next(one for one in found.jobs if one.job == job.name)
-    arguments = _arguments(rule, now_ms)
-    differ = [name for name in {**command.arguments, **arguments} if _differs(name, command.arguments, arguments, job)]
-    if differ:
-        wanted = " ".join(rule.call.arguments) or "no settings"
-        tell(listener, Warned(f"policy {policy!r} wants {wanted} of {job.name} on this table by now: so it is done"))
+    arguments = _arguments(rule, told_ms)
+    given, wanted = _by_setting(command.arguments, job), _by_setting(arguments, job)
+    more = [flag for flag in given if flag not in wanted]
+    if more:
+        raise UsageError(
+            f"policy {policy!r} does not say {', '.join(more)} of {job.name} on {table.name}; leave that out, or --policy, "
+            "without which the job is done as you say"
+        )
+    others = [flag for flag in given if _differs(given[flag], wanted[flag])]
+    if others:
+        said = " ".join(rule.call.arguments)
+        return Held(
+            held_by=f"policy {policy!r} wants {said} of it by now, and another {', '.join(others)} was asked for"
+        )
     observes = rule.mode is Mode.OBSERVE
-    return msgspec.structs.replace(
-        command, arguments=arguments if differ else command.arguments, dry_run=command.dry_run or observes
-    )
+    return msgspec.structs.replace(command, arguments=arguments, dry_run=command.dry_run or observes)
 
 
 def _arguments(rule: JobRule, now_ms: int) -> dict[str, Any]:
     return parse_command([f"--table={rule.job}", *rule.call.arguments], rule.job, now_ms, "").arguments
 
 
-def _differs(name: str, told: Mapping[str, Any], wanted: Mapping[str, Any], job: Job) -> bool:
-    one, other = told.get(name), wanted.get(name)
-    is_time = any(setting.argument == name and setting.kind is Kind.TIME for setting in job.settings)
-    if is_time and isinstance(one, int) and isinstance(other, int):
+def _by_setting(arguments: Mapping[str, Any], job: Job) -> dict[str, tuple[Kind, Any]]:
+    """What each setting says, by its flag; of a setting that has names below it, such as an option, each by itself."""
+    found: dict[str, tuple[Kind, Any]] = {}
+    for setting in job.settings:
+        value = arguments.get(setting.argument)
+        if isinstance(value, Mapping):
+            found |= {f"{setting.flag} {name}": (setting.kind, one) for name, one in value.items()}
+        elif value is not None:
+            found[setting.flag] = setting.kind, value
+    return found
+
+
+def _differs(one: tuple[Kind, Any], other: tuple[Kind, Any]) -> bool:
+    (kind, given), (_, wanted) = one, other
+    if kind is Kind.TIME and isinstance(given, int) and isinstance(wanted, int):
         # An age is a moment by now, and another one a moment later.
-        return abs(one - other) > MINUTE_MS
-    return bool(one != other)
+        return abs(given - wanted) > MINUTE_MS
+    return bool(given != wanted)

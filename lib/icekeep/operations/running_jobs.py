@@ -18,7 +18,7 @@ import msgspec
 
 from icekeep.catalog.base import parse_identifier
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import InvalidTableError, NotFoundError, one_line
+from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, StepFinished, StepStarted
 from icekeep.health.prices import Prices
 from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
@@ -90,7 +90,12 @@ def run_job(
         if command.policy is not None:
             loaded = load()
             load = partial(_itself, loaded)
-            wanted = wanted_now(command, job, catalogs.config, loaded, surroundings.listener)
+            try:
+                wanted = wanted_now(command, job, catalogs.config, loaded, begun.started_ms)
+            except UsageError:
+                # Somebody's own mistake is no failure of the policy's job, which would put off its next nights.
+                recording.goes_by(command.arguments, only_tells=True)
+                raise
             if isinstance(wanted, Held):
                 # A driver on a cluster has a session even so.
                 _with_spark(command, job, surroundings, _nothing)
@@ -232,15 +237,15 @@ def position_after(table: Any, branch: str | None) -> Position:
 
 def known_catalogs(conf: str | None, seams: Seams) -> Catalogs:
     """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's."""
-    is_submitted = SUBMITTED_VARIABLE in os.environ
+    return Catalogs(read_config(conf), partial(spark_properties, seams), os.environ, Path.cwd())
 
-    def spark_properties() -> Mapping[str, str]:
-        properties: Mapping[str, str] = (
-            resolve(seams.live_properties)() if is_submitted else configured_properties(os.environ)
-        )
-        return properties
 
-    return Catalogs(read_config(conf), spark_properties, os.environ, Path.cwd())
+def spark_properties(seams: Seams) -> Mapping[str, str]:
+    """Spark's configuration: the JVM's under `spark-submit`, else that of the files from which a session would start."""
+    if SUBMITTED_VARIABLE not in os.environ:
+        return configured_properties(os.environ)
+    properties: Mapping[str, str] = resolve(seams.live_properties)()
+    return properties
 
 
 def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:

@@ -13,7 +13,7 @@ from icekeep.policies.triggers import ALWAYS
 from icekeep.policies.values import SUBMIT_OVER, JobCall, Mode, Policy, Rules
 from icekeep.policies.windows import Window, is_open
 
-_DRY_RUN = "--dry-run"
+DRY_RUN = "--dry-run"
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -90,4 +90,4 @@ def _asks(rules: Rules, policy: Policy) -> str | None:
 
 def _call(rule: JobRule) -> JobCall:
     call = rule.call
-    return JobCall(call.job, (*call.arguments, _DRY_RUN)) if rule.mode is Mode.OBSERVE else call
+    return JobCall(call.job, (*call.arguments, DRY_RUN)) if rule.mode is Mode.OBSERVE else call

@@ -98,6 +98,20 @@ def closes_ms(window: Window, now_ms: int) -> int | None:
     return None if end_ms is None or end_ms > now_ms + 7 * DAY_MS else end_ms
 
 
+def opened_ms(window: Window, now_ms: int) -> int | None:
+    """When a window that is open now has opened, epoch milliseconds; of one that has been open for a week, about a week ago.
+
+    `None` where it is closed now.
+    """
+    start_ms = end_ms = None
+    for opens, closes in _around(window, now_ms, days_back=8):
+        if opens <= now_ms and opens < closes:
+            if end_ms is None or opens > end_ms:
+                start_ms = opens
+            end_ms = closes
+    return start_ms if end_ms is not None and now_ms < end_ms else None
+
+
 def opens_ms(window: Window, now_ms: int) -> int | None:
     """When it opens next, epoch milliseconds; now where it is open, `None` where it does not within a week."""
     if is_open(window, now_ms):
@@ -105,11 +119,11 @@ def opens_ms(window: Window, now_ms: int) -> int | None:
     return next((opens for opens, closes in _around(window, now_ms) if now_ms < opens < closes), None)
 
 
-def _around(window: Window, now_ms: int, days_ahead: int = 8) -> Iterator[tuple[int, int]]:
+def _around(window: Window, now_ms: int, days_ahead: int = 8, days_back: int = 2) -> Iterator[tuple[int, int]]:
     """When the window opens and closes, from the days before now to some days after, in order."""
     zone = ZoneInfo(window.zone)
     today = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(zone).date()
-    for ahead in range(-2, days_ahead + 1):
+    for ahead in range(-days_back, days_ahead + 1):
         day = today + ahead * _DAY
         if day.weekday() in window.days:
             is_over_midnight = window.to_minute <= window.from_minute

@@ -90,12 +90,33 @@ def _parsed(schema_json: bytes) -> Any:
     return fastavro.parse_schema(_plain(schema_json))
 
 
+class _Heads:
+    """Heads of files up to their sync markers, and what they say; of thousands of manifests most are alike, to the letter."""
+
+    _MAX_COUNT = 8
+    _MAX_BYTES = 1 << 18
+
+    def __init__(self) -> None:
+        self.all: tuple[tuple[bytes, Mapping[str, bytes]], ...] = ()
+
+    def add(self, head: bytes, metadata: Mapping[str, bytes]) -> None:
+        """Keep one more; threads that do so at once may lose each other's."""
+        if len(head) <= self._MAX_BYTES:
+            self.all = ((head, metadata), *self.all[: self._MAX_COUNT - 1])
+
+
+_RECENT_HEADS = _Heads()
+
+
 def read_header(data: bytes, location: str) -> AvroHeader:
     """Parse the head of an Avro container file.
 
     Raises:
         InvalidTableError: the bytes do not begin with a whole Avro header.
     """
+    for head, known in _RECENT_HEADS.all:
+        if data.startswith(head) and len(data) >= len(head) + SYNC_BYTES:
+            return AvroHeader(known, data[len(head) : len(head) + SYNC_BYTES], len(head) + SYNC_BYTES)
     try:
         if data[:4] != MAGIC:
             raise ValueError("it does not begin with Avro's magic bytes")
@@ -117,6 +138,7 @@ def read_header(data: bytes, location: str) -> AvroHeader:
         _plain(metadata["avro.schema"])
     except (ValueError, IndexError, RecursionError) as error:
         raise InvalidTableError(f"cannot read Avro file {location!r}: {error}", location=location) from error
+    _RECENT_HEADS.add(data[:position], metadata)
     return header
 
 

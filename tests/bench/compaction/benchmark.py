@@ -7,17 +7,25 @@ the tables.
 
 Whole commands, from their start to their end, are timed on tables that PyIceberg wrote in many files: 10 MB, and scale factor 1.
 There icekeep needs no Spark; `icekeep-in-spark` is the same command when it leaves nothing to threads of its own.
+
+The cases `rivals-*` are of all that can do the work: iceberg-compaction (Rust) neither sorts nor writes anything but Snappy,
+iceberg-zamboni and PyIceberg apply no equality deletes. With `zstd` the level is 3 for all that let it be chosen; with `snappy`
+all write the same. iceberg-zamboni and PyIceberg take a target size for that of rows in memory, and write more files. Rivals that
+work through REST have a catalog in another process, whose time does not count; Spark and icekeep have the files alone.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from bench.compaction.copied import CopiedTrial
 from bench.compaction.range_queries import range_queries
 from bench.runner.figures import Fact, Figures, console
-from bench.runner.rivals import IN_SPARK, OURS, RIVALS, Rival, ask, spark_settings
-from bench.runner.trial import BENCH, Benchmark, Case
+from bench.runner.rivals import IN_SPARK, OURS, PYICEBERG, RIVALS, RUST, ZAMBONI, Rival, ask, spark_settings
+from bench.runner.trial import BENCH, OF_RIVALS, Benchmark, Case
 from bench.tables.kept import made
 from bench.tables.lineitem import Lineitem
 from kit.written_deletes import data_files
@@ -27,10 +35,17 @@ _IN_SPARK_SCRIPT = Path(__file__).with_name("in_spark.py")
 
 
 class CompactionCase(Case, frozen=True, kw_only=True):
-    """`arguments` are what all rivals know; `into_files` is how many shall come out, null for 512 MB a file."""
+    """
+    Attributes:
+        arguments: what all rivals know.
+        into_files: how many shall come out, null for 512 MB a file.
+        codec, level: of the new files, where a rival lets them be chosen: a property of the table; null for each one's own.
+    """
 
     arguments: dict[str, str]
     into_files: int | None
+    codec: str | None = None
+    level: int | None = None
     work: str = "rewrite_data_files"
 
 
@@ -47,8 +62,16 @@ class CompactionTrial(CopiedTrial):
         into = self.case.into_files
         return {"target-file-size-bytes": str(STITCHED_BYTES if into is None else self.table_bytes // into)}
 
+    @property
+    def properties(self) -> list[str]:
+        case, name = self.case, "write.parquet.compression"
+        chosen = [] if case.codec is None else [f"{name}-codec={case.codec}"]
+        return chosen if case.level is None else [*chosen, f"{name}-level={case.level}"]
+
     def asks(self, rival: Rival) -> Mapping[str, Any]:
-        return {"arguments": self.case.arguments, "options": self.options}
+        # A case of rivals has all files rewritten, which some of them always do.
+        options = {**self.options, "rewrite-all": "true"} if self.case.codec else self.options
+        return {"arguments": self.case.arguments, "options": options, "cores": os.cpu_count() or 1}
 
     def command(self, rival: Rival, request: Mapping[str, Any]) -> list[str]:
         table = request["table"]
@@ -61,7 +84,8 @@ class CompactionTrial(CopiedTrial):
         return [*program, "compact", *where, *flags, *options, "--output", "json"]
 
     def find(self, figures: Sequence[Figures]) -> Mapping[str, Mapping[str, Fact]]:
-        found = super().find(figures)
+        before = {"MB before": self.table_bytes / 1e6}
+        found = {rival: {**before, **facts} for rival, facts in super().find(figures).items()}
         if "sort_order" not in self.case.arguments:
             return found
         places = self.places(figures)
@@ -118,9 +142,38 @@ def _cases() -> Iterator[tuple[str, CompactionCase]]:
             yield f"{table.name}-{name}-process", case
 
 
+def _rival_cases() -> Iterator[tuple[str, CompactionCase]]:
+    """All rivals, three paired rounds: whole commands, from the start of the process to its end, and warm sessions."""
+    everybody = ("icekeep", "java", RUST, ZAMBONI, PYICEBERG)
+    small = Lineitem(scale="0.06", files=20, by_pyiceberg=True)
+    table = Lineitem(scale="1", files=60, by_pyiceberg=True)
+    with_deletes = replace(table, has_deletes=True)
+    kinds: list[tuple[str, Lineitem, str, int, tuple[str, ...], str]] = [
+        ("small-binpack", small, "binpack", 1, everybody, "zstd"),
+        ("binpack", table, "binpack", 2, everybody, "zstd"),
+        ("binpack-snappy", table, "binpack", 2, everybody, "snappy"),
+        ("sort", table, "sort", 2, ("icekeep", "java", ZAMBONI), "zstd"),
+        ("zorder", table, "zorder", 2, ("icekeep", "java", ZAMBONI), "zstd"),
+        ("deletes-binpack", with_deletes, "binpack", 2, ("icekeep", "java", RUST), "zstd"),
+    ]
+    for name, shape, job, into, rivals, codec in kinds:
+        case = CompactionCase(
+            table=shape,
+            arguments=_JOBS[job][0],
+            into_files=into,
+            codec=codec,
+            level=3 if codec == "zstd" else None,
+            rounds=3,
+            runs=1,
+            rivals=rivals,
+        )
+        yield f"{OF_RIVALS}{name}-process", replace(case, is_process=True)
+        yield f"{OF_RIVALS}{name}", case
+
+
 COMPACTION = Benchmark(
     about="TPC-H's lineitem, binpacked, sorted, clustered or stitched",
-    cases=dict(_cases()),
+    cases={**dict(_cases()), **dict(_rival_cases())},
     quick=("sf1-200-deletes-binpack", "sf1-200-zorder", "sf10-40-stitch", "sf0.06-20-pyiceberg-binpack-process"),
     trial=CompactionTrial,
     compared=("MB written", "scan s"),

@@ -28,8 +28,10 @@ class CopiedTrial(Trial):
         found = {}
         for key, (source, name) in sources.items():
             copy = str(self.directory / rival.name / NAMESPACE / name)
-            clone = ["clone", str(source.path), copy]
-            found[key] = target(catalog_of(rival.name), f"{NAMESPACE}.{name}", clone, ["written", copy])
+            clone = ["clone", str(source.path), copy, *self.properties]
+            found[key] = target(
+                catalog_of(rival.name), f"{NAMESPACE}.{name}", clone, ["written", copy], path=Path(copy)
+            )
         return found
 
     def asks(self, rival: Rival) -> Mapping[str, Any]:
@@ -39,6 +41,11 @@ class CopiedTrial(Trial):
     def options(self) -> dict[str, str]:
         """Iceberg's, for all rivals."""
         raise NotImplementedError
+
+    @property
+    def properties(self) -> list[str]:
+        """Of the copies, each as NAME=VALUE."""
+        return []
 
     def places(self, figures: Sequence[Figures]) -> dict[str, tuple[str, str]]:
         """The catalog and the name of the copy that each rival left."""
@@ -54,7 +61,7 @@ class CopiedTrial(Trial):
             "scan",
             spark=spark_settings(RIVALS["java"], self.driver_memory(RIVALS["java"]), self.warehouses(*places)),
             tables=list(names.values()),
-            repeat=max(1, self.case.runs - 1),
+            repeat=max(1, self.case.runs - 1, self.case.rounds - 1),
         )
         self.sums = {rival: found[name]["sums"] for rival, name in names.items()}
         console.print(f"{names[BENCH]}: a scan takes {found[names[BENCH]]['seconds']:.2f} s")

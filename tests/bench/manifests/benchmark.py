@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from bench.runner.figures import Answer, Fact, Figures
 from bench.runner.in_place import InPlaceTrial
 from bench.runner.processes import RivalFailedError
-from bench.runner.rivals import ICEKEEP, RIVALS, Rival, ask, spark_settings
-from bench.runner.trial import BENCH, Benchmark, Case, target
+from bench.runner.rivals import ICEKEEP, RIVALS, RUST, ZAMBONI, Rival, ask, spark_settings
+from bench.runner.trial import BENCH, OF_RIVALS, Benchmark, Case, target
 from bench.tables.big_rows import FIRST_DAY, ROWS_A_FILE, Shape
 from bench.tables.big_tables import day_text, days_filter, filters
 from bench.tables.kept import Kept
@@ -84,7 +84,7 @@ class ManifestsTrial(InPlaceTrial):
             "records": ROWS_A_FILE,
             "bytes": _APPENDED_BYTES,
         }
-        looks = {"before": "plans", "after": "plans"} if self.filters else {}
+        looks = {"before": "plans", "after": "plans"} if self.filters and not rival.is_by_rest else {}
         return {"file": file, "filters": self.filters, "scratch": str(self.directory / "scratch"), **looks}
 
     def check_turn(self, rival: Rival, answer: Answer) -> None:
@@ -211,6 +211,9 @@ def _scattered(entries: int, manifests: int) -> Shape:
     return Shape(entries=entries, manifests=manifests, scattered=True)
 
 
+_AGAINST_ALL = ManifestsCase(table=_scattered(100_000, 1000), rounds=3, rivals=(ICEKEEP, "java", RUST, ZAMBONI))
+"""Of these iceberg-compaction makes manifests that are not clustered, and iceberg-zamboni works in Python alone."""
+
 MANIFESTS = Benchmark(
     about="manifests rewritten, or merged on append, up to 1,000,000 entries",
     # The numbers are of manifests where they are rewritten, of the entries of each manifest where they are merged.
@@ -221,6 +224,8 @@ MANIFESTS = Benchmark(
         "merge-100": ManifestsCase(table=_scattered(9_900, 99), work=APPEND, runs=8),
         "merge-1000": ManifestsCase(table=_scattered(99_000, 99), work=APPEND, runs=8),
         "process": ManifestsCase(table=_scattered(100_000, 1000), runs=1, is_process=True),
+        f"{OF_RIVALS}rewrite-1000": _AGAINST_ALL,
+        f"{OF_RIVALS}rewrite-1000-process": replace(_AGAINST_ALL, runs=1, is_process=True),
     },
     quick=("*",),
     trial=ManifestsTrial,

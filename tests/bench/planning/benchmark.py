@@ -20,7 +20,10 @@ PATIENCE_S = 20
 
 
 class PlanCase(Case, frozen=True, kw_only=True):
+    """`remembers` says that icekeep has a memory that lives as long as its process; no rival's is switched on."""
+
     filter: str
+    remembers: bool = False
     work: str = "plan"
     runs: int = 4
     driver_memory: str = "2g"
@@ -34,6 +37,7 @@ class PlanTrial(Trial):
 
     def asks(self, rival: Rival) -> Mapping[str, Any]:
         chosen = msgspec.structs.asdict(filters(self.case.table)[self.case.filter])
+        chosen["remembers"] = self.case.remembers
         return {**chosen, "metadata_location": self.table.load().metadata_location, "patience_s": PATIENCE_S}
 
     def command(self, rival: Rival, request: Mapping[str, Any]) -> list[str]:
@@ -68,6 +72,8 @@ def _cases() -> Iterator[tuple[str, PlanCase]]:
             yield f"{entries}-in-{manifests}-{name}", PlanCase(table=table, filter=name)
             process = PlanCase(table=table, filter=name, runs=2, is_process=True, rivals=("icekeep", "java"))
             yield f"{entries}-in-{manifests}-{name}-process", process
+            again = PlanCase(table=table, filter=name, remembers=True, rivals=("icekeep", "java"))
+            yield f"again-{entries}-in-{manifests}-{name}", again
     huge = Shape(entries=10_000_000, manifests=200)
     for name in FILTERS:
         yield f"10000000-in-200-{name}", PlanCase(table=huge, filter=name, rounds=1, rivals=("icekeep",))

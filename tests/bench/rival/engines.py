@@ -1,6 +1,9 @@
-"""What a rival works with: icekeep, Iceberg Java in Spark, or PyIceberg. Each imports its own software alone."""
+"""What a rival works with: icekeep, Iceberg Java in Spark, PyIceberg and others. Each imports its own software alone."""
 
+import json
 import os
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -77,17 +80,70 @@ class Java:
             self.spark.stop()
 
 
-class PyIceberg:
-    """PyIceberg, which needs no Spark."""
+class ByRest:
+    """One that works through the REST catalog of the request, `uri`, without Spark."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
+
+    def register(self, target: Target) -> str:
+        """Let the catalog have a target's table as its files say that it is now; the name of the table."""
+        metadata = Path(target["path"]) / "metadata"
+        version = int((metadata / "version-hint.text").read_text())
+        namespace, name = target["name"].split(".")
+        place = f"/v1/namespaces/{namespace}"
+        self._ask("POST", "/v1/namespaces", {"namespace": [namespace], "properties": {}}, passes=409)
+        self._ask("DELETE", f"{place}/tables/{name}", None, passes=404)
+        location = (metadata / f"v{version}.metadata.json").as_uri()
+        self._ask("POST", f"{place}/register", {"name": name, "metadata-location": location})
+        return str(target["name"])
+
+    def _ask(self, method: str, path: str, body: Any, passes: int = 0) -> None:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.request["uri"] + path, data, headers, method=method)
+        try:
+            urllib.request.urlopen(request).close()
+        except urllib.error.HTTPError as error:
+            if error.code != passes:
+                raise RuntimeError(f"{method} {path}: {error.read()[:500]!r}") from error
 
     def stop(self) -> None:
         pass
 
 
-ENGINES = {"icekeep": Icekeep, "java": Java, "pyiceberg": PyIceberg}
+class PyIceberg(ByRest):
+    """PyIceberg."""
+
+    def load(self, target: Target) -> Any:
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog("bench", type="rest", uri=self.request["uri"]).load_table(target["name"])
+
+
+class Rust(ByRest):
+    """iceberg-compaction."""
+
+    @property
+    def catalog(self) -> Any:
+        from iceberg_compaction import RestCatalog
+
+        return RestCatalog("bench", uri=self.request["uri"])
+
+
+class Zamboni(PyIceberg):
+    """iceberg-zamboni with its own engine."""
+
+    @property
+    def session(self) -> Any:
+        from pyiceberg.catalog import load_catalog
+        from zamboni import CatalogSession
+
+        catalog = load_catalog("bench", type="rest", uri=self.request["uri"])
+        return CatalogSession.from_catalog(catalog, threads=os.cpu_count() or 1)
+
+
+ENGINES = {"icekeep": Icekeep, "java": Java, "pyiceberg": PyIceberg, "rust": Rust, "zamboni": Zamboni}
 
 
 def quoted(value: object) -> str:

@@ -27,6 +27,8 @@ class Watch:
             child of the JVM that is still the JVM, about to become another program, has no memory of its own; its name is
             that of a thread.
         driver_total_bytes: the same of this process and those below it.
+        steal_seconds: of all processors, what the machine below took for others.
+        others_cpu_seconds: of all processors, what processes that are not watched took.
     """
 
     def __init__(self, cluster: Sequence[int] = ()) -> None:
@@ -42,6 +44,7 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_now_and_then, daemon=True)
         self._driver_cpu, self._cluster_cpu = _Processors(os.getpid()), _Processors(*self._cluster)
+        self._busy, self._steal = _machine_seconds()
         self._began = time.perf_counter()
         self._thread.start()
         return self
@@ -55,6 +58,9 @@ class Watch:
         self._look()
         self.driver_cpu_seconds = self._driver_cpu.seconds
         self.cpu_seconds = self.driver_cpu_seconds + self._cluster_cpu.seconds
+        busy, steal = _machine_seconds()
+        self.steal_seconds = steal - self._steal
+        self.others_cpu_seconds = max(0.0, busy - self._busy - self.cpu_seconds)
 
     def _look_now_and_then(self) -> None:
         while not self._over.wait(_GLANCE_S):
@@ -100,7 +106,14 @@ class Watch:
 _FIGURES = (
     *("seconds", "cpu_seconds", "driver_cpu_seconds", "driver_bytes", "jvm_bytes", "worker_bytes"),
     *("executor_jvm_bytes", "total_bytes", "driver_total_bytes"),
+    *("steal_seconds", "others_cpu_seconds"),
 )
+
+
+def _machine_seconds() -> tuple[float, float]:
+    """What all processors together were busy, and what was taken from them, since the machine started."""
+    user, nice, system, _idle, _waiting, irq, soft_irq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + soft_irq) / _TICKS_A_SECOND, steal / _TICKS_A_SECOND
 
 
 def _peak_and_present_bytes(pid: int) -> tuple[int, int]:

@@ -18,8 +18,9 @@ from bench.planning.benchmark import PLANNING
 from bench.reaching.benchmark import REACHING
 from bench.runner.comparing import compare
 from bench.runner.figures import Figures, console
+from bench.runner.published import Published
 from bench.runner.rivals import CACHE, RIVALS, Rival, before
-from bench.runner.trial import Benchmark, Case
+from bench.runner.trial import OF_RIVALS, Benchmark, Case
 from bench.scale.benchmark import SCALE
 from bench.verifying.benchmark import VERIFYING
 
@@ -41,28 +42,37 @@ def main() -> int:
     if given.list:
         print_list()
         return 0
-    if given.benchmark is None:
+    if not given.benchmark:
         parser().error(f"name one of {', '.join(BENCHMARKS)}, or --list")
-    benchmark = BENCHMARKS[given.benchmark]
     try:
-        cases = chosen_cases(benchmark, given)
+        chosen = {name: chosen_cases(BENCHMARKS[name], given) for name in given.benchmark}
         others = () if given.against is None else (_before(given.against),)
     except ValueError as error:
         parser().error(str(error))
     figures: list[Figures] = []
-    failed = []
-    for name, case in cases.items():
-        rivals = [RIVALS[rival] for rival in given.rivals or case.rivals]
-        found, is_good = compare(benchmark, name, case, [*rivals, *others], given.cache.absolute())
-        figures += found
-        if not is_good:
-            failed.append(name)
-        if given.save is not None:
-            given.save.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
-    benchmark.summary(figures, benchmark.compared)
+    failed: list[str] = []
+    told = Published()
+    for benchmark, cases in ((BENCHMARKS[name], cases) for name, cases in chosen.items()):
+        first = len(figures)
+        for name, case in cases.items():
+            rivals = [RIVALS[rival] for rival in given.rivals or case.rivals]
+            found, is_good = compare(benchmark, name, case, [*rivals, *others], given.cache.absolute())
+            figures += found
+            if not is_good:
+                failed.append(name)
+            told.add(case, found)
+            _write(given, figures, told, failed)
+        benchmark.summary(figures[first:], benchmark.compared)
     if failed:
         console.print(f"[bold red]what failed[/]: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def _write(given: Any, figures: Sequence[Figures], told: Published, failed: Sequence[str]) -> None:
+    if given.save is not None:
+        given.save.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
+    if given.report is not None:
+        told.write(given.report, failed)
 
 
 def chosen_cases(benchmark: Benchmark, given: Any) -> dict[str, Case]:
@@ -71,10 +81,11 @@ def chosen_cases(benchmark: Benchmark, given: Any) -> dict[str, Case]:
     Raises:
         ValueError: there is no such case, or nothing that can be set so.
     """
-    patterns = given.cases or (benchmark.quick if given.quick else ("*",))
+    patterns = given.cases or (benchmark.quick if given.quick else _common(benchmark))
+    known = [name for asked in given.benchmark for name in BENCHMARKS[asked].cases]
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in benchmark.cases):
-            raise ValueError(f"there is no case {pattern!r}; there is {', '.join(benchmark.cases)}")
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise ValueError(f"there is no case {pattern!r}; there is {', '.join(known)}")
     chosen = {
         name: case for name, case in benchmark.cases.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
     }
@@ -84,6 +95,10 @@ def chosen_cases(benchmark: Benchmark, given: Any) -> dict[str, Case]:
         numbers = {"rounds": 1, "runs": 1, **numbers}
         chosen = {name: replace(case, table=case.small) for name, case in chosen.items()}
     return {name: _with_settings(replace(case, **numbers), given.set) for name, case in chosen.items()}
+
+
+def _common(benchmark: Benchmark) -> tuple[str, ...]:
+    return tuple(name for name in benchmark.cases if not name.startswith(OF_RIVALS))
 
 
 def _with_settings(case: Case, settings: Sequence[str]) -> Case:
@@ -126,7 +141,7 @@ def print_list() -> None:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="run.py", description="Compare icekeep with its rivals.")
     add = found.add_argument
-    add("benchmark", nargs="?", choices=BENCHMARKS, metavar="BENCHMARK", help=", ".join(BENCHMARKS))
+    add("benchmark", nargs="?", type=_benchmarks, metavar="BENCHMARKS", help=f"between commas: {', '.join(BENCHMARKS)}")
     add("--list", action="store_true", help="print the benchmarks and their cases")
     add("--cases", type=_names, metavar="NAMES", help="between commas, with * for any text (default: all)")
     add("--rivals", type=_rivals, metavar="NAMES", help=f"among {', '.join(RIVALS)} (default: each case's own)")
@@ -140,7 +155,14 @@ def parser() -> argparse.ArgumentParser:
     add("--driver-memory", help="of each Spark, in place of each case's own")
     add("--cache", type=Path, default=CACHE, help="where tables are kept (default: %(default)s)")
     add("--save", type=Path, help="a file for all figures as JSON, written after each case")
+    add("--report", type=Path, metavar="NAME", help="NAME.md and NAME.json: medians of rounds, machine, versions")
     return found
+
+
+def _benchmarks(text: str) -> tuple[str, ...]:
+    if unknown := [name for name in _names(text) if name not in BENCHMARKS]:
+        raise argparse.ArgumentTypeError(f"there is no benchmark {unknown[0]!r}; there is {', '.join(BENCHMARKS)}")
+    return _names(text)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The rounds of a case: each rival in a process of its own, one at a time, in an order that is turned around."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +12,8 @@ from rich.markup import escape
 from bench.rival.process import copied
 from bench.runner.figures import Answer, Figures, Run, console, print_figures
 from bench.runner.processes import RivalFailedError
-from bench.runner.rivals import Rival, start, submit_process, time_command
+from bench.runner.rivals import Rival, process, start, submit_process, time_command
+from bench.runner.shelf import Shelf
 from bench.runner.trial import Benchmark, Case, Trial
 
 
@@ -25,7 +26,7 @@ def compare(
     """
     console.print(f"\n[bold]{name}[/]: {case.table.name}")
     cache.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="trial-", dir=cache) as directory:
+    with TemporaryDirectory(prefix="trial-", dir=cache) as directory, Shelf() as shelf:
         trial = benchmark.trial(case, cache, Path(directory))
         runs: dict[str, tuple[Run, ...]] = {}
         failed: set[str] = set()
@@ -34,7 +35,7 @@ def compare(
                 if rival.name in failed:
                     continue
                 try:
-                    answer = take_turn(trial, rival)
+                    answer = take_turn(trial, rival, shelf)
                     trial.check_turn(rival, answer)
                 except RivalFailedError as error:
                     failed.add(rival.name)
@@ -52,7 +53,7 @@ def in_turn(rivals: Sequence[Rival], rounds: int) -> Iterator[Rival]:
         yield from reversed(rivals) if number % 2 else rivals
 
 
-def take_turn(trial: Trial, rival: Rival) -> Answer:
+def take_turn(trial: Trial, rival: Rival, shelf: Shelf) -> Answer:
     """One round of a rival; raises `RivalFailedError`."""
     case = trial.case
     request = {
@@ -64,11 +65,24 @@ def take_turn(trial: Trial, rival: Rival) -> Answer:
         **trial.targets(rival),
         **trial.asks(rival),
     }
-    if not case.is_process:
-        return msgspec.convert(start(rival, request), Answer)
-    command = submit_process(rival, request) if rival.engine == "java" else trial.command(rival, request)
+    is_registered = rival.is_by_rest and "path" in request.get("table", {})
+    if is_registered:
+        request["uri"] = shelf.uri
+    answer = (
+        _times_command(trial, rival, request) if case.is_process else msgspec.convert(start(rival, request), Answer)
+    )
+    if is_registered:
+        shelf.publish(request["table"])
+    return answer
+
+
+def _times_command(trial: Trial, rival: Rival, request: Mapping[str, Any]) -> Answer:
+    if rival.is_by_rest:
+        command = process(rival, request)
+    else:
+        command = submit_process(rival, request) if rival.engine == "java" else trial.command(rival, request)
     runs = []
-    for _ in range(case.runs):
+    for _ in range(trial.case.runs):
         copied(request["table"]["before"])
         run: dict[str, Any] = time_command(rival, command)
         runs.append(msgspec.convert({**run, "left": copied(request["table"]["after"])}, Run))

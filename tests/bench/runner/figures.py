@@ -29,6 +29,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     driver_cpu_seconds: float = 0.0
     executor_jvm_bytes: int = 0
     driver_total_bytes: int = 0
+    steal_seconds: float = 0.0
+    others_cpu_seconds: float = 0.0
     left: dict[str, Any] = {}
 
 

@@ -19,8 +19,8 @@ class InPlaceTrial(Trial):
     def targets(self, rival: Rival) -> dict[str, Any]:
         listing = ["left", str(self.table.path), str(self.listing(rival.name))]
         return {
-            "table": target(BENCH, self.table.name, _restoring(self.table), listing),
-            "small": target(SMALL, self.small.name, _restoring(self.small)),
+            "table": target(BENCH, self.table.name, _restoring(self.table), listing, path=self.table.path),
+            "small": target(SMALL, self.small.name, _restoring(self.small), path=self.small.path),
         }
 
     def listing(self, rival: str) -> Path:

@@ -14,10 +14,11 @@ from bench.runner.processes import RivalFailedError, run
 
 ROOT = Path(__file__).resolve().parents[3]
 TESTS, LIB, CACHE = ROOT / "tests", ROOT / "lib", ROOT / ".bench"
-OURS, JAVAS = ROOT / ".venv/bin", ROOT / ".venv-java/bin"
+OURS, JAVAS, FOREIGN = ROOT / ".venv/bin", ROOT / ".venv-java/bin", ROOT / ".venv-rivals/bin"
 PROCESS, COMMAND = (TESTS / "bench/rival" / name for name in ("process.py", "command.py"))
 
 ICEKEEP, BEFORE, IN_SPARK = "icekeep", "icekeep-before", "icekeep-in-spark"
+RUST, ZAMBONI, PYICEBERG = "iceberg-compaction", "iceberg-zamboni", "pyiceberg"
 
 
 class Rival(msgspec.Struct, frozen=True):
@@ -29,18 +30,30 @@ class Rival(msgspec.Struct, frozen=True):
     """
 
     name: str
-    engine: Literal["icekeep", "java", "pyiceberg"]
+    engine: Literal["icekeep", "java", "pyiceberg", "rust", "zamboni"]
     asks: Mapping[str, Any] = {}
     spark: Mapping[str, str] = {}
     lib: Path = LIB
 
     @property
     def programs(self) -> Path:
-        return JAVAS if self.engine == "java" else OURS
+        if self.is_foreign and not FOREIGN.exists():
+            raise SystemExit("there is no .venv-rivals; run `make rivals-env` first")
+        return {"java": JAVAS, "rust": FOREIGN, "zamboni": FOREIGN}.get(self.engine, OURS)
 
     @property
     def python_path(self) -> tuple[Path, ...]:
-        return (TESTS,) if self.engine == "java" else (self.lib, TESTS)
+        return (TESTS,) if self.engine == "java" or self.is_foreign else (self.lib, TESTS)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it has its packages in an environment of rivals."""
+        return self.engine in ("rust", "zamboni")
+
+    @property
+    def is_by_rest(self) -> bool:
+        """Whether it changes tables through a REST catalog, since it has no catalog of files alone."""
+        return self.is_foreign or self.engine == "pyiceberg"
 
     @property
     def is_another(self) -> bool:
@@ -60,7 +73,9 @@ RIVALS = {
         Rival("java", "java", spark=_planning("local")),
         Rival("java-distributed", "java", spark=_planning("distributed")),
         Rival("java-files", "java", asks={"work": "query_files"}),
-        Rival("pyiceberg", "pyiceberg"),
+        Rival(PYICEBERG, "pyiceberg"),
+        Rival(RUST, "rust"),
+        Rival(ZAMBONI, "zamboni"),
         # Whole commands only: in a session that is given all work is Spark's.
         Rival(IN_SPARK, "icekeep"),
         Rival("reencode", "icekeep", asks={"stitch": "never"}),
@@ -100,6 +115,8 @@ def spark_settings(rival: Rival, driver_memory: str, warehouses: Mapping[str, Pa
         "spark.sql.catalogImplementation": "in-memory",
         **rival.spark,
     }
+    if rival.is_foreign:
+        return {}
     if rival.engine != "java":
         return settings
     settings["spark.driver.extraClassPath"] = os.pathsep.join([str(compiled(CACHE / "classes")), *jars()])
@@ -154,6 +171,11 @@ def submit(rival: Rival, spark: Mapping[str, str], script: Path, *arguments: str
 def submit_process(rival: Rival, request: Mapping[str, Any]) -> list[str]:
     """A command that submits a rival's process, which does its work once."""
     return submit(rival, request["spark"], PROCESS, json.dumps(_whole(rival, {**request, "once": True})))
+
+
+def process(rival: Rival, request: Mapping[str, Any]) -> list[str]:
+    """A command that does a rival's work once in a process of its own."""
+    return [str(rival.programs / "python"), str(PROCESS), json.dumps(_whole(rival, {**request, "once": True}))]
 
 
 def _whole(rival: Rival, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from bench.tables.kept import Kept, made
 BENCH, SMALL = "bench", "small"
 """The catalogs of the table that counts and of the small one."""
 
+OF_RIVALS = "rivals-"
+"""Begins the names of cases that need the environment of the rivals: they are done where they are named."""
+
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What is done to which table.
@@ -99,9 +102,12 @@ class Trial:
         """Leave tables as they were made."""
 
 
-def target(catalog: str, name: str, before: Sequence[str] = (), after: Sequence[str] = ()) -> dict[str, Any]:
-    """A table, as a rival's process is told of it."""
-    return {"catalog": catalog, "name": name, "before": list(before), "after": list(after)}
+def target(
+    catalog: str, name: str, before: Sequence[str] = (), after: Sequence[str] = (), path: Path | None = None
+) -> dict[str, Any]:
+    """A table, as a rival's process is told of it; those that work through REST register it by its path."""
+    where = {} if path is None else {"path": str(path)}
+    return {"catalog": catalog, "name": name, "before": list(before), "after": list(after), **where}
 
 
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True):

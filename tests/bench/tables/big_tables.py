@@ -48,6 +48,8 @@ SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.log.lev
 _PART = re.compile(r"part-(?P<task>\d+)-.+-c(?P<file>\d+)\..*avro")
 _FORMAT_VERSION = 2
 _SNAPSHOT_ID = 4_242_424_242
+_UUID = "0b1900aa-5e1f-4c5a-9d27-6f1d3c2b4a59"
+"""In the names of manifests, as other writers name them: what never changes is known by it."""
 _HEADER_BYTES = 1 << 20
 _COPY_BYTES = 8 << 20
 
@@ -110,7 +112,7 @@ def make(table: Kept, spark: SparkSession | None = None) -> dict[str, int]:
     write_entries(rows, created.metadata, staging, file_rows=shape.manifest_entries)
     directory = metadata_directory(created.metadata)
     written = [
-        spliced(path, created.metadata, f"{directory}/big-m{number:05}.avro")
+        spliced(path, created.metadata, f"{directory}/{_UUID}-m{number:05}.avro")
         for number, path in enumerate(parts(staging))
     ]
     counted = _counted(files)

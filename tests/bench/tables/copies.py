@@ -2,7 +2,7 @@
 
     python copies.py restore TABLE PRISTINE
     python copies.py left TABLE LISTING
-    python copies.py clone SOURCE COPY
+    python copies.py clone SOURCE COPY [PROPERTY=VALUE...]
     python copies.py written COPY
 
 A table that a run deletes from has all its files under second names beside it: what is gone is brought back, what is new is
@@ -23,8 +23,8 @@ from pathlib import Path
 OWN_DIRECTORY = ".icekeep"
 
 _COPIED = re.compile(r"metadata/[^/]*(\.metadata\.json|\.text)")
-_POINTER = re.compile(r"metadata/(v[0-9]+\.metadata\.json|version-hint\.text)")
-"""Each rival commits under these names; whatever else is there was there before."""
+_POINTER = re.compile(r"metadata/(v[0-9]+\.metadata\.json|version-hint\.text|[0-9]{5}-[0-9a-f-]{36}\.metadata\.json)")
+"""Each rival commits under these names, or a REST catalog does for it; whatever else is there was there before."""
 
 
 def take(table: str | os.PathLike[str], pristine: str | os.PathLike[str]) -> None:
@@ -90,16 +90,17 @@ def _put_all(
         put(os.path.join(source, name), os.path.join(target, name))
 
 
-def clone(source: str | os.PathLike[str], copy: str | os.PathLike[str]) -> None:
+def clone(source: str | os.PathLike[str], copy: str | os.PathLike[str], *properties: str) -> None:
     """Make a table of the same snapshots at another place, in the layout of Iceberg's HadoopCatalog; what was there is removed.
 
-    Data files stay where they are.
+    Data files stay where they are. Properties are set besides.
     """
     shutil.rmtree(copy, ignore_errors=True)
     old, new = Path(source, "metadata"), Path(copy, "metadata")
     version = int((old / "version-hint.text").read_text())
     document = json.loads((old / f"v{version}.metadata.json").read_bytes())
     document |= {"location": Path(copy).as_uri(), "table-uuid": str(uuid.uuid4()), "metadata-log": []}
+    document["properties"] = document.get("properties", {}) | dict(text.split("=", 1) for text in properties)
     new.mkdir(parents=True)
     (new / "v1.metadata.json").write_text(json.dumps(document))
     (new / "version-hint.text").write_text("1")

@@ -1,6 +1,7 @@
 """What `--verify` costs beside the rewrite that it proves, in a process without Spark: TPC-H's lineitem in its 16 columns.
 
-All rows keep their order and are decoded and encoded, or they are sorted. The files go to a directory of their own.
+All rows keep their order and are decoded and encoded, or pages are moved where they may be, or rows are sorted. The files go to
+a directory of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ VERIFYING = Benchmark(
     about="what --verify costs beside the rewrite that it proves",
     cases={
         name: Case(table=Lineitem(scale="1", files=200), work=name, rivals=("icekeep", "verify"))
-        for name in ("binpack", "sort")
+        for name in ("binpack", "moved", "sort")
     },
     quick=("*",),
     trial=VerifyingTrial,

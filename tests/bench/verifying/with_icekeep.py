@@ -27,13 +27,22 @@ def binpack(engine: Icekeep, target: Target) -> Callable[[], Any]:
     return _rewritten(engine, engine.load(target), None)
 
 
+def moved(engine: Icekeep, target: Target) -> Callable[[], Any]:
+    """The same, and pages that need not be encoded are moved."""
+    return _rewritten(engine, engine.load(target), None, moves_pages=True)
+
+
 def sort(engine: Icekeep, target: Target) -> Callable[[], Any]:
     by_date = Ordering(fields=(SortField(source_id=_SHIP_DATE, transform=Identity()),))
     return _rewritten(engine, engine.load(target), by_date)
 
 
-def _rewritten(engine: Icekeep, table: Table, ordering: Ordering | None) -> Callable[[], Any]:
-    task = replace(task_for(table), ordering=ordering, verifies=engine.request.get("verifies", False))
+def _rewritten(
+    engine: Icekeep, table: Table, ordering: Ordering | None, *, moves_pages: bool = False
+) -> Callable[[], Any]:
+    task = replace(
+        task_for(table), ordering=ordering, moves_pages=moves_pages, verifies=engine.request.get("verifies", False)
+    )
 
     def work() -> Callable[[], Any]:
         with tempfile.TemporaryDirectory(prefix="icekeep-") as directory:

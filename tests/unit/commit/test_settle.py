@@ -160,7 +160,7 @@ def test_a_conflict_that_hides_our_own_snapshot_is_a_commit(table):
 def test_a_conflict_with_others_is_one_after_a_single_look(catalog, table):
     loads = catalog.loads_count
     set_ref(table, "theirs", table.metadata.current_snapshot_id)
-    assert look(Conflict("409"), table) == Conflict("409")
+    assert look(Conflict("409"), table) == Conflict("409", is_final=True)
     assert catalog.loads_count == loads + 2
     assert catalog.runtime.sleeps_ms == []
 

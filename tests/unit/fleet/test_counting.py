@@ -8,9 +8,9 @@ import pytest
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.fleet.counting import counted
-from icekeep.fleet.memory import Memory
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.planning.memory import Memory
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.counted import NAMES_A_REQUEST, CountedStorage, Meter
 from kit.job_world import World

@@ -5,13 +5,16 @@ import threading
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError
 from icekeep.events import Warned
 from icekeep.fleet.job import due_tables, maintain, plan_maintain
 from icekeep.fleet.leases import LEASE_MS
-from icekeep.fleet.overview import Scope
+from icekeep.fleet.overview import Scope, Seen
+from icekeep.fleet.ranking import estimate_of
 from icekeep.fleet.values import Ran
+from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG
 from icekeep.policies.globs import parse_glob
 from icekeep.run_records.store import RunRecords
@@ -155,6 +158,63 @@ def test_what_does_not_fit_into_the_rest_of_its_window_is_not_begun_but_a_plan_i
     observed = maintain(fleet_of(world, jobs, policy=f"{policy}    mode: observe\n", workers=1))
     assert observed.observed_jobs_count == 9
     assert maintain(fleet_of(world, Jobs(), policy=policy.replace("23:00", "24:00"))).done_jobs_count == 9
+
+
+def compaction_takes(hours_count, table="local.db.sick"):
+    """Estimates of which that of one compaction is so many hours."""
+    long = JobAdvice(job="compact", has_work=True, reason="r", cpu_ms=hours_count * HOUR_MS)
+
+    def estimate(seen, choice):
+        is_long = (seen.name, choice.call.job) == (table, "compact")
+        return estimate_of(choice.call.job, (), long if is_long else choice.advice, 0)
+
+    return estimate
+
+
+@pytest.mark.parametrize(
+    ("waited_minutes", "last_ok_days", "is_begun"),
+    [(0, None, True), (100, 1, True), (120, None, False), (120, 13, False), (120, 15, True), (300, 15, True)],
+    ids=["first half", "first half, done lately", "never", "not long ago", "long ago", "long ago, late"],
+)
+def test_what_no_window_would_hold_is_begun_in_its_first_half_or_where_it_has_waited_too_long(
+    world, records, monkeypatch, waited_minutes, last_ok_days, is_begun
+):
+    # The clock begins at 22:13:20, and the half of the window is over at midnight.
+    monkeypatch.setattr(Seen, "estimate", compaction_takes(12))
+    policy = POLICY + "    window: {from: '20:00', to: '04:00'}\n"
+    if last_ok_days is not None:
+        ended_ms = world.runtime.now_ms() - last_ok_days * DAY_MS
+        times = dict.fromkeys(("started_ms", "ended_ms", "seen_ms"), ended_ms)
+        records.end(
+            RunRecord(
+                run_id="compact-1", job="compact", table="local.db.sick", policy="nightly", status="done",
+                exit_status=0, **times,
+            )
+        )  # fmt: skip
+    world.runtime.pass_ms(waited_minutes * MINUTE_MS)
+    result = maintain(fleet_of(world, Jobs(), policy=policy, records=records, workers=1))
+    assert statuses(result)["sick"]["compact"] == ("done" if is_begun else "not_begun")
+    assert result.not_begun_jobs_count == (0 if is_begun else 1)
+    if not is_begun:
+        assert whys(result)["sick", "compact"].startswith(
+            "in the second half of its window only what fits is begun: it would take about 12.0 h, and its window closes"
+        )
+
+
+def test_the_time_that_was_given_holds_also_in_the_first_half_of_a_window(world, monkeypatch):
+    monkeypatch.setattr(Seen, "estimate", compaction_takes(12))
+    policy = POLICY + "    window: {from: '20:00', to: '04:00'}\n"
+    result = maintain(fleet_of(world, Jobs(), policy=policy, workers=1, max_ms=4 * HOUR_MS))
+    assert "of the run's time are left" in whys(result)["sick", "compact"]
+    assert result.not_begun_jobs_count == 1
+
+
+def test_estimates_go_by_the_cores_that_work(world):
+    fleet = fleet_of(world, Jobs())
+    asked = []
+    looking = replace(fleet.looking, slots=lambda work_bytes: asked.append(work_bytes) or 64)
+    plan = plan_maintain(replace(fleet, looking=looking))
+    assert max(asked) == max(job.estimate_bytes for table in plan.tables for job in table.jobs) // 2
 
 
 def test_a_table_that_was_opted_out_and_one_that_cannot_be_read_are_named_and_left_alone():

@@ -6,11 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.fleet.budget import Budget, Estimate
-from icekeep.fleet.ranking import OPEN_MS, SCANS, USUAL, WAITING_NIGHTS, Worth, estimate_of, value_of, worth_of
+from icekeep.fleet.ranking import (
+    OPEN_MS,
+    SCANS,
+    TASK_BYTES,
+    USUAL,
+    WAITING_NIGHTS,
+    Worth,
+    estimate_of,
+    value_of,
+    worth_of,
+)
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
-from icekeep.spec.units import DAY_MS, GIB, MIB, MINUTE_MS
+from icekeep.spec.units import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS
 from kit.cases import cases
 
 sizes = st.integers(0, 1 << 44)
@@ -157,5 +167,61 @@ def test_estimates_go_by_the_pace_of_the_run():
     assert budget.pace == 2
     assert budget.refusal(Estimate(6 * MINUTE_MS, 0), 0) is not None
     for _ in range(1000):
-        budget.end(Estimate(0, 0), MINUTE_MS)
+        budget.end(Estimate(MINUTE_MS, 0), HOUR_MS)
     assert budget.pace == 16
+
+
+def test_what_small_jobs_take_beside_their_work_is_added_to_large_ones_and_multiplies_nothing():
+    budget = Budget(0)
+    for _ in range(30):
+        budget.end(Estimate(600, 0), 4_600)
+    # One that met another writer for hours says nothing of the others.
+    budget.end(Estimate(600, 0), 3 * HOUR_MS)
+    assert (budget.pace, budget.overhead_ms) == (1, 4_000)
+    assert budget.refusal(Estimate(HOUR_MS, 0), 0, HOUR_MS + 4_000) is None
+    assert budget.refusal(Estimate(HOUR_MS, 0), 0, HOUR_MS + 3_999) is not None
+
+
+def test_a_cluster_that_is_larger_than_was_known_is_learned_of_by_its_first_job():
+    budget = Budget(0, max_ms=HOUR_MS)
+    budget.end(Estimate(64 * MINUTE_MS, 0), MINUTE_MS)
+    assert budget.refusal(Estimate(60 * HOUR_MS, 0), 0) is None
+
+
+def of_bytes(size):
+    cpu_ms = size * 1000 // RATES_BYTES_A_SECOND[RewriteMethod.REENCODE]
+    return JobAdvice(
+        job="compact", has_work=True, reason="r", cpu_ms=cpu_ms, read_bytes=size, written_bytes=size, requests_count=200
+    )
+
+
+def test_work_is_divided_by_the_cores_that_do_it_and_what_is_waited_for_is_not():
+    asked = []
+
+    def slots(work_bytes):
+        asked.append(work_bytes)
+        return 64
+
+    size = 2_000 * GIB
+    alone, together = (estimate_of("compact", (), of_bytes(size), size, *some) for some in ((), (slots,)))
+    assert together.elapsed_ms - 2_500 == pytest.approx((alone.elapsed_ms - 2_500) / 64, abs=1)
+    assert together.bytes == alone.bytes
+    assert asked == [size]
+    # A night of eight hours holds it, after small tables too.
+    budget = Budget(0)
+    for _ in range(30):
+        budget.end(Estimate(650, 0), 4_000)
+    assert budget.refusal(together, MINUTE_MS, 8 * HOUR_MS) is None
+    assert budget.refusal(alone, MINUTE_MS, 8 * HOUR_MS) is not None
+
+
+@pytest.mark.parametrize(("tasks", "parts"), [(0.5, 1), (1, 1), (2, 2), (3.9, 3), (1000, 8)])
+def test_no_more_cores_work_than_there_are_tasks(tasks, parts):
+    size = round(tasks * TASK_BYTES)
+    advice = of_bytes(size)
+    assert estimate_of("compact", (), advice, size, lambda _: 8).elapsed_ms == 2_500 + advice.cpu_ms // parts
+
+
+def test_a_job_that_takes_the_whole_table_is_divided_by_its_tasks_too():
+    everything = estimate_of("compact", ("--option=rewrite-all=true",), of_bytes(MIB), 64 * GIB, lambda _: 32)
+    assert everything.elapsed_ms == 2_500 + 64 * GIB * 1000 // (45 * MIB) // 32

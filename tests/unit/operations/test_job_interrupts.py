@@ -96,6 +96,21 @@ def test_a_job_that_ends_for_another_reason_is_not_interrupted_in_its_clean_up(i
             interrupts.runtime(runtime).sleep_ms(5)
 
 
+def test_a_clean_up_that_waits_wakes_where_the_run_stops_and_is_not_interrupted(interrupts, stop):
+    runtime = FakeRuntime()
+    stoppable = interrupts.runtime(runtime)
+    threading.Timer(0.05, stop.set).start()
+    with interrupts.of_job():
+        with cleaning_up():
+            assert not stoppable.is_stopping()
+            stoppable.sleep_ms(60_000)
+            assert stoppable.is_stopping()
+            stoppable.sleep_ms(7)
+        assert runtime.sleeps_ms == [7]
+        with pytest.raises(Interrupted):
+            interrupts.check()
+
+
 def test_threads_that_are_no_job_s_own_are_left_alone(interrupts, stop):
     runtime, told = FakeRuntime(), Recorder()
     stop.set()

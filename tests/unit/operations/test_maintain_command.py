@@ -127,6 +127,21 @@ def test_without_a_configuration_there_is_nothing_to_do(tmp_path, monkeypatch, c
 
 
 @pytest.mark.slow
+def test_estimates_are_for_the_cores_that_would_work(lake, capsys, monkeypatch):
+    asked = []
+
+    def expected(properties, work_bytes):
+        asked.append((properties(), work_bytes))
+        return 4
+
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn --conf spark.executor.instances=8")
+    monkeypatch.setattr(maintain_verb, "expected_slots", expected)
+    run(capsys, "--dry-run")
+    assert max(size for _, size in asked) > 0
+    assert asked[0][0].items() >= {"spark.master": "yarn", "spark.executor.instances": "8"}.items()
+
+
+@pytest.mark.slow
 def test_a_catalog_that_cannot_be_opened_is_named_and_the_others_are_worked_on(lake, capsys):
     file = lake.directory / "icekeep.yaml"
     text = file.read_text().replace("catalogs:\n", "catalogs:\n  lost: {type: rest, uri: '${NOT_SET_ANYWHERE}'}\n")

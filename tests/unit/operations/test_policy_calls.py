@@ -10,7 +10,9 @@ from icekeep import cli
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
+from icekeep.operations import policy_calls
 from icekeep.runtime import SYSTEM
+from icekeep.spec.units import MINUTE_MS
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit import fake_jobs
@@ -24,8 +26,10 @@ policies:
 - {name: careful, schedule: '@daily', match: 'local.db.ca*', jobs: {expire_snapshots: {older_than: 0s, retain_last: 3}}}
 - {name: crude, schedule: '@daily', tables: [local.db.calm, local.db.t], jobs: {expire_snapshots: {older_than: 0s}}}
 - {name: late, schedule: '@daily', match: 'local.db.t', window: {from: 00:00, to: 00:01, days: [DAY]}, jobs: {compact: }}
+- {name: both, schedule: null, match: 'local.db.u', jobs: {compact: {options: OPTIONS}}}
 namespaces: {local.off: {enabled: false}}
 """
+OPTIONS = "{min-input-files: 2, partial-progress.enabled: true}"
 
 
 @pytest.fixture
@@ -35,7 +39,9 @@ def catalog(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path / "warehouse")}
-    (tmp_path / "my.yaml").write_text(f"catalogs: {json.dumps({'local': properties})}\n{RULES.replace('DAY', 'mon')}")
+    (tmp_path / "my.yaml").write_text(
+        f"catalogs: {json.dumps({'local': properties})}\n{RULES.replace('DAY', 'mon').replace('OPTIONS', OPTIONS)}"
+    )
     return open_catalog("local", properties)
 
 
@@ -63,9 +69,9 @@ def call(catalog, capsys):
     return called
 
 
-def runs(capsys):
-    """What the record of runs has of the table."""
-    cli.main(["runs", "--table=local.db.t", "--config=my.yaml", "--output=json"])
+def runs(capsys, name="t"):
+    """What the record of runs has of a table."""
+    cli.main(["runs", f"--table=local.db.{name}", "--config=my.yaml", "--output=json"])
     return json.loads(capsys.readouterr().out)["result"]["runs"]
 
 
@@ -110,36 +116,83 @@ def test_where_only_is_to_be_observed_nothing_is_changed(catalog, call, capsys):
     assert runs(capsys) == []
 
 
-def test_the_settings_that_are_in_force_hold_and_that_is_told(catalog, call):
+def test_who_gives_no_settings_gets_those_that_are_in_force_by_now(catalog, call):
     table(catalog, **{"expire_snapshots.retain_last": "2"})
-    status, found = call("expire_snapshots", "t", "crude", "--older-than=0s", "--retain-last=1")
+    status, found = call("expire_snapshots", "t", "crude")
     assert (status, found["status"], found["policy"]) == (0, "done", "crude")
     assert found["arguments"].keys() == {"older_than", "retain_last"}
     assert snapshots_count(catalog) == 2
-    assert "policy 'crude' wants --older-than=0s --retain-last=2 of expire_snapshots on this table by now" in call.err
 
 
-def test_a_scheduler_says_whose_job_it_is(catalog, call, capsys):
-    table(catalog)
-    assert call("expire_snapshots", "t", "crude", "--older-than=0s")[1]["policy"] == "crude"
-    [record] = runs(capsys)
-    assert (record["policy"], record["parent_id"]) == ("crude", None)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--older-than=365d"], "--older-than=0s of it by now, and another --older-than was asked for"),
+        (["--older-than=365d", "--retain-last=100"], "by now, and another --older-than, --retain-last was asked for"),
+        (
+            ["--retain-last=1"],
+            "wants --older-than=0s --retain-last=3 of it by now, and another --retain-last was asked",
+        ),
+    ],
+)
+def test_a_word_of_ones_own_is_never_replaced_by_that_of_the_policy(catalog, call, capsys, words, said):
+    if "--retain-last" in said:
+        table(catalog, **{"expire_snapshots.retain_last": "3"})
+    else:
+        table(catalog)
+    status, found = call("expire_snapshots", "t", "crude", *words)
+    assert (status, found["status"]) == (0, "held")
+    assert said in found["result"]["held_by"]
+    assert snapshots_count(catalog) == 4
+    assert runs(capsys) == []
 
 
-def test_what_is_wanted_still_is_done_as_it_was_asked_for_without_a_word(catalog, call, capsys):
-    table(catalog)
-    status, found = call("expire_snapshots", "t", "crude", "--older-than=0s")
+@pytest.mark.parametrize(
+    ("job", "policy", "words", "flag"),
+    [
+        ("expire_snapshots", "crude", [f"--approve={'0' * 64}"], "--approve"),
+        ("expire_snapshots", "crude", ["--older-than=0s", "--retain-last=9"], "--retain-last"),
+        ("compact", "both", ["--branch=audit"], "--branch"),
+        ("compact", "both", ["--where=id > 1", "--option=min-input-files=2"], "--where"),
+        ("compact", "both", ["--option=rewrite-all=true", "--option=min-input-files=2"], "--option rewrite-all"),
+    ],
+)
+def test_a_word_that_the_policy_does_not_say_is_a_mistake_and_no_failure_of_its_job(
+    catalog, call, capsys, job, policy, words, flag
+):
+    name = "u" if policy == "both" else "t"
+    before = table(catalog, name)
+    status, found = call(job, name, policy, *words)
+    assert (status, found["error"]["kind"]) == (2, "usage")
+    assert found["error"]["message"].startswith(f"policy {policy!r} does not say {flag} of {job} on ")
+    assert catalog.load(("db", name)).metadata_location == before.metadata_location
+    assert runs(capsys, name) == []
+
+
+def test_a_word_that_the_policy_says_too_may_stand_there_and_the_rest_is_added(catalog, call):
+    table(catalog, "u")
+    status, found = call("compact", "u", "both", "--option=min-input-files=2")
     assert (status, found["status"]) == (0, "done")
-    assert snapshots_count(catalog) == 1
-    assert "wants" not in call.err
-    assert [(one["policy"], one["status"]) for one in runs(capsys)] == [("crude", "done")]
+    assert found["arguments"]["options"] == {"min-input-files": "2", "partial-progress.enabled": "true"}
 
 
-def test_who_sets_its_own_ages_with_a_policy_gets_those_of_the_policy(catalog, call):
+def test_a_plan_in_the_name_of_a_policy_is_of_what_was_asked_for_or_is_none(catalog, call, tmp_path):
     table(catalog)
-    status, _ = call("expire_snapshots", "t", "crude", "--older-than=30d")
-    assert (status, snapshots_count(catalog)) == (0, 1)
-    assert "wants --older-than=0s" in call.err
+    plan = tmp_path / "plan.json"
+    _, found = call("expire_snapshots", "t", "crude", "--older-than=365d", f"--plan-out={plan}")
+    assert (found["status"], plan.exists()) == ("held", False)
+
+
+def test_ages_are_counted_from_one_moment_however_long_the_catalog_takes(catalog, call, monkeypatch):
+    runtime, resolved = FakeRuntime(), policy_calls.resolve_table
+
+    def slowly(*arguments):
+        runtime.pass_ms(10 * MINUTE_MS)
+        return resolved(*arguments)
+
+    monkeypatch.setattr(policy_calls, "resolve_table", slowly)
+    table(catalog)
+    assert call("expire_snapshots", "t", "crude", "--older-than=0s", runtime=runtime)[1]["status"] == "done"
 
 
 def test_a_policy_that_does_not_decide_of_the_job_has_no_say(catalog, call):

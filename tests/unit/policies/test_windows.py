@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.policies.windows import DAYS, Window, closes_ms, is_open, opens_ms, parse_clock, parse_day, parse_zone
+from icekeep.policies.windows import (
+    DAYS,
+    Window,
+    closes_ms,
+    is_open,
+    opened_ms,
+    opens_ms,
+    parse_clock,
+    parse_day,
+    parse_zone,
+)
 from kit.cases import cases, scaled
 
 MINUTE_MS = 60_000
@@ -87,7 +97,10 @@ def check_ends(window: Window, told: dict[int, bool]) -> None:
         if told[at] and closed is not None:
             assert closes_ms(window, at) == closed
         if not told[at]:
-            assert closes_ms(window, at) is None
+            assert closes_ms(window, at) is opened_ms(window, at) is None
+        before = next((other for other in reversed(times) if other < at and not told[other]), None)
+        if told[at] and before is not None:
+            assert opened_ms(window, at) == before + MINUTE_MS
         if opened is not None:
             assert opens_ms(window, at) == opened
 
@@ -111,6 +124,11 @@ def test_a_window_in_the_hour_that_is_missing_opens_after_it_and_one_in_the_hour
 def test_one_that_is_always_open_never_closes_and_one_of_a_day_opens_within_the_week():
     now = ms(datetime(2026, 1, 1, 12, 34, 56, tzinfo=UTC))
     assert (closes_ms(Window(), now), opens_ms(Window(), now)) == (None, now)
+    opened = opened_ms(Window(), now)
+    assert opened is not None
+    assert opened <= now - 7 * 24 * 60 * MINUTE_MS
+    working_days = Window(days=(0, 1, 2, 3, 4))
+    assert opened_ms(working_days, now) == ms(datetime(2025, 12, 29, tzinfo=UTC))
     wednesdays = Window(days=(2,))
     assert opens_ms(wednesdays, now) == ms(datetime(2026, 1, 7, tzinfo=UTC))
     assert closes_ms(wednesdays, ms(datetime(2026, 1, 7, 3, tzinfo=UTC))) == ms(datetime(2026, 1, 8, tzinfo=UTC))

@@ -89,6 +89,11 @@ def was_sent_before(error: BaseException) -> bool:
     return any(isinstance(a, dict) and a.get("ResponseMetadata", {}).get("RetryAttempts", 0) for a in answers)
 
 
+def is_answered(error: BaseException) -> bool:
+    """Whether a REST server answered a request, so that it was sent."""
+    return _response(error) is not None
+
+
 def is_bad_request(error: BaseException) -> bool:
     """Whether a REST server answered that a request makes no sense to it (400)."""
     response = _response(error)

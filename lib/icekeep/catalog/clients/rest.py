@@ -19,7 +19,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.adapter import ClientCatalog, require
-from icekeep.catalog.clients.errors import is_bad_request, proved_rejection
+from icekeep.catalog.clients.errors import is_answered, is_bad_request, proved_rejection
 from icekeep.catalog.clients.refusals import CommitRefused, NoSuchNamespace, NoSuchTable, TableExists
 from icekeep.catalog.clients.requests import (
     ASSERT_CREATE,
@@ -32,7 +32,7 @@ from icekeep.catalog.clients.settings import SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
 from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.stored_policies import StoredPolicy
-from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError
+from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import Requirement
@@ -201,6 +201,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
         if adds_snapshot and is_bad_request(error) and self._may_be_stale(base):
             # No requirement names the last sequence number: many servers take one that is stale for a mistake (400).
             return Conflict(text)
+        if isinstance(rejection, UnavailableError):
+            rejection.was_sent = is_answered(error)
         raise rejection from error
 
     def _may_be_stale(self, base: Table) -> bool:

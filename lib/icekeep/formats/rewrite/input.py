@@ -12,6 +12,7 @@ from icekeep.formats.parquet.reader import repeating_strings
 from icekeep.formats.read import SourceFile, open_reader
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.row_hash.multiset import RowHash, RowSum
+from icekeep.formats.row_hash.sequence import RowSequence
 from icekeep.formats.row_mapping.row_moves import MovedPiece, ReadNotes
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
@@ -55,10 +56,13 @@ class TaskRows:
         columns: of the rows.
         read_count: rows that were read so far, deleted ones among them.
         live_count: rows that were handed out so far.
+        hashed: what has hashed these; `None` where nobody asks for it.
     """
 
-    def __init__(self, task: RewriteTask, storage: Storage) -> None:
-        """Raises:
+    def __init__(self, task: RewriteTask, storage: Storage, *, in_order: bool = False) -> None:
+        """`in_order` says whether the rows are to be hashed in their order, since whoever takes them keeps it.
+
+        Raises:
         UnsupportedError: a large file has a row group that this task could not hold; nothing was read.
         """
         self.columns = columns_to_write(task)
@@ -66,7 +70,8 @@ class TaskRows:
         self._task, self._storage = task, storage
         self._memory = TaskMemory(task_memory_bytes(task.slots), task.is_local)
         self._name_mapping = name_mapping_of(task.properties)
-        self._hash = RowHash(self.columns) if task.verifies else None
+        hashing = RowSequence if in_order else RowHash
+        self.hashed = hashing(self.columns) if task.verifies else None
         self._notes = None if task.moves_directory is None else ReadNotes(_origin_type(task))
         self._reader = LiveRowsReader(
             storage,
@@ -87,7 +92,7 @@ class TaskRows:
     @property
     def hash(self) -> RowSum | None:
         """Of the rows that were handed out so far; None where nobody asks for it."""
-        return None if self._hash is None else self._hash.total
+        return None if self.hashed is None else self.hashed.total
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:
@@ -107,8 +112,8 @@ class TaskRows:
         found = (_live_piece(piece, self._task, self._name_mapping) for piece in pieces)
         for table in self._reader.read(found, batch_rows=self._memory.batch_rows):
             self.live_count += table.num_rows
-            if self._hash is not None:
-                self._hash.add(table)
+            if self.hashed is not None:
+                self.hashed.add(table)
             yield table
 
     def _kept_dictionaries(self) -> frozenset[int]:

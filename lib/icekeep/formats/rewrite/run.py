@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from tempfile import TemporaryDirectory
 
-import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
@@ -22,8 +21,9 @@ from icekeep.formats.rewrite.moves_report import reported_moves
 from icekeep.formats.rewrite.output import TaskWriter, Written, removed_on_failure, together
 from icekeep.formats.rewrite.page_copy.splicing import rewrite_spliced
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
-from icekeep.formats.rewrite.verify import hash_of_live_rows, hash_of_written
+from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash.multiset import RowSum
+from icekeep.formats.row_hash.sequence import RowSequence
 from icekeep.formats.sort.external_sort import RUN_BYTES, Sorter, WaitingRows, in_one
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import KeyRange
@@ -46,15 +46,13 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
     task = numbered(task)
     spliced = rewrite_spliced(task, storage)
     if spliced is not None:
-        moved = () if spliced.moves is None else spliced.moves.locations
-        with removed_on_failure([*(file.file_path for file in spliced.files), *moved], storage):
-            hash_in, hash_out = hash_of_live_rows(task, storage), hash_of_written(task, spliced.files, storage)
-        return msgspec.structs.replace(spliced, hash_in=hash_in, hash_out=hash_out)
-    rows = TaskRows(task, storage)
+        return spliced
+    rows = TaskRows(task, storage, in_order=task.ordering is None)
     written = write_rows(task, rows.columns, rows, storage)
     with removed_on_failure(written.locations, storage):
         moves = reported_moves(task, storage, rows.pieces, written.origins)
-        hash_out = hash_of_written(task, written.files, storage)
+        order = rows.hashed if isinstance(rows.hashed, RowSequence) else None
+        hash_out = hash_of_written(task, written.files, storage, order)
     return RewriteOutcome(
         files=written.files,
         read_count=rows.read_count,

@@ -7,21 +7,22 @@ schema's types. A fault of the projection, of the writer, of the encoding, of me
 format's library makes in the same way whenever it reads does not.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
-import msgspec
 import pyarrow as pa
 
-from icekeep.errors import IcekeepBug, InvalidTableError, and_more
+from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, and_more
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
 from icekeep.formats.base import FileReader
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.parquet.reader import repeating_strings
 from icekeep.formats.read import open_reader
-from icekeep.formats.rewrite.input import TaskRows, columns_to_write
+from icekeep.formats.rewrite.input import columns_to_write
 from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.row_hash.lanes import CHUNK_ROWS
 from icekeep.formats.row_hash.multiset import RowHash, RowSum
+from icekeep.formats.row_hash.sequence import RowSequence
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
@@ -32,17 +33,29 @@ _MAX_NAMED = 3
 _BATCH_ROWS = 16 * CHUNK_ROWS
 """Rows of local files that are decoded at one time: they are still in the processor's cache when they are hashed. From far
 away whole row groups are read, in as few requests."""
+
+_ORDERED_BATCH_ROWS = 2 * CHUNK_ROWS
+"""The same where rows are hashed as they lie in memory, which takes more of the cache."""
+
 _NOTHING = pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})
 
 
 def hash_of_files(
-    files: Sequence[DataFile], columns: Schema, storage: Storage, *, slots: int = 1, is_local: bool = False
+    files: Sequence[DataFile],
+    columns: Schema,
+    storage: Storage,
+    *,
+    slots: int = 1,
+    is_local: bool = False,
+    order: RowSequence | None = None,
 ) -> RowSum:
     """The rows of new files as they stand in storage, one row group, stripe or batch at a time.
 
     Args:
+        files: in the order of their rows where that matters.
         columns: that the files were written with, as `columns_to_write` gives them.
         slots, is_local: as those of a `RewriteTask`.
+        order: the rows that went in, with which the total is to be compared; `None` where that is a `RowHash`.
 
     Raises:
         IcekeepBug: a file is not there, is damaged, has not the columns that it should or not as many rows as its entry
@@ -50,49 +63,31 @@ def hash_of_files(
         UnavailableError: storage is out of reach.
         UnsupportedError: a row group needs more memory than there is.
     """
-    rows = RowHash(columns)
+    rows = RowHash(columns) if order is None else order.again()
     for file in files:
         before = rows.row_count
-        try:
-            with open_reader(storage, file.file_path, file.file_format) as reader:
-                kept: Collection[int] = ()
-                if file.file_format.upper() == "PARQUET":
-                    kept = repeating_strings(storage, file.file_path)
-                batch_rows = TaskMemory(task_memory_bytes(slots), is_local).batch_rows(reader)
-                if parse_location(file.file_path).scheme == "file":
-                    batch_rows = min(_BATCH_ROWS, batch_rows or _BATCH_ROWS)
-                _add_file(rows, reader, columns, kept, batch_rows)
-        except InvalidTableError as error:
-            raise _differs(f"what cannot be read as it was written, {error.message}", [file]) from error
+        with of_new_file(file), open_reader(storage, file.file_path, file.file_format) as reader:
+            kept: Collection[int] = ()
+            if file.file_format.upper() == "PARQUET":
+                kept = repeating_strings(storage, file.file_path) if order is None else order.coded_ids
+            add_rows(rows, reader, kept, _batch_rows(reader, file, slots, is_local, in_order=order is not None))
         found = rows.row_count - before
         if found != file.record_count:
-            raise _differs(f"{found} rows where {file.record_count} were written", [file])
+            raise not_as_written(f"{found} rows where {file.record_count} were written", [file])
     return rows.total
 
 
-def hash_of_live_rows(task: RewriteTask, storage: Storage) -> RowSum | None:
-    """The live rows of all pieces of a task, for one that moved data as it is and so decoded none; raises as `rewrite`.
-
-    None for a task that verifies nothing.
-    """
-    if not task.verifies:
-        return None
-    # Where rows went is not asked for here.
-    live = TaskRows(msgspec.structs.replace(task, moves_directory=None), storage)
-    for _ in live:
-        continue
-    return live.hash
-
-
-def hash_of_written(task: RewriteTask, files: Sequence[DataFile], storage: Storage) -> RowSum | None:
-    """The rows of a task's new files as they stand in storage, None for a task that verifies nothing.
+def hash_of_written(
+    task: RewriteTask, files: Sequence[DataFile], storage: Storage, order: RowSequence | None = None
+) -> RowSum | None:
+    """The rows of a task's new files as they stand in storage, None for a task that verifies nothing; `order` as there.
 
     Raises:
         IcekeepError: as `hash_of_files`; the files are left where they are.
     """
     if not task.verifies:
         return None
-    return hash_of_files(files, columns_to_write(task), storage, slots=task.slots, is_local=task.is_local)
+    return hash_of_files(files, columns_to_write(task), storage, slots=task.slots, is_local=task.is_local, order=order)
 
 
 def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Sequence[DataFile]) -> IcekeepBug | None:
@@ -107,13 +102,14 @@ def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Se
     """
     rows_in, rows_out = sum(read, RowSum()), sum(written, RowSum())
     if rows_in.row_count != rows_out.row_count:
-        return _differs(f"{rows_out.row_count} rows where {rows_in.row_count} live ones went in", files)
+        return not_as_written(f"{rows_out.row_count} rows where {rows_in.row_count} live ones went in", files)
     if rows_in != rows_out:
-        return _differs(f"{rows_out.row_count} rows, as many as went in, with other values", files)
+        return not_as_written(f"{rows_out.row_count} rows, as many as went in, with other values", files)
     return None
 
 
-def _differs(what: str, files: Sequence[DataFile]) -> IcekeepBug:
+def not_as_written(what: str, files: Sequence[DataFile]) -> IcekeepBug:
+    """The error of new files that hold something else than went in; they are kept (`kept_files` of its facts)."""
     locations = [file.file_path for file in files]
     named = ", ".join(repr(location) for location in locations[:_MAX_NAMED])
     return IcekeepBug(
@@ -123,14 +119,52 @@ def _differs(what: str, files: Sequence[DataFile]) -> IcekeepBug:
     )
 
 
-def _add_file(
-    rows: RowHash, reader: FileReader, columns: Schema, kept: Collection[int], batch_rows: int | None
+@contextmanager
+def of_new_file(file: DataFile) -> Iterator[None]:
+    """What is wrong with a new file is a fault of ours: raises `IcekeepBug`, and the file is kept."""
+    try:
+        yield
+    except (InvalidTableError, UnsupportedError) as error:
+        if isinstance(error, UnsupportedError) and "reason" not in error.facts:
+            # It needs more memory than there is, which is no fault of the file.
+            raise
+        raise not_as_written(f"what cannot be read as it was written, {error.message}", [file]) from error
+
+
+def _batch_rows(reader: FileReader, file: DataFile, slots: int, is_local: bool, *, in_order: bool) -> int | None:
+    """How many rows of a new file to read at one time; raises `UnsupportedError` where a row group needs too much memory."""
+    rows = TaskMemory(task_memory_bytes(slots), is_local).batch_rows(reader)
+    if parse_location(file.file_path).scheme != "file":
+        return rows
+    most = _ORDERED_BATCH_ROWS if in_order else _BATCH_ROWS
+    return min(most, rows or most)
+
+
+def rows_at_once(reader: FileReader, file: DataFile, task: RewriteTask) -> int | None:
+    """How many rows of a task's new file to read at one time where their order counts; raises as `hash_of_files`."""
+    return _batch_rows(reader, file, task.slots, task.is_local, in_order=True)
+
+
+def add_rows(
+    rows: RowHash | RowSequence,
+    reader: FileReader,
+    kept: Collection[int],
+    batch_rows: int | None,
+    parts: Sequence[int] | None = None,
 ) -> None:
-    wanted = {field.field_id for field in columns.fields}
+    """Hash the rows of an open file, or of some of its parts.
+
+    Args:
+        kept: field ids of the columns that may stay encoded.
+
+    Raises:
+        InvalidTableError, UnsupportedError: as `FileReader.tables` and `RowHash.add`.
+    """
+    wanted = {field.field_id for field in rows.columns.fields}
     fields = [field for field in reader.schema if field_id(field) in wanted]
     names = [field.name for field in fields]
     encoded = [field.name for field in fields if field_id(field) in kept]
-    for _, data in reader.tables(names, None, encoded, batch_rows):
+    for _, data in reader.tables(names, parts, encoded, batch_rows):
         found = [data.column(name) for name in names]
         # What the file says of its columns, with the ids below them; the types are those that values came in.
         described = [

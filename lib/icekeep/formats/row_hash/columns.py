@@ -36,6 +36,8 @@ from icekeep.spec.types import UNKNOWN, ListType, MapType, NestedField, StructTy
 
 _MAX_VALUE_BYTES = 8 * MAX_WORDS
 
+_MAX_ELEMENTS = 16 * CHUNK_ROWS
+
 _NESTED = (StructType, ListType, MapType)
 
 _MAX_PADDING = 3
@@ -76,15 +78,8 @@ def column_of(field: NestedField, array: pa.Array | None, source: pa.Field | Non
     Raises:
         InvalidTableError: the array cannot hold values of the field's type, or a required one is missing.
     """
-    if array is None or source is None:
-        value = None if field.initial_default is None else initial_value(field)
-        if value is None and field.required:
-            raise InvalidTableError(f"column {path!r} is required and missing from the data", column=path)
-        array = constant_array(field.type, value, length)
-        source = pa.field(field.name, array.type)
+    array, source = held_or_default(field, array, source, length, path)
     keys = keys_of(field.field_id)
-    if isinstance(array.type, pa.BaseExtensionType):
-        array = array.storage
     if pa.types.is_dictionary(array.type):
         if len(array.dictionary) <= length:
             return _Coded(field, array, source, keys, path)
@@ -98,6 +93,39 @@ def column_of(field: NestedField, array: pa.Array | None, source: pa.Field | Non
     if spans is not None:
         return _Texts(*spans, keys, nulls)
     return _Numbers(words_of(array, field.type, path), keys, nulls)
+
+
+def held_or_default(
+    field: NestedField, array: pa.Array | None, source: pa.Field | None, length: int, path: str
+) -> tuple[pa.Array, pa.Field]:
+    """The values of a field as plain Arrow, and what describes them; arguments and errors are those of `column_of`."""
+    if array is None or source is None:
+        value = None if field.initial_default is None else initial_value(field)
+        if value is None and field.required:
+            raise InvalidTableError(f"column {path!r} is required and missing from the data", column=path)
+        array = constant_array(field.type, value, length)
+        source = pa.field(field.name, array.type)
+    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array, source
+
+
+def is_nested(type_: Type) -> bool:
+    """Whether values of a type have others in them."""
+    return isinstance(type_, _NESTED)
+
+
+def summed(column: Column, length: int) -> tuple[Sums, Sums]:
+    """Both sums of each row of a column."""
+    lanes = Lanes.of(length)
+    step = rows_at_once(column.weight, length)
+    for start in range(0, length, step):
+        stop = min(start + step, length)
+        column.add(start, stop, lanes.part(start, stop))
+    return lanes.first, lanes.second
+
+
+def rows_at_once(weight: int, row_count: int) -> int:
+    """How many of some rows are worked on at one time: long lists take more than their rows' share."""
+    return max(1, min(CHUNK_ROWS, _MAX_ELEMENTS * row_count // max(1, weight)))
 
 
 class _Numbers(Column):

@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from icekeep.formats.arrow.schema import field_id
-from icekeep.formats.row_hash.columns import Column, column_of
-from icekeep.formats.row_hash.lanes import CHUNK_ROWS, Lanes
+from icekeep.formats.row_hash.columns import Column, column_of, rows_at_once
+from icekeep.formats.row_hash.lanes import Lanes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import UNKNOWN
 
 _BITS = 128
 _LOW_HALF = np.uint64(2**32 - 1)
-_MAX_ELEMENTS = 16 * CHUNK_ROWS
 
 
 class RowSum(msgspec.Struct, frozen=True):
@@ -49,11 +48,13 @@ class RowHash:
     has its `initial-default`, else nulls, and one of type `unknown` is not looked at: no file holds it.
 
     Attributes:
+        columns: of the rows.
         row_count: rows that were added so far.
     """
 
     def __init__(self, columns: Schema) -> None:
         """`columns` are those of the rows; lineage is hashed where it is among them."""
+        self.columns = columns
         self._fields = [field for field in columns.fields if field.type != UNKNOWN]
         self.row_count = 0
         self._value = 0
@@ -82,8 +83,7 @@ class RowHash:
 
     def _add(self, columns: list[Column], row_count: int) -> None:
         weight = max(column.weight for column in columns)
-        # Long lists take more than their rows' share.
-        most = max(1, min(CHUNK_ROWS, _MAX_ELEMENTS * row_count // max(1, weight)))
+        most = rows_at_once(weight, row_count)
         # Parts of one size: a short last one costs nearly as much as the others.
         step = -(-row_count // max(1, -(-row_count // most)))
         for start in range(0, row_count, max(1, step)):

@@ -93,13 +93,20 @@ def words_of(array: pa.Array, type_: Type, path: str) -> Words:
         doubles = _values(array, np.dtype(held.to_pandas_dtype())).astype(np.float64, copy=False)
         return Words(_without_nans(doubles, doubles.view(np.uint64), _NAN_DOUBLE))
     if isinstance(type_, DecimalType) and _is_decimal(held, type_):
-        pairs = _values(array.cast(pa.decimal128(type_.precision, type_.scale)), np.dtype((np.int64, 2)))
+        pairs = decimal_pairs(array, type_, path)
         # Of so few digits the high half is but the sign.
         high = pairs[:, 1] if type_.precision > _ONE_WORD_DIGITS else None
         return Words(pairs[:, 0].view(np.uint64), high, reaches_high_bits=type_.precision > _SHORT_DIGITS)
     if type_ in _TIMESTAMPS and (ticks := _ticks(array, type_)) is not None:
         return ticks
     raise _unfit(held, type_, path)
+
+
+def decimal_pairs(array: pa.Array, type_: DecimalType, path: str) -> NDArray[np.int64]:
+    """The low and the high half of each decimal, those of nulls being anything; raises `InvalidTableError` as `words_of`."""
+    if not _is_decimal(array.type, type_):
+        raise _unfit(array.type, type_, path)
+    return _values(array.cast(pa.decimal128(type_.precision, type_.scale)), np.dtype((np.int64, 2)))
 
 
 def bytes_of(array: pa.Array, type_: Type, path: str) -> tuple[NDArray[Any], NDArray[np.uint8]] | None:

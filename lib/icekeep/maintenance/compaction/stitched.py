@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from icekeep.errors import ConflictError, UnsupportedError
 from icekeep.formats.memory import peak_memory_bytes
+from icekeep.formats.rewrite.copied_bytes import rows_of_copy
 from icekeep.formats.rewrite.moves_report import reported_moves, whole_pieces
 from icekeep.formats.rewrite.output import removed_on_failure
 from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.stitching import stitch
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
-from icekeep.formats.rewrite.verify import hash_of_live_rows, hash_of_written
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.plan import FileGroup
@@ -176,15 +176,15 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
         return rewrite(told, storage)
     with removed_on_failure([location], storage):
         moves = reported_moves(told, storage, whole_pieces(told), None)
-        hash_in, hash_out = hash_of_live_rows(told, storage), hash_of_written(told, (file,), storage)
+        proved = rows_of_copy(told.pieces, file, storage) if told.verifies else None
     return RewriteOutcome(
         files=(file,),
         read_count=file.record_count,
         live_count=file.record_count,
         stitched_count=1,
         moves=moves,
-        hash_in=hash_in,
-        hash_out=hash_out,
+        hash_in=proved,
+        hash_out=proved,
         peak_bytes=peak_memory_bytes(),
     )
 

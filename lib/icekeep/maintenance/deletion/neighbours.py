@@ -14,7 +14,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, Table, format_identifier
 from icekeep.catalog.pointer_lists import lists_pointers
-from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError, first_line
+from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError, TryAgainError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at, recalled
 from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, Look, shared_looks
@@ -79,6 +79,7 @@ def neighbours(
         is_listed: false for a table that the catalog does not have yet, or not any more: then it need not list it.
 
     Raises:
+        TryAgainError: the catalog is out of reach while it is to list its tables.
         SafetyError: another table's location equals, contains or lies in this one's location or directories, or this one's
             location meets the other's directories; or the other is the same table under a second name, or is said to be dead.
         InvalidTableError: the table's own location is none.
@@ -129,11 +130,11 @@ def _read(table: Table, *, is_listed: bool) -> tuple[Collection[Identifier], str
 def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str, list[Neighbour]] | None:
     """The same from a look that the jobs of a run share.
 
-    `None` where there is none, or it has not seen all, or not this table; and where the catalog tells all pointers at once, so
-    that a look of one's own costs one request. Tables whose names are new since the look are looked at.
+    `None` where there is none, or it has not seen all, or not this table. Tables whose names are new since the look are looked
+    at, and so are those that have moved on, where their new metadata is known.
     """
     looks, catalog = shared_looks(), table.catalog
-    if looks is None or lists_pointers(catalog) is not None:
+    if looks is None:
         return None
 
     def look() -> Look | None:
@@ -146,7 +147,9 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
         return None
     known = {n.identifier: n for n in found.neighbours}
     new = _looked_at(catalog, {name: pointer for name, pointer in listed.pointers.items() if name not in known})
-    neighbours = [*(known[name] for name in listed.pointers if name in known), *new]
+    old = {name: pointer for name, pointer in listed.pointers.items() if name in known}
+    moved_on = {name: None if pointer is None else recalled(name, pointer) for name, pointer in old.items()}
+    neighbours = [*(moved_on[name] or known[name] for name in old), *new]
     return listed.pointers.keys(), "", [n for n in neighbours if n.identifier != table.identifier]
 
 
@@ -168,34 +171,42 @@ def _own_roots(table: Table) -> TableRoots:
 
 
 def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
-    """All tables of the catalog, those of some namespaces at least."""
+    """All tables of the catalog, those of some namespaces at least.
+
+    Raises:
+        TryAgainError: the catalog is out of reach: it would list tables that must be known.
+    """
     at_once = lists_pointers(catalog)
     if at_once is not None:
-        try:
-            return _Listed(dict(sorted(at_once.list_pointers().items())))
-        except IcekeepError as error:
-            return _Listed({}, f"catalog {catalog.name!r} does not list its tables: {first_line(error)}")
-    problems = []
-    try:
-        namespaces = {*namespaces, *catalog.list_namespaces()}
-    except IcekeepError as error:
-        problems.append(f"catalog {catalog.name!r} does not list its namespaces: {first_line(error)}")
+        pointers, problem = _listed(at_once.list_pointers, f"catalog {catalog.name!r} does not list its tables")
+        return _Listed(dict(sorted((pointers or {}).items())), problem)
 
     def list_one(namespace: Identifier) -> tuple[Sequence[Identifier], str]:
+        about = f"catalog {catalog.name!r} does not list the tables of namespace {format_identifier(namespace)!r}"
         try:
-            return catalog.list_tables(namespace), ""
+            listed, problem = _listed(lambda: catalog.list_tables(namespace), about)
         except NotFoundError:
             # Somebody dropped it since the namespaces were listed.
             return (), ""
-        except IcekeepError as error:
-            text = format_identifier(namespace)
-            return (), f"catalog {catalog.name!r} does not list the tables of namespace {text!r}: {first_line(error)}"
+        return listed or (), problem
 
-    pointers: dict[Identifier, Pointer | None] = {}
-    for listed, problem in _each(list_one, sorted(namespaces)):
-        pointers.update(dict.fromkeys(listed))
-        problems += [problem] if problem else []
-    return _Listed(pointers, "; ".join(problems))
+    known, problem = _listed(catalog.list_namespaces, f"catalog {catalog.name!r} does not list its namespaces")
+    problems = [problem]
+    pointers_by_name: dict[Identifier, Pointer | None] = {}
+    for listed, problem in _each(list_one, sorted({*namespaces, *(known or ())})):
+        pointers_by_name.update(dict.fromkeys(listed))
+        problems.append(problem)
+    return _Listed(pointers_by_name, "; ".join(filter(None, problems)))
+
+
+def _listed(lists: Callable[[], R], about: str) -> tuple[R | None, str]:
+    """What a catalog lists, or why it may not or cannot; raises `NotFoundError`, and `TryAgainError` where it is out of reach."""
+    try:
+        return lists(), ""
+    except (TryAgainError, NotFoundError):
+        raise
+    except IcekeepError as error:
+        return None, f"{about}: {first_line(error)}"
 
 
 def _tell_problem(neighbour: Neighbour, accepted: Collection[str], listener: Listener) -> None:

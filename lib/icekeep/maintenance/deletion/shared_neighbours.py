@@ -3,7 +3,7 @@
 Names are listed for each job, as a table may have been registered a moment ago; what is shared is where those lie that were there
 before. A job by itself looks at its neighbours when it begins, and may list a large one for longer than `OLD_MS` before it
 deletes: what such a look may miss, one that is shared may miss too, and no more. Catalogs that tell all pointers at once
-(`catalog/pointer_lists.py`) are asked by each job, and share nothing.
+(`catalog/pointer_lists.py`) list names in one request, and metadata that is known by then is taken as it is now.
 """
 
 import threading

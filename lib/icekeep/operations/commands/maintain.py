@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +14,6 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError
 from icekeep.events import Warned
 from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
-from icekeep.fleet.memory import Memory
 from icekeep.fleet.overview import Looking, Scope
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
 from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
@@ -37,8 +36,11 @@ from icekeep.operations.running_jobs import (
     looked_after,
     place_of,
     run_job,
+    spark_properties,
 )
 from icekeep.operations.surroundings import Shared, Surroundings
+from icekeep.planning.memory import Memory
+from icekeep.planning.spark.expected_slots import expected_slots
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.scheduling import held_by_now
 from icekeep.policies.texts import Problem
@@ -149,6 +151,7 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
             spark=by.session.started,
             prices=config.prices,
             listener=surroundings.listener,
+            slots=partial(expected_slots, cache(partial(spark_properties, surroundings.seams))),
         ),
         run_call=_Calls(command, surroundings, shared, memory, interrupts),
         runtime=surroundings.runtime,

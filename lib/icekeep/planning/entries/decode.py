@@ -4,6 +4,7 @@ Filters are evaluated on whole Arrow batches, right after decoding, so that a pr
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import groupby
 
 import msgspec
@@ -12,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.planning.entries.metrics_evaluator import columns_needed, files_that_may_match, partitions_that_match
-from icekeep.planning.manifests.entry_schema import ENTRIES, STORED
+from icekeep.planning.manifests.column_memory import Columns, known_columns
+from icekeep.planning.manifests.entry_schema import ENTRIES, METRICS, STORED
 from icekeep.planning.manifests.partition_columns import partition_keys
-from icekeep.planning.manifests.reader import ManifestDecoder, read_manifests
+from icekeep.planning.manifests.reader import ManifestDecoder, read_manifests, read_through
 from icekeep.planning.slow_reads import note_slow_read
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile, Status
 from icekeep.spec.types import StructType
@@ -121,13 +123,15 @@ def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[Decoded
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
     shape = _Shape(spec_id, task)
     columns = _columns_to_read(task, spec)
+    known = known_columns(task.storage)
+    read = read_manifests if known is None else partial(read_through, known)
     told: list[str] = []
 
     def slow(location: str, error: Exception) -> None:
         told.append(location)
         note_slow_read(location, error)
 
-    for batch in read_manifests(manifests, spec.partition, task.storage, columns, decoder=task.decoder, slow=slow):
+    for batch in read(manifests, spec.partition, task.storage, columns, decoder=task.decoder, slow=slow):
         # Masks first, rows last: metrics are wide, and nobody wants them moved.
         opened = in_partition = _asked_for(batch, wanted)
         if spec.matches is not ALWAYS_TRUE:
@@ -145,7 +149,8 @@ def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[Decoded
         )
 
 
-def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> frozenset[str]:
+def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> Columns:
+    """The columns to read; of metrics that only the filter looks at, the fields that it is about."""
     wanted = task.wanted
     stored = task.columns & {"manifest_path", *STORED.names}
     read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *stored}
@@ -155,7 +160,9 @@ def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> frozenset[str]:
         read.add("snapshot_id")
     if wanted.path_end:
         read.add("file_path")
-    return frozenset(read)
+    field_ids = frozenset(predicate.field.field_id for predicate in predicates(wanted.rows))
+    filtered_by = {*METRICS.names} - task.columns
+    return {name: field_ids if name in filtered_by else None for name in sorted(read)}
 
 
 def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:

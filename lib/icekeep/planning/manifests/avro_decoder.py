@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from icekeep.formats.datafusion_package import datafusion_package
 from icekeep.spec.avro import AvroHeader, read_blocks, without_logical_types, write_header
 from icekeep.spec.units import MIB
 
@@ -151,9 +152,9 @@ def _decoded(layout: Layout, blocks: Sequence[tuple[int, bytes]]) -> pa.RecordBa
 
 def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:
     """The records of a file of one block, if they are `count` and use up its bytes."""
-    from datafusion import SessionConfig, SessionContext
-
-    context = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(count))
+    datafusion = datafusion_package()
+    config = datafusion.SessionConfig().with_target_partitions(1).with_batch_size(count)
+    context = datafusion.SessionContext(config)
     # Most often one batch, since it may have as many rows; DataFusion does not promise it.
     batches = [batch.to_pyarrow() for batch in context.read_avro(path).select(*names).execute_stream()]
     if sum(batch.num_rows for batch in batches) != count:

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.errors import InvalidTableError
+from icekeep.formats.datafusion_package import datafusion_package
 from icekeep.planning.manifests.avro_decoder import BATCH_RECORDS, NotReadError, read_batches, read_together
+from icekeep.planning.manifests.column_memory import Columns, KnownColumns, copied
 from icekeep.planning.manifests.entry_columns import StoredColumns, StoredEntries
 from icekeep.planning.manifests.entry_schema import ENTRIES, STORED
 from icekeep.planning.manifests.partition_columns import partition_array, partition_arrow_type
@@ -37,7 +39,7 @@ class ManifestDecoder(StrEnum):
 def chosen_decoder() -> tuple[ManifestDecoder, str]:
     """The fastest decoder that is installed here, and the reason in words."""
     try:
-        import datafusion
+        datafusion = datafusion_package()
     except ModuleNotFoundError as error:
         if error.name != "datafusion":
             return ManifestDecoder.FASTAVRO, f"package datafusion cannot be imported ({error})"
@@ -134,6 +136,57 @@ def read_manifests(
             continue
         for manifest in bundle:
             yield from read_manifest_batches(manifest, partition, storage, columns, decoder=decoder, slow=slow)
+
+
+def read_through(
+    known: KnownColumns,
+    manifests: Sequence[ManifestFile],
+    partition: StructType,
+    storage: Storage,
+    columns: Columns,
+    *,
+    decoder: ManifestDecoder,
+    slow: Callable[[str, Exception], None] = note_slow_read,
+) -> Iterator[pa.RecordBatch]:
+    """As `read_manifests`, but what is known is not read, and what is read is known from then on.
+
+    What had to be read in the slow way is read so each time, and told.
+    """
+    told: list[str] = []
+
+    def slow_here(location: str, error: Exception) -> None:
+        told.append(location)
+        slow(location, error)
+
+    for stretch in known.stretches(manifests, partition, columns):
+        if stretch.batches is not None:
+            yield from stretch.batches
+            continue
+        for bundle in bundles(stretch.manifests):
+            held = []
+            for whole in read_manifests(bundle, partition, storage, columns, decoder=decoder, slow=slow_here):
+                batch = copied(whole, columns)
+                held.append(batch)
+                yield batch
+            if held and not told:
+                _keep(known, bundle, partition, columns, held)
+            told.clear()
+
+
+def _keep(
+    known: KnownColumns,
+    bundle: Sequence[ManifestFile],
+    partition: StructType,
+    columns: Columns,
+    batches: list[pa.RecordBatch],
+) -> None:
+    """Keep what was read of manifests, all to the end; of those that go together their lists say how many entries they have."""
+    if len(bundle) == 1:
+        lengths = [sum(batch.num_rows for batch in batches)]
+    else:
+        lengths = [(one.live_files_count or 0) + (one.deleted_files_count or 0) for one in bundle]
+        batches = batches if len(batches) == 1 else [pa.concat_batches(batches)]
+    known.keep(bundle, lengths, partition, columns, batches)
 
 
 def bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:

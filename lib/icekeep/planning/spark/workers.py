@@ -47,11 +47,15 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 def chosen_workers(source: SparkSource, work_bytes: float) -> Workers:
     """Who reads and writes files of so many bytes."""
     limits = limits_of(source)
-    has_cluster = SUBMITTED_VARIABLE in os.environ or is_running_on_cluster()
-    limit_bytes = limits.submitted_rewrite_bytes if has_cluster else limits.rewrite_bytes
+    limit_bytes = limits.submitted_rewrite_bytes if has_cluster() else limits.rewrite_bytes
     if is_started(source) or work_bytes > limit_bytes:
         return spark_workers(source)
     return thread_workers(limits)
+
+
+def has_cluster() -> bool:
+    """Whether more than this machine was asked for: a session of a cluster runs, or `spark-submit` has started this process."""
+    return SUBMITTED_VARIABLE in os.environ or is_running_on_cluster()
 
 
 def thread_workers(limits: Limits = LIMITS) -> Workers:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.clients.refusals import CommitRefused
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
@@ -376,3 +377,44 @@ class TestCommit:
         with pytest.raises(ConflictError, match="gave up after 5 attempts"):
             self.commit(table, ChangeProperties(updates={"owner": "me"}))
         assert server.commits == 6
+
+
+class TestARefusedRequestWhoseTwinIsAtWorkStill:
+    """A proxy sent it twice; the one that was answered was refused, and the other is carried out when the job has ended."""
+
+    class Stopped(FakeRuntime):
+        def sleep_ms(self, duration_ms):
+            raise SystemExit(143)
+
+    def twin_arrives(self, server, table, number=0):
+        """What came in as the `number`th append is sent once more."""
+        appends = [body for body in server.bodies if "add-snapshot" in json.dumps(body)]
+        table.catalog._client().send_commit(EVENTS, appends[number])
+
+    @pytest.mark.parametrize(
+        "fault",
+        [Fault(False, 409, body(409, "CommitFailedException")), Fault(False, 429, body(429))],
+        ids=["409", "429"],
+    )
+    def test_its_files_are_all_there_when_it_lands(self, server, table, fault):
+        server.faults = [fault]
+        with pytest.raises(OutcomeUnknownError, match="may have landed or land still") as raised:
+            commit(table, APPEND, runtime=self.Stopped(), undo=lambda: pytest.fail("undone"))
+        assert isinstance(raised.value.__cause__, SystemExit)
+        self.twin_arrives(server, table)
+        landed = table.catalog.load(EVENTS)
+        assert landed.metadata.current_snapshot_id == raised.value.facts["snapshot_id"]
+        assert live(landed) == {"new": 1}
+        assert len(written(table)) == 2
+
+    def test_it_is_refused_and_has_left_nothing_where_another_writer_was_faster(self, server, table):
+        first = commit(table, AppendFiles(files=files("old")), runtime=FakeRuntime(1)).table
+        before, undone = written(table), []
+        other = AppendFiles(files=files("theirs"))
+        server.before_commit = lambda: commit(first, other, runtime=FakeRuntime(2))
+        with pytest.raises(SystemExit):
+            commit(first, APPEND, runtime=self.Stopped(3), undo=lambda: undone.append(1))
+        assert (len(written(table) - before), undone) == (2, [1])
+        with pytest.raises(CommitRefused):
+            self.twin_arrives(server, table, number=1)
+        assert live(table.catalog.load(EVENTS)) == {"old": 1, "theirs": 1}

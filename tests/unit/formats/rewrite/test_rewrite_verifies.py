@@ -11,9 +11,12 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, UnavailableError
 from icekeep.formats.rewrite import verify as verifying
 from icekeep.formats.rewrite.output import TaskWriter
+from icekeep.formats.rewrite.page_copy.proof import SpliceProof
+from icekeep.formats.rewrite.page_copy.spliced_file import SplicedFile
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.verify import problem_of_rows
-from icekeep.formats.row_hash.multiset import RowHash
+from icekeep.formats.row_hash.multiset import RowHash, RowSum
+from icekeep.formats.row_hash.sequence import RowSequence
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import Curve, KeyRange, Ordering
 from icekeep.spec.sorting import SortField
@@ -81,10 +84,15 @@ WAYS = {
 def test_what_went_in_stands_in_the_new_files(storage, tables, way):
     do, facts = WAYS[way]
     outcomes = do(told(storage, tables, **facts), storage)
-    expected = RowHash(ROWS)
-    expected.add(pa.concat_tables(tables))
-    assert {outcome.hash_in for outcome in outcomes} == {expected.total}
-    assert {outcome.hash_out for outcome in outcomes} == {expected.total}
+    expected = {"in order": RowSequence, "pages moved": None}.get(way, RowHash)
+    total = RowSum(150)
+    if expected is not None:
+        rows = expected(ROWS)
+        rows.add(pa.concat_tables(tables))
+        total = rows.total
+        assert total.digest != bytes(16)
+    assert {outcome.hash_in for outcome in outcomes} == {total}
+    assert {outcome.hash_out for outcome in outcomes} == {total}
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "pages moved"])
@@ -110,11 +118,13 @@ def test_nothing_is_hashed_where_nobody_asks(storage, tables):
     assert (outcome.hash_in, outcome.hash_out) == (None, None)
 
 
-@pytest.mark.parametrize("way", ["in order", "pages moved", "ranges together"])
-@pytest.mark.parametrize("name", ["TaskRows", "hash_of_files"])
-def test_new_files_are_not_left_behind_where_the_store_fails_while_they_are_proved(
-    storage, tables, monkeypatch, way, name
-):
+PLACES = {"in order": "verify", "pages moved": "page_copy.proof", "ranges together": "verify"}
+READING = {"in order": "hash_of_files", "pages moved": "SpliceProof.check", "ranges together": "hash_of_files"}
+"""What reads new files again."""
+
+
+@pytest.mark.parametrize("way", READING)
+def test_new_files_are_not_left_behind_where_the_store_fails_while_they_are_proved(storage, tables, monkeypatch, way):
     """What is left is evidence of a difference; of a store that is away it is an orphan."""
     do, facts = WAYS[way]
     task, before = told(storage, tables, **facts), set(storage.files)
@@ -122,25 +132,76 @@ def test_new_files_are_not_left_behind_where_the_store_fails_while_they_are_prov
     def fail(*_, **__):
         raise UnavailableError("the store is away")
 
-    monkeypatch.setattr(verifying, name, fail)
-    if name == "TaskRows" and way != "pages moved":
-        # The rows that go in are hashed as they are read.
-        assert do(task, storage)
-        return
+    monkeypatch.setattr(f"icekeep.formats.rewrite.{PLACES[way]}.{READING[way]}", fail)
     with pytest.raises(UnavailableError):
         do(task, storage)
     assert set(storage.files) == before
 
 
-@pytest.mark.parametrize("way", ["in order", "pages moved", "ranges together"])
+@pytest.mark.parametrize("way", ["in order", "ranges together"])
 def test_new_files_that_differ_are_left_as_evidence(storage, tables, monkeypatch, way):
     do, facts = WAYS[way]
     task, before = told(storage, tables, **facts), set(storage.files)
 
     def differ(files, *_, **__):
-        raise verifying._differs("other rows", files)
+        raise verifying.not_as_written("other rows", files)
 
     monkeypatch.setattr(verifying, "hash_of_files", differ)
     with pytest.raises(IcekeepBug) as error:
         do(task, storage)
     assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) > 0
+
+
+@pytest.mark.parametrize("what", ["a byte of a page", "pages in another order"])
+def test_moved_pages_that_differ_are_left_as_evidence(storage, monkeypatch, what):
+    """What is written is wrong, and all that is said of it right."""
+    tables = [table_of(ROWS, [{"n": n + start, "s": f"{n + start}"} for n in range(50)]) for start in (0, 50, 100)]
+    task, before = told(storage, tables), set(storage.files)
+    write, add = SplicedFile._write, SplicedFile.add
+
+    def write_wrongly(self, data):
+        write(self, bytes([*data[:-1], data[-1] ^ 1]) if isinstance(data, memoryview) else data)
+
+    def add_wrongly(self, encoded, footer, moved, nan_counts):
+        add(self, encoded, footer, {id_: chunks[::-1] for id_, chunks in moved.items()}, nan_counts)
+
+    if what == "a byte of a page":
+        monkeypatch.setattr(SplicedFile, "_write", write_wrongly)
+    else:
+        monkeypatch.setattr(SplicedFile, "add", add_wrongly)
+    with pytest.raises(IcekeepBug) as error:
+        moved(task, storage)
+    assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) == 1
+
+
+def test_every_changed_byte_of_a_spliced_file_that_reading_shows_is_refused(storage, tables):
+    """Proved as it was written, then one byte after the other is changed and it is proved again."""
+    proofs, check = [], SpliceProof.check
+
+    def remembered(self, files, where):
+        proofs.append((self, files))
+        return check(self, files, where)
+
+    with mock.patch.object(SpliceProof, "check", remembered):
+        moved(told(storage, tables), storage)
+    ((proof, files),) = proofs
+    right = verifying.hash_of_files(files, ROWS, storage)
+    (key,) = [key for key in storage.files if files[0].file_path.endswith(str(key).rsplit("/", 1)[-1])]
+    data, at = storage.files[key]
+    missed, shown = [], 0
+    for byte in range(0, len(data), 5):
+        storage.files[key] = data[:byte] + bytes([data[byte] ^ (1 << byte % 8)]) + data[byte + 1 :], at
+        shows = _is_refused(lambda: verifying.hash_of_files(files, ROWS, storage) == right)
+        shown += shows
+        if shows and not _is_refused(lambda: check(proof, files, storage)):
+            missed.append(byte)
+    assert missed == []
+    assert shown > len(data) // 20
+
+
+def _is_refused(proof):
+    """Whether a proof says no, or finds an error."""
+    try:
+        return not proof()
+    except IcekeepBug:
+        return True

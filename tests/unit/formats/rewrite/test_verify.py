@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug
 from icekeep.formats.deletes.files import write_position_deletes
-from icekeep.formats.rewrite.input import columns_to_write
+from icekeep.formats.rewrite.input import TaskRows, columns_to_write
 from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.rewrite.verify import hash_of_files, hash_of_live_rows, problem_of_rows
+from icekeep.formats.rewrite.verify import hash_of_files, problem_of_rows
 from icekeep.formats.row_hash.multiset import RowHash, RowSum
 from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING
@@ -46,7 +46,11 @@ def written(table, schema, file_format):
 
 
 def live_hash(task, storage):
-    return hash_of_live_rows(replace(task, verifies=True), storage)
+    """The live rows of all pieces of a task."""
+    live = TaskRows(replace(task, verifies=True), storage)
+    for _ in live:
+        continue
+    return live.hash
 
 
 def verify(read, storage, files, schema):

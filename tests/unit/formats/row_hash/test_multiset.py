@@ -108,8 +108,8 @@ def test_how_many_rows_are_worked_on_at_one_time_does_not_matter(rows, monkeypat
         table = table_of(schema, rows_with(type_, 200, chance))
         expected = hash_of(table, schema)
         with monkeypatch.context() as patch:
-            patch.setattr("icekeep.formats.row_hash.multiset.CHUNK_ROWS", rows)
-            patch.setattr("icekeep.formats.row_hash.multiset._MAX_ELEMENTS", rows)
+            patch.setattr("icekeep.formats.row_hash.columns.CHUNK_ROWS", rows)
+            patch.setattr("icekeep.formats.row_hash.columns._MAX_ELEMENTS", rows)
             patch.setattr("icekeep.formats.row_hash.columns.CHUNK_ROWS", rows)
             assert hash_of(table, schema) == expected, type_
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from icekeep.errors import UnavailableError
-from icekeep.formats.rewrite import verify as verifying
+from icekeep.errors import IcekeepBug, UnavailableError
+from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.maintenance.compaction import stitched
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.methods import GroupMethod
@@ -48,8 +48,7 @@ def test_nothing_is_told_where_nobody_asks(storage):
     assert (outcome.stitched_count, outcome.moves) == (1, None)
 
 
-@pytest.mark.parametrize("name", ["TaskRows", "hash_of_files"])
-def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_proved(storage, monkeypatch, name):
+def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_proved(storage, monkeypatch):
     files = [OldFile(file=old_file(storage, 0, 30))]
     task = task_of(files, deleting(storage, files)[1])
     before = set(storage.files)
@@ -57,10 +56,25 @@ def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_pr
     def fail(*_, **__):
         raise UnavailableError("the store is away")
 
-    monkeypatch.setattr(verifying, name, fail)
+    monkeypatch.setattr(stitched, "rows_of_copy", fail)
     with pytest.raises(UnavailableError):
         run_stitch(replace(task, rewrite=replace(task.rewrite, verifies=True)), storage)
     assert set(storage.files) == before
+
+
+def test_a_stitched_file_that_differs_is_refused_and_left_as_evidence(storage, monkeypatch):
+    files = [OldFile(file=old_file(storage, 0, 30)), OldFile(file=old_file(storage, 1, 30))]
+    task = task_of(files, deleting(storage, files)[1])
+    verified = replace(task, rewrite=replace(task.rewrite, verifies=True))
+    right = run_stitch(verified, storage)
+    assert right.hash_in == RowSum(60) == right.hash_out
+    storage.delete_many([right.files[0].file_path])
+    before, stitch = set(storage.files), stitched.stitch
+    swapped = replace(verified, files=verified.files[::-1])
+    monkeypatch.setattr(stitched, "stitch", lambda _, *args, **facts: stitch(swapped.files, *args, **facts))
+    with pytest.raises(IcekeepBug) as error:
+        run_stitch(verified, storage)
+    assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) == 1
 
 
 @pytest.mark.parametrize(("most", "asked"), [(6, [[0, 1, 2]]), (5, [[0], [1, 2]])])

@@ -6,7 +6,8 @@ from collections import Counter
 import msgspec
 import pytest
 
-from icekeep.errors import SafetyError, UnavailableError
+from icekeep.errors import SafetyError, UnavailableError, UsageError
+from icekeep.maintenance.deletion.neighbour_roots import look_at
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, SharedLooks, shared_looks, sharing
 from icekeep.spec.definition_updates import SetLocation
@@ -38,7 +39,7 @@ class Asked(MemoryCatalog):
     def list_tables(self, namespace):
         self.calls["tables"] += 1
         if namespace in self.broken:
-            raise UnavailableError("it does not answer")
+            raise UsageError("it does not say")
         return super().list_tables(namespace)
 
 
@@ -110,8 +111,6 @@ class AtOnce(Asked):
 
     def list_pointers(self):
         self.calls["pointers"] += 1
-        if self.broken:
-            raise UnavailableError("it does not answer")
         found = {}
         for namespace in MemoryCatalog.list_namespaces(self):
             for name in MemoryCatalog.list_tables(self, namespace):
@@ -119,21 +118,43 @@ class AtOnce(Asked):
         return found
 
 
-def test_a_catalog_that_tells_all_pointers_is_asked_by_each_job_and_sees_what_moved():
+def test_a_catalog_that_tells_all_pointers_is_asked_by_each_job_for_them():
     catalog = AtOnce()
     tables = [catalog.put(f"db.t{number}", places(number)) for number in range(6)]
-    for table in tables:
-        neighbours(table)
     catalog.calls.clear()
     with sharing(SharedLooks()):
         for table in tables * 2:
             assert neighbours(table, looked_at=table.metadata.location) == Neighbours()
-        assert catalog.calls == {"pointers": 12}
+        assert catalog.calls == {"pointers": 13}
+        catalog.put("db.inner", f"{places(0)}/data/x")
+        with pytest.raises(SafetyError, match=r"db\.inner"):
+            neighbours(tables[0])
+        catalog.drop(("db", "inner"))
         catalog.swap(catalog.load(("db", "t5")), [], [SetLocation(f"{places(0)}/data/x")])
+        assert neighbours(tables[0]) == Neighbours()
+        # Somebody read it meanwhile, so that it is known where it lies now.
+        look_at(catalog, ("db", "t5"))
         with pytest.raises(SafetyError, match=r"db\.t5"):
             neighbours(tables[0])
-    catalog.broken = True
-    assert "it does not answer" in neighbours(tables[0]).unlisted_reason
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("call", ["list_pointers", "list_namespaces", "list_tables"])
+def test_a_catalog_that_is_out_of_reach_for_a_moment_is_no_catalog_without_tables(monkeypatch, call, shares):
+    catalog = AtOnce() if call == "list_pointers" else Asked()
+    table = catalog.put("db.t0", places(0))
+    catalog.put("db.inner", f"{places(0)}/data/x")
+
+    def fails(*_):
+        raise UnavailableError("connection refused")
+
+    with sharing(SharedLooks() if shares else None):
+        with monkeypatch.context() as patch:
+            patch.setattr(catalog, call, fails)
+            with pytest.raises(UnavailableError, match="connection refused"):
+                neighbours(table, looked_at=places(0))
+        with pytest.raises(SafetyError, match=r"db\.inner"):
+            neighbours(table, looked_at=places(0))
 
 
 def test_what_stands_in_the_way_is_refused_as_without_sharing(catalog, tables):
@@ -163,7 +184,7 @@ def test_a_table_that_the_look_has_not_seen_and_a_catalog_that_does_not_list_are
     catalog.create_namespace(("other",))
     catalog.broken = {("other",)}
     with sharing(SharedLooks()):
-        assert "it does not answer" in neighbours(tables[3]).unlisted_reason
+        assert "it does not say" in neighbours(tables[3]).unlisted_reason
         catalog.broken = set()
         assert neighbours(tables[3]).unlisted_reason == ""
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import nullcontext
 
 import pytest
 from msgspec.structs import replace
@@ -331,6 +332,91 @@ def test_the_codec_is_a_servers_business_where_that_writes_metadata(catalog, lis
     with held(table, listener) as name:
         assert tags(catalog) == {name}
     assert tags(catalog) == set()
+
+
+AWAY = UnavailableError("connection refused")
+DOWN = [fails(AWAY)] * 10**4
+
+
+def unreadable(catalog):
+    catalog.failing_loads = 10**6
+
+
+def refuses_swaps(catalog):
+    catalog.follow(*DOWN)
+
+
+def answers_nothing(catalog):
+    """As a proxy before a server that is away: the swap's outcome is unknown, and no look finds out."""
+    catalog.follow(after(lambda: unreadable(catalog), then=IS_UNKNOWN))
+
+
+def ends_while(outage, error, table, listener):
+    """A run that ends by an error while the catalog is away."""
+    with held(table, listener):
+        outage(table.catalog)
+        raise error
+
+
+OUTAGES = [unreadable, refuses_swaps, answers_nothing]
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted(143)])
+def test_a_run_that_was_interrupted_waits_some_seconds_for_a_catalog_that_is_away(
+    table, catalog, listener, outage, error
+):
+    with pytest.raises(type(error)):
+        ends_while(outage, error, table, listener)
+    assert 5_000 < sum(catalog.runtime.sleeps_ms) < 11_000
+    (warning,) = warnings(listener)
+    assert f"'{TAG_PREFIX}run' of 'db.events'" in warning
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize("error", [None, JobFailedError("Spark's jobs are cancelled")])
+def test_so_does_one_that_ends_otherwise_while_its_process_is_being_stopped(table, catalog, listener, outage, error):
+    stop = threading.Event()
+    interrupts = JobInterrupts(stop)
+    runtime = interrupts.runtime(catalog.runtime)
+    ending = nullcontext() if error is None else pytest.raises(JobFailedError)
+    hold = hold_start(table, table.metadata.current_snapshot_id, "run", runtime, listener)
+    with interrupts.of_job(), ending, hold:
+        outage(catalog)
+        stop.set()
+        if error is not None:
+            raise error
+    assert 5_000 < sum(catalog.runtime.sleeps_ms) < 11_000
+    assert len(warnings(listener)) == 1
+
+
+def test_a_table_that_wants_long_waits_gets_none_from_a_run_that_is_stopped(catalog, listener):
+    table = add(memory_table(catalog, commit__retry__min_wait_ms="3600000", commit__retry__max_wait_ms="3600000"), "a")
+    with pytest.raises(KeyboardInterrupt):
+        ends_while(lambda catalog: catalog.follow(*[CONFLICTS] * 4), KeyboardInterrupt(), table, listener)
+    assert sum(catalog.runtime.sleeps_ms) < 11_000
+
+
+@pytest.mark.parametrize("outage", [unreadable, refuses_swaps])
+def test_a_run_that_is_not_stopped_waits_as_long_as_the_table_says(table, catalog, listener, outage):
+    with pytest.raises(JobFailedError):
+        ends_while(outage, JobFailedError("no"), table, listener)
+    assert sum(catalog.runtime.sleeps_ms) > 1_800_000
+
+
+def test_a_drop_that_waits_already_when_the_run_is_stopped_gives_up_soon(table, catalog, listener):
+    stop = threading.Event()
+    interrupts = JobInterrupts(stop)
+    runtime = interrupts.runtime(catalog.runtime)
+    with interrupts.of_job():
+        with hold_start(table, table.metadata.current_snapshot_id, "run", runtime, listener):
+            slow = fails(AWAY)
+            catalog.follow(slow, after(stop.set, then=slow), *DOWN)
+        # What is slept for real, a tenth of a second, is no sleep of the fake one.
+        assert sum(catalog.runtime.sleeps_ms) < 11_000
+        assert len(warnings(listener)) == 1
+        with pytest.raises(Interrupted):
+            interrupts.check()
 
 
 def test_the_tag_goes_though_the_run_is_stopped_while_its_drop_waits(table, catalog, listener):

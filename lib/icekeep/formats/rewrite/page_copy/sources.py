@@ -46,7 +46,7 @@ class SpliceColumn(msgspec.Struct, frozen=True):
     """A column of the new files that may be spliced.
 
     Attributes:
-        stored: how it is stored, as `_stored_as` says it.
+        stored: how it is stored, as `stored_as` says it.
         has_statistics: whether the table wants statistics of it.
     """
 
@@ -134,7 +134,7 @@ class SpliceExaminer:
             positions = {
                 id_: places[id_]
                 for id_, column in self._columns.items()
-                if id_ in places and _stored_as(schema.column(places[id_])) == column.stored
+                if id_ in places and stored_as(schema.column(places[id_])) == column.stored
             }
             row_bytes = sum(_width(field.type) for field in file.schema_arrow)
             self._head = FooterHead(head_bytes(footer), positions, len(schema), row_bytes)
@@ -195,7 +195,7 @@ def _splice_columns(schema: Schema, options: ParquetOptions, written: pq.Parquet
             physical_type=leaf.physical_type,
             is_optional=leaf.max_definition_level > 0,
             order=order_of(leaf.physical_type, is_decimal=isinstance(type_, DecimalType)),
-            stored=_stored_as(leaf),
+            stored=stored_as(leaf),
             has_statistics=wishes.statistics.get(field.name, True),
         )
     return columns
@@ -217,7 +217,7 @@ def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
     return {id_: found[0] for id_, found in ids.items() if len(found) == 1 and found[0] >= 0}
 
 
-def _stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
+def stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
     """All that says how the values of a column are to be read."""
     levels = leaf.max_definition_level, leaf.max_repetition_level
     return leaf.physical_type, str(leaf.logical_type), leaf.length, leaf.precision, leaf.scale, *levels

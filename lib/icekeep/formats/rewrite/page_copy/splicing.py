@@ -21,6 +21,7 @@ from icekeep.formats.parquet.writer import ParquetWriter
 from icekeep.formats.rewrite.input import TaskRows, columns_to_write
 from icekeep.formats.rewrite.moves_report import reported_moves, whole_pieces
 from icekeep.formats.rewrite.output import FileNames, removed_on_failure, task_options
+from icekeep.formats.rewrite.page_copy.proof import SpliceProof
 from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer, SpliceSource
 from icekeep.formats.rewrite.page_copy.spliced_file import MovedChunks, Shape, SplicedFile
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
@@ -62,13 +63,21 @@ def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | Non
         for group in splicer.groups():
             splicer.write(group)
         files = splicer.close()
+        proof = splicer.proof
     with removed_on_failure([file.file_path for file in files], storage):
         row_count = sum(file.record_count for file in files)
         if row_count != sum(piece.record_count for piece in task.pieces):
             raise IcekeepBug(f"a rewrite of {len(task.pieces)} files wrote {row_count} rows; its files are deleted")
+        proved = None if proof is None else proof.check(files, storage)
         moves = reported_moves(task, storage, whole_pieces(task), None)
     return RewriteOutcome(
-        files=files, read_count=row_count, live_count=row_count, peak_bytes=peak_memory_bytes(), moves=moves
+        files=files,
+        read_count=row_count,
+        live_count=row_count,
+        peak_bytes=peak_memory_bytes(),
+        moves=moves,
+        hash_in=proved,
+        hash_out=proved,
     )
 
 
@@ -92,7 +101,11 @@ def _may_splice(task: RewriteTask) -> bool:
 
 
 class _Splicer:
-    """Writes row groups of whole files into new files, of which none is left unless `close` was reached."""
+    """Writes row groups of whole files into new files, of which none is left unless `close` was reached.
+
+    Attributes:
+        proof: takes down what is written; `None` where nobody asks for it.
+    """
 
     def __init__(
         self, task: RewriteTask, columns: Schema, options: WriteOptions, encoding: ParquetOptions, storage: Storage
@@ -112,6 +125,7 @@ class _Splicer:
         self._files: list[DataFile] = []
         self._closed = False
         self._ratio = 1.0
+        self.proof = SpliceProof(task) if task.verifies else None
 
     def __enter__(self) -> Self:
         return self
@@ -174,25 +188,34 @@ class _Splicer:
         fields = tuple(field for field in self._task.schema.fields if field.field_id not in moved)
         schema = msgspec.structs.replace(self._task.schema, fields=fields, identifier_field_ids=())
         pieces = tuple(source.piece for source in group)
-        task = msgspec.structs.replace(self._task, pieces=pieces, schema=schema, moves_directory=None)
+        task = msgspec.structs.replace(self._task, pieces=pieces, schema=schema, moves_directory=None, verifies=False)
         rows = TaskRows(task, self._held)
         read: list[SpliceSource] = []
         tables: list[pa.Table] = []
         arrow_bytes = 0
+        if self.proof is not None:
+            self.proof.begin_rows(rows.columns)
         for source in group:
-            found = list(rows.read([source.piece]))
+            found = [self._noted(table) for table in rows.read([source.piece])]
             read.append(source)
             tables += found
             arrow_bytes += sum(table.nbytes for table in found)
             if arrow_bytes >= self._options.row_group_arrow_bytes:
                 self._write_row_group(read, tables, rows.columns, moved)
                 read, tables, arrow_bytes = [], [], 0
+                if self.proof is not None:
+                    self.proof.begin_rows(rows.columns)
         self._write_row_group(read, tables, rows.columns, moved)
         for source in group:
             self._held.files.pop(source.piece.location, None)
         self._ratio = sum(source.piece.size_bytes for source in group) / max(
             1, sum(source.arrow_bytes for source in group)
         )
+
+    def _noted(self, table: pa.Table) -> pa.Table:
+        if self.proof is not None:
+            self.proof.add(table)
+        return table
 
     def _source(self, piece: FilePiece, wanted: Collection[int] | None = None) -> SpliceSource:
         """A file, held as bytes from now on unless it is longer or shorter than was said."""
@@ -224,6 +247,10 @@ class _Splicer:
         if self._file is None:
             self._location = self._new_location()
             self._file = SplicedFile(self._storage, self._location, self._shape)
+            if self.proof is not None:
+                self.proof.begin_file()
+        if self.proof is not None:
+            self.proof.take(sources, moved)
         before_bytes = self._file.written_bytes
         chunks: dict[int, MovedChunks] = {
             id_: [(source.data, chunk) for source in sources for chunk in source.chunks[id_]] for id_ in moved

@@ -1,21 +1,29 @@
-"""Manifests that were read once in a run are not read again: the look at a table and each of its jobs want the same ones.
+"""Manifests that were read once are not read again, and their columns not decoded again: the look at a table and each of its
+jobs want the same ones, and so do plans of scans that one process makes one after another.
 
 Manifests and manifest lists never change, and their names have an identifier in them that does not come again. So what was read
 of them is as good as what lies there, and nothing else is kept: no metadata file, no mark of another run, no data. Two catalogs
 may call two files by one location, in stores of their own, so each has its own.
+
+Bytes are for those who need them: lists, commits, and entries that are copied. Columns are for plans. Both share one room; bytes
+make place for columns, which took longer to make.
 """
 
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any, BinaryIO
 
 import msgspec
+import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Committed, Identifier, SwapOutcome, Table
+from icekeep.planning.manifests.column_memory import ColumnMemory, Columns, KnowsColumns, Stretch
+from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.requirements import Requirement
+from icekeep.spec.types import StructType
 from icekeep.spec.units import MIB
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
@@ -23,15 +31,19 @@ from icekeep.storage.base import Storage
 REMEMBERED_BYTES = 256 * MIB
 """So much is kept of all tables together; what was not used for longest goes first."""
 
+_COLUMNS_SHARE = 7 / 8
+"""What of the room columns may take: lists and commits shall find some of their bytes."""
+
 _FILE_MAX_BYTES = 16 * MIB
 _IMMUTABLE = re.compile(r".*/metadata/[^/]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}[^/]*\.avro")
 
 
 class Memory:
-    """Bytes of files by catalog and location, for several threads.
+    """Bytes of manifests and manifest lists by catalog and location, and columns of manifests, for several threads.
 
     Attributes:
         hits_count, misses_count: reads that it could answer, and those of such files that it could not.
+        columns: what was decoded.
     """
 
     def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
@@ -39,6 +51,7 @@ class Memory:
         self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lock = threading.Lock()
         self.hits_count = self.misses_count = 0
+        self.columns = ColumnMemory(int(max_bytes * _COLUMNS_SHARE))
 
     def over(self, table: Table) -> Table:
         """The same table, whose manifests are read through here, also after it was loaded anew or committed to."""
@@ -69,16 +82,46 @@ class Memory:
         with self._lock:
             self._bytes += len(data) - len(self._kept.pop(key, b""))
             self._kept[key] = data
-            while self._bytes > self._max_bytes:
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Let bytes go that there is no room for beside the columns."""
+        with self._lock:
+            while self._kept and self._bytes > self._max_bytes - self.columns.bytes:
                 _, gone = self._kept.popitem(last=False)
                 self._bytes -= len(gone)
 
 
-class RememberedStorage:
+class _ColumnsOfCatalog:
+    """The manifests of one catalog, as `KnownColumns`; one whose name may come again is not remembered."""
+
+    def __init__(self, memory: Memory, catalog: str) -> None:
+        self._memory, self._catalog = memory, catalog
+
+    def stretches(
+        self, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
+    ) -> Iterator[Stretch]:
+        return self._memory.columns.stretches(self._catalog, manifests, partition, columns)
+
+    def keep(
+        self,
+        manifests: Sequence[ManifestFile],
+        lengths: Sequence[int],
+        partition: StructType,
+        columns: Columns,
+        batches: Sequence[pa.RecordBatch],
+    ) -> None:
+        if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
+            self._memory.columns.keep(self._catalog, manifests, lengths, partition, columns, batches)
+            self._memory.make_room()
+
+
+class RememberedStorage(KnowsColumns):
     """All of a storage, but that manifests which were read whole are answered from memory; in Spark tasks the storage itself."""
 
     def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
         self._storage, self._memory, self._catalog = storage, memory, catalog
+        self.known_columns = _ColumnsOfCatalog(memory, catalog)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _itself, (self._storage,)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.fleet.memory import Memory, RememberedStorage
 from icekeep.health.job import table_health
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.planning.memory import Memory, RememberedStorage
 from kit.cases import cases
 from kit.job_world import World
 from kit.no_spark import no_spark

@@ -1,0 +1,211 @@
+"""A table in a REST catalog, the rows that it must hold, and what another writer does to it.
+
+Files and deletes are written by icekeep's own writers, as a streaming engine would write them; the rows that must be there
+are kept beside, by the id of each.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import In
+
+from conformance.reading import DATA, Reader, Rows
+from icekeep.catalog.base import Table
+from icekeep.catalog.open import open_catalog
+from icekeep.spec.snapshots import MAIN
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from icekeep.tables.refs import create_tag
+from icekeep.tables.rollback import set_current_snapshot
+from kit.rest_server import RestServer
+from kit.snapshot_rows import Row, as_table
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, new_data_files
+
+NAME = ("db", "t")
+ROWS_A_FILE = 500
+OLD_S = 10 * 24 * 60 * 60
+"""The age of old snapshots: those of a table with a history, but for the newest."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Rows that somebody must be able to read in the end.
+
+    Attributes:
+        ref: the branch or tag that has them; empty for a reader who has planned, and reads just these files.
+        paths: the data files that have them, where that is known.
+    """
+
+    who: str
+    rows: Rows
+    ref: str = ""
+    paths: tuple[str, ...] = ()
+
+
+class World:
+    """Ends with `close`."""
+
+    def __init__(self, directory: Path, format_version: int, files: int) -> None:
+        self.directory = directory
+        self.server = RestServer(directory)
+        self._catalog = open_catalog("suite", self.server.properties)
+        self._catalog.create_namespace((NAME[0],))
+        self._made = 0
+        self._rows: dict[int, Row] = {}
+        self._rows_then: dict[int, dict[int, Row]] = {}
+        self._paths: tuple[str, ...] = ()
+        self.readers: list[Kept] = []
+        self.by_writer: dict[str, int] = {}
+        self.snapshots_count = 0
+        create_table(self._catalog, NAME, as_table([]).schema, format_version=format_version)
+        for _ in range(files):
+            self.append()
+
+    def close(self) -> None:
+        self.server.close()
+
+    @property
+    def reader(self) -> Reader:
+        """Of the table as it is."""
+        return Reader(self.server.pointers[NAME])
+
+    @property
+    def kept(self) -> list[Kept]:
+        """All that must be readable, the rows of `main` first."""
+        return [Kept("main", Counter(self._rows.values()), ref=MAIN, paths=self._paths), *self.readers]
+
+    def begin(self) -> dict[str, int]:
+        """What is there before the tool begins."""
+        self.by_writer.clear()
+        self.snapshots_count = len(self.reader.snapshot_ids)
+        return self.files()
+
+    def files(self) -> dict[str, int]:
+        """The sizes of all files below the table, by location."""
+        return {path.as_uri(): path.stat().st_size for path in self.directory.rglob("*") if path.is_file()}
+
+    def append(self) -> None:
+        """A file of new rows."""
+        with self._writing() as table:
+            append(table, as_table(self._new(ROWS_A_FILE)))
+
+    def delete_positions(self) -> None:
+        """One row in ten of each of two files, by a position delete file."""
+        with self._writing() as table:
+            delete_positions(table, [(path, n) for path in self._two(table) for n in self._some(path)])
+
+    def delete_by_vector(self) -> None:
+        """The same of one file, by a deletion vector."""
+        with self._writing() as table:
+            path = self._two(table)[0]
+            delete_by_vector(table, path, self._some(path))
+
+    def delete_equal(self) -> None:
+        """The same of one file, by an equality delete file."""
+        with self._writing() as table:
+            gone = self._taken(self._two(table)[0])
+            delete_equal(table, as_table(gone).select(["id"]), ["id"])
+
+    def upsert(self) -> None:
+        """New values for some rows of a file, as a stream writes them: an equality delete and a data file in one commit."""
+        with self._writing() as table:
+            gone = self._taken(self._two(table)[0])
+            new = [(id_, kind, number + 1_000_000, "again") for id_, kind, number, _ in gone]
+            self._rows |= {row[0]: row for row in new}
+            delete_equal(table, as_table(gone).select(["id"]), ["id"], added=new_data_files(table, as_table(new)))
+
+    def delete_file(self) -> None:
+        """All rows of the oldest file, by metadata alone."""
+        with self._writing() as table:
+            gone = [row[0] for row in self.reader.rows_in(self._two(table)[0])]
+            self._forget(gone)
+            load_catalog("suite", type="rest", uri=self.server.uri).load_table(NAME).delete(In("id", gone))
+
+    def roll_back(self, steps: int = 1) -> None:
+        """Make an earlier snapshot current."""
+        with self._writing() as table:
+            snapshot_id = self._past(table, steps)
+            set_current_snapshot(table, snapshot_id)
+            self._rows, self._paths = dict(self._rows_then[snapshot_id]), self._data_files(snapshot_id)
+
+    def tag(self, steps: int) -> None:
+        """Tag an earlier snapshot, whose rows are to be kept from then on."""
+        with self._writing() as table:
+            snapshot_id = self._past(table, steps)
+            create_tag(table, "kept", snapshot_id)
+            rows = Counter(self._rows_then[snapshot_id].values())
+            self.readers.append(Kept("tag", rows, ref="kept", paths=self._data_files(snapshot_id)))
+
+    def plan_to_read(self) -> None:
+        """A reader plans a scan of the current snapshot, whose files it will read in the end."""
+        self.readers.append(Kept("reader", Counter(self._rows.values()), paths=self._data_files(self._head())))
+
+    def make_old(self) -> None:
+        """Let all snapshots but the newest be of `OLD_S` ago, in their order."""
+        location = self.server.pointers[NAME]
+        document = msgspec.json.decode(Path(location.removeprefix("file://")).read_bytes())
+        head = document["current-snapshot-id"]
+        for record in (*document["snapshots"], *document["snapshot-log"]):
+            if record["snapshot-id"] != head:
+                record["timestamp-ms"] -= OLD_S * 1000
+        Path(location.removeprefix("file://")).write_bytes(msgspec.json.encode(document))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Table]:
+        """The table as it is; what is written meanwhile is the writer's."""
+        before = self.files()
+        yield self._catalog.load(NAME)
+        self.by_writer |= {path: size for path, size in self.files().items() if path not in before}
+        self._rows_then[self._head()] = dict(self._rows)
+
+    def _data_files(self, snapshot_id: int) -> tuple[str, ...]:
+        return tuple(sorted(entry.path for entry in self.reader.entries(snapshot_id) if entry.content == DATA))
+
+    def _head(self) -> int:
+        head = self.reader.head()
+        assert head is not None
+        return head
+
+    def _new(self, count: int) -> list[Row]:
+        first, self._made = self._made, self._made + count
+        new: list[Row] = [
+            (n, f"kind-{n % 7}", n % 1000, None if n % 5 else f"note {n}") for n in range(first, self._made)
+        ]
+        self._rows |= {row[0]: row for row in new}
+        return new
+
+    def _two(self, table: Table) -> list[str]:
+        """The files that hold the first rows of all by now, or what was made of them."""
+        paths = [file.file_path for file in data_files(table) if file.record_count >= ROWS_A_FILE]
+        return sorted(paths, key=self._first_id)[:2]
+
+    def _first_id(self, path: str) -> int:
+        return min(row[0] for row in self.reader.rows_in(path))
+
+    def _some(self, path: str) -> list[int]:
+        """Positions of a file whose rows go: one in ten, which are others each time."""
+        rows = [row[0] for row in self.reader.rows_in(path)]
+        positions = [n for n, id_ in enumerate(rows) if id_ in self._rows][::10]
+        self._forget(rows[n] for n in positions)
+        return positions
+
+    def _taken(self, path: str) -> list[Row]:
+        """One in ten of the live rows of a file, which go."""
+        live = [self._rows[row[0]] for row in self.reader.rows_in(path) if row[0] in self._rows][::10]
+        self._forget(row[0] for row in live)
+        return live
+
+    def _forget(self, ids: Iterable[int]) -> None:
+        for id_ in list(ids):
+            del self._rows[id_]
+
+    def _past(self, table: Table, steps: int) -> int:
+        snapshot_id = table.metadata.current_snapshot_id
+        for _ in range(steps):
+            assert snapshot_id is not None
+            snapshot_id = table.metadata.snapshots_by_id[snapshot_id].parent_snapshot_id
+        assert snapshot_id is not None
+        return snapshot_id

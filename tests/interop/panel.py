@@ -1,0 +1,28 @@
+"""Print who judged what in the last run of the interop tests; `--write` puts it into `docs/judges.md`."""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kit.judging.tally import counted_table, faults_table, kept
+from kit.shell import ROOT
+
+PAGE = ROOT / "docs" / "judges.md"
+
+
+def main() -> None:
+    sections = {"counts": "\n".join(counted_table(kept())), "faults": "\n".join(faults_table()).strip()}
+    for text in sections.values():
+        print(text, end="\n\n")
+    if "--write" in sys.argv[1:]:
+        page = PAGE.read_text()
+        for name, text in sections.items():
+            begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+            page = re.sub(f"{begin}.*{end}", lambda _, new=f"{begin}\n{text}\n{end}": new, page, flags=re.DOTALL)
+        PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What the judges that share no code with Iceberg Java read, and the faults that are known of them, one by one."""
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.spec.partitioning import build_spec
+from icekeep.spec.types import LONG, UUID
+from kit.columns import column, schema_of
+from kit.java import IcebergJava
+from kit.judging.answers import answer_texts
+from kit.judging.examples import EXAMPLES, HISTORY, example
+from kit.judging.fault import Fault
+from kit.judging.faults import FAULTS, VERSIONS, faults_of
+from kit.judging.judge import JudgeError
+from kit.judging.kinds import Kind
+from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
+from kit.judging.panel import Panel, our_rows
+from kit.lake import Lake
+from kit.no_spark import no_spark
+from kit.row_texts import scanned_rows
+
+WRONG_BEFORE = (
+    "keys of one column",
+    "keys of one partition",
+    "zero keys",
+    "keys in many specs",
+    "keys of a default",
+    "keys of a promoted column",
+    "keys too large for older files",
+)
+"""Examples with equality deletes that some judge reads wrongly without an error."""
+
+Made = Callable[[str], Table]
+
+
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Makes the examples, each once, apart from the directories whose tables all judges read at the end of a test."""
+    lake = Lake(tmp_path_factory.mktemp("judged"))
+    of_java = {OF_JAVA: _named_by_java, TWO_UUIDS_OF_JAVA: _partitioned_by_java}
+
+    @cache
+    def make(name: str) -> Table:
+        if name in of_java:
+            return of_java[name](lake, request.getfixturevalue("java"))
+        return example(lake, name)
+
+    return make
+
+
+def test_the_list_of_faults_is_of_these_versions(panel: Panel) -> None:
+    assert {judge.name: judge.version for judge in panel.judges} == VERSIONS
+
+
+@pytest.mark.parametrize("name", [*EXAMPLES, HISTORY, OF_JAVA, TWO_UUIDS_OF_JAVA])
+def test_who_is_not_known_to_fail_reads_it(name: str, made: Made, panel: Panel) -> None:
+    assert panel.disagreements(made(name)) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.judge} {fault.what}")
+def test_a_fault_is_still_there(fault: Fault, made: Made, panel: Panel) -> None:
+    table, judge = made(fault.example), panel.judge(fault.judge)
+    assert fault in faults_of(fault.judge, Kind(table))
+    if fault.says:
+        with pytest.raises(JudgeError, match=fault.says):
+            judge.rows(table)
+        return
+    rows = judge.rows(table)
+    expected = answer_texts(table.metadata.schema, our_rows(table), has_null_lists=judge.has_null_lists)
+    assert (_numbers(expected - rows), _numbers(rows - expected)) == (fault.missing, fault.added)
+
+
+def test_what_java_named_beyond_avro_others_read_once_icekeep_has_rewritten_the_manifests(
+    made: Made, panel: Panel
+) -> None:
+    table = made(OF_JAVA)
+    assert rewrite_manifests(table, no_spark).rewritten_manifests_count == 2
+    table = table.catalog.load(table.identifier)
+    for name in ("DuckDB", "iceberg-rust"):
+        assert panel.judge(name).rows(table).total() == 4
+    # It got further, to the next of its faults.
+    with pytest.raises(JudgeError, match="no such file"):
+        panel.judge("iceberg-go").rows(table)
+
+
+@pytest.mark.parametrize("name", WRONG_BEFORE)
+def test_once_compacted_all_read_it(name: str, tmp_path: Path, panel: Panel, spark_session: SparkSession) -> None:
+    lake = Lake(tmp_path)
+    table = example(lake, name)
+    assert any(fault.example == name and not fault.says for fault in FAULTS)
+    compact(table, spark_session, options={"rewrite-all": "true", "remove-dangling-deletes": "true"})
+    table = lake.catalog.load(table.identifier)
+    expected = answer_texts(table.metadata.schema, our_rows(table))
+    assert expected == scanned_rows(table)
+    for judge in panel.judges:
+        assert judge.rows(table) == expected, judge.name
+
+
+def _named_by_java(lake: Lake, java: IcebergJava) -> Table:
+    java.open_catalog("local", lake.properties)
+    schema = schema_of(column(1, "id", LONG), column(2, "é", LONG))
+    java.create_table("local.db.named", schema, build_spec(schema, [("é", "identity", None)]))
+    for number in range(2):
+        java.append("local.db.named", [[number, 1], [number, None]])
+    return lake.catalog.load(("db", "named"))
+
+
+def _partitioned_by_java(lake: Lake, java: IcebergJava) -> Table:
+    java.open_catalog("local", lake.properties)
+    schema = schema_of(column(1, "id", LONG), column(2, "one", UUID), column(3, "two", UUID))
+    spec = build_spec(schema, [(name, "identity", None) for name in ("one", "two")])
+    java.create_table("local.db.uuids", schema, spec)
+    java.append("local.db.uuids", [[1, str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]])
+    return lake.catalog.load(("db", "uuids"))
+
+
+def _numbers(rows: Counter[str]) -> tuple[int, ...]:
+    return tuple(sorted(json.loads(row)[0] for row in rows.elements()))

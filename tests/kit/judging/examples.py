@@ -1,0 +1,348 @@
+"""Small sound tables, each the least that shows what some judge does not read: `EXAMPLES` has them by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icekeep.catalog.base import Catalog, Table
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.retry import commit
+from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.formats.deletes.files import write_equality_deletes
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
+from icekeep.spec.layout import data_directory
+from icekeep.spec.schema import Schema
+from icekeep.storage.locations import local_path
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from icekeep.tables.update_schema import update_schema
+from icekeep.tables.update_spec import update_spec
+from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.judging.example_rows import IMPORTED, NESTED, NESTED_ROWS, POINTS, REQUIRED, ROWS, SCHEMA, Keys
+from kit.lake import Lake
+from kit.naive_scan import live_entries
+from kit.our_histories import ByIcekeep
+from kit.row_histories import SPECS, History, steps_of
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
+
+
+class Builder:
+    """Makes one table, step by step, by the library's own writers."""
+
+    def __init__(self, lake: Lake, name: str) -> None:
+        self._lake, self._catalog, self._identifier = lake, lake.catalog, ("db", name)
+
+    @property
+    def table(self) -> Table:
+        return self._catalog.load(self._identifier)
+
+    def filled(
+        self,
+        *,
+        version: int = 2,
+        partition_by: Sequence[tuple[str, str]] = (),
+        file_format: str = "parquet",
+        codec: str = "gzip",
+    ) -> "Builder":
+        """A new table with all rows, whose data files are in one format, and whose manifests have a codec."""
+        properties = {"write.format.default": file_format, "write.manifest.compression-codec": codec}
+        create_table(
+            self._catalog,
+            self._identifier,
+            SCHEMA,
+            partition_by=partition_by,
+            properties=properties,
+            format_version=version,
+        )
+        return self.append(ROWS)
+
+    def of(
+        self,
+        schema: pa.Schema,
+        *rows: Mapping[str, Any],
+        partition_by: Sequence[tuple[str, str]] = (),
+        file_format: str = "parquet",
+    ) -> "Builder":
+        """A new table of other columns, with these rows."""
+        properties = {"write.format.default": file_format}
+        create_table(self._catalog, self._identifier, schema, partition_by=partition_by, properties=properties)
+        if rows:
+            append(self.table, pa.Table.from_pylist(list(rows), schema=schema))
+        return self
+
+    def imported(self, *, is_outside: bool = False, **options: Any) -> "Builder":
+        """A new table of a file that no writer of Iceberg made: it has no field ids.
+
+        Args:
+            is_outside: that the file is not below the table's location.
+            options: of PyArrow's writer.
+        """
+        table = create_table(self._catalog, self._identifier, IMPORTED)
+        path = (self._lake.directory if is_outside else Path(local_path(table.metadata.location))) / "imported.parquet"
+        rows = pa.table({"id": [1, 2], "five": [b"12345", None], "words": [["a", None], None]}, schema=IMPORTED)
+        pq.write_table(rows, path, use_dictionary=not options, **options)
+        self._lake.foreign_catalog().load_table(self._identifier).add_files(
+            # So Iceberg Java names a file that it is given by its path.
+            [f"file:{path}" if is_outside else path.as_uri()]
+        )
+        return self
+
+    def append(self, rows: Sequence[tuple[Any, ...]]) -> "Builder":
+        """Rows of the first columns of the table."""
+        schema = arrow_schema(self.table.metadata.schema)
+        names = schema.names[: len(rows[0])]
+        told = [dict(zip(names, row, strict=True)) for row in rows]
+        append(self.table, pa.Table.from_pylist(told, schema=pa.schema([schema.field(name) for name in names])))
+        return self
+
+    def equal(self, keys: Keys, *, place: int = 0, file_format: str = "PARQUET") -> "Builder":
+        """Rows that equal one of these are deleted, in the partition of the data file at a place."""
+        told = list(keys)
+        schema = arrow_schema(self.table.metadata.schema)
+        rows = pa.Table.from_pylist(told, schema=pa.schema([schema.field(name) for name in told[0]]))
+        delete_equal(self.table, rows, list(told[0]), like=data_files(self.table)[place], file_format=file_format)
+        return self
+
+    def equal_points(self, rows: Keys) -> "Builder":
+        """Rows whose `x` in the struct `point` equals that of one of these are deleted."""
+        table = self.table
+        point = table.metadata.schema.field("point")
+        columns = Schema(fields=(point,))
+        file = write_equality_deletes(
+            table.storage,
+            f"{data_directory(table.metadata)}/points.parquet",
+            "PARQUET",
+            pa.Table.from_pylist(list(rows), schema=arrow_schema(columns)),
+            [point.type.fields[0].field_id],
+            columns,
+            spec_id=0,
+            partition=(),
+        )
+        commit(table, RowDelta(added_deletes=(file,)))
+        return self
+
+    def positions(self, *places: int, file_format: str = "PARQUET") -> "Builder":
+        """The first rows of the data files at some places, or of the first, are deleted by one file of position deletes."""
+        files = data_files(self.table)
+        delete_positions(self.table, [(files[place].file_path, 0) for place in places or (0,)], file_format)
+        return self
+
+    def vector(self) -> "Builder":
+        """The first row of the first data file is deleted by a deletion vector."""
+        delete_by_vector(self.table, data_files(self.table)[0].file_path, [0])
+        return self
+
+    def given_up(self) -> "Builder":
+        """Two data files have vectors in one Puffin file, of which the table gives up one."""
+        files = vector_files(self.table, [(file, 0) for file in data_files(self.table)], [])
+        commit(self.table, RowDelta(added_deletes=files))
+        gone = next(entry for entry in live_entries(self.table) if entry.data_file.content_offset is not None)
+        commit(self.table, RowDelta(removed_deletes=(gone,)))
+        return self
+
+    def raised(self) -> "Builder":
+        """The format version is raised to 2, and nothing else."""
+        upgrade_format_version(self.table, 2)
+        return self
+
+    def columns(self, *changes: Any) -> "Builder":
+        """The schema is changed."""
+        update_schema(self.table, changes)
+        return self
+
+    def fields(self, *changes: Any) -> "Builder":
+        """The partition spec is changed."""
+        update_spec(self.table, changes)
+        return self
+
+
+HISTORY = "a history with deletes in two specs"
+"""Not cut down further: it takes nulls in partitions too."""
+
+Make = Callable[[Builder], Builder]
+
+X = [{"word": "x"}]
+ONE = [{"number": 1}]
+ADDED = ((6, "x", 1, 0.5, "n"), (7, "y", 2, 1.5, "m"))
+
+
+def _history(catalog: Catalog, number: int) -> Table:
+    """What a generated history leaves in format version 2, in Parquet."""
+    history = History(ByIcekeep(catalog), 2, SPECS[number % len(SPECS)], ("PARQUET",))
+    return history.went_on(steps_of(number)).table
+
+
+EXAMPLES: Mapping[str, Make] = {
+    "plain": lambda b: b.filled(),
+    "ORC": lambda b: b.filled(file_format="orc"),
+    "Avro": lambda b: b.filled(file_format="avro"),
+    "positions": lambda b: b.filled().positions(),
+    "positions in ORC": lambda b: b.filled(file_format="orc").positions(),
+    "positions in Avro": lambda b: b.filled(file_format="avro").positions(),
+    "positions in an ORC file": lambda b: b.filled().positions(file_format="ORC"),
+    "positions in an Avro file": lambda b: b.filled().positions(file_format="AVRO"),
+    "positions in two specs": lambda b: b.filled()
+    .positions()
+    .fields(AddPartitionField("word"))
+    .append(ROWS)
+    .positions(2),
+    "positions of two files": lambda b: b.filled().append(ROWS).positions(0, 1),
+    "a column renamed since": lambda b: b.filled().columns(RenameColumn("number", "count")),
+    "a column added since": lambda b: b.filled().columns(AddColumn("new", "string")),
+    "a column dropped since": lambda b: b.filled().columns(DropColumn("number")),
+    "a column promoted since": lambda b: b.filled().columns(UpdateColumnType("number", "long")),
+    "a column renamed before": lambda b: b.filled().columns(RenameColumn("number", "count")).append(ROWS),
+    "a column dropped before": lambda b: b.filled().columns(DropColumn("number")).append([(8, "z", 1.5)]),
+    "keys of a renamed column": lambda b: b.filled()
+    .equal([{"number": 1}])
+    .columns(RenameColumn("number", "count"))
+    .append(ROWS),
+    "keys of a column renamed before": lambda b: b.filled()
+    .columns(RenameColumn("number", "count"))
+    .equal([{"count": 1}]),
+    "keys of a column dropped and added": lambda b: b.filled()
+    .equal([{"number": 1}])
+    .columns(DropColumn("number"))
+    .columns(AddColumn("number", "int")),
+    "keys without nulls, renamed": lambda b: b.filled()
+    .equal([{"id": 1}])
+    .columns(RenameColumn("id", "key"))
+    .append(ROWS),
+    "nested": lambda b: b.of(NESTED, *NESTED_ROWS),
+    "nested, required": lambda b: b.of(REQUIRED, {"id": 1}, {"id": 2, "point": {"x": 0.5}}),
+    "nested keys": lambda b: b.of(POINTS, {"id": 1}, {"id": 2, "point": {"x": 0.5}}, {"id": 3, "point": {"x": 1.5}})
+    .equal_points([{"point": {"x": 0.5}}]),
+    "a name in Avro": lambda b: b.of(pa.schema([("id", pa.int64()), ("a b", pa.int64())]), {"id": 1}, file_format="avro"),
+    "UUIDs in Avro": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="avro"
+    ),
+    "types in ORC": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="orc"
+    ),
+    "required UUIDs in ORC": lambda b: b.of(
+        pa.schema([("id", pa.int64()), pa.field("uuid", pa.uuid(), nullable=False)]),
+        {"id": 1, "uuid": UUID(int=1)},
+        file_format="orc",
+    ),
+    "bytes split by streams": lambda b: b.imported(column_encoding=dict.fromkeys(("id", "five"), "BYTE_STREAM_SPLIT")),
+    "outside": lambda b: b.imported(is_outside=True),
+    "times in ORC": lambda b: b.of(pa.schema([("id", pa.int64()), ("clock", pa.time64("us"))]), {"id": 1}, file_format="orc"),
+    "truncated decimals": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("price", pa.decimal128(38, 10))]),
+        {"id": 1, "price": Decimal("1.5")},
+        partition_by=[("price", "truncate[7]")],
+    ),
+    "partitions of UUIDs": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]),
+        {"id": 1, "uuid": UUID(int=1)},
+        partition_by=[("uuid", "identity")],
+    ),
+    "keys of one partition": lambda b: b.filled(partition_by=[("id", "bucket[2]")]).equal(
+        [{"id": n} for n in range(1, 6)]
+    ),
+    "a partition's column dropped": lambda b: b.filled(partition_by=[("number", "identity")])
+    .fields(RemovePartitionField("number"))
+    .columns(DropColumn("number"))
+    .append([(6, "x", 0.5)]),
+    "partitions of two UUIDs": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("one", pa.uuid()), ("two", pa.uuid())]),
+        {"id": 1, "one": UUID(int=1), "two": UUID(int=2)},
+        partition_by=[("one", "identity"), ("two", "identity")],
+    ),
+    "a name beyond ASCII": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("é", pa.int64())]), {"id": 1}, partition_by=[("é", "identity")]
+    ),
+    "keys of all partitions": lambda b: b.filled()
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 2}]),
+    "a field added to a struct": lambda b: b.of(POINTS, {"id": 1, "point": {"x": 0.5}}).columns(
+        AddColumn("y", "double", parent="point")
+    ),
+    "a field added to a struct, rows since": lambda b: b.of(POINTS, {"id": 1, "point": {"x": 0.5}})
+    .columns(AddColumn("y", "double", parent="point"))
+    .append([(2, {"x": 1.5, "y": 2.5})]),
+    "no rows": lambda b: b.of(pa.schema([("ids", pa.list_(pa.uuid()))])),
+    "keys too large for older files": lambda b: b.filled()
+    .columns(UpdateColumnType("number", "long"))
+    .equal([{"number": 2**40}]),
+    "imported": lambda b: b.imported(),
+    "zstd manifests": lambda b: b.filled(codec="zstd"),
+    "raised since": lambda b: b.filled(version=1).raised(),
+    "vector": lambda b: b.filled(version=3).vector(),
+    "a vector given up": lambda b: b.filled(version=3).append(ROWS).given_up(),
+    "keys of one column": lambda b: b.filled().equal(X),
+    "null keys of one column": lambda b: b.filled().equal([{"word": None}]),
+    "keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": 1}]),
+    "null keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": None}]),
+    "keys without nulls": lambda b: b.filled().equal([{"id": 1}]),
+    "zero keys": lambda b: b.filled().equal([{"id": 1, "score": -0.0}]),
+    "keys in an ORC file": lambda b: b.filled().equal([{"id": 1}], file_format="ORC"),
+    "keys in an Avro file": lambda b: b.filled().equal([{"id": 1}], file_format="AVRO"),
+    "keys in two partitions": lambda b: b.filled(partition_by=[("id", "bucket[2]")])
+    .equal([{"id": 1}])
+    .equal([{"id": 2}])
+    .equal([{"id": 5}], place=1),
+    "keys in a null partition": lambda b: b.filled(partition_by=[("number", "identity")]).equal(
+        [{"id": 2}], place=-1
+    ),
+    "keys in two specs": lambda b: b.filled()
+    .equal([{"id": 1}])
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 2}], place=1),
+    "keys of a partition column": lambda b: b.filled(partition_by=[("word", "identity")]).equal(X, place=-1),
+    "keys of a young column": lambda b: b.filled()
+    .columns(AddColumn("new", "string"))
+    .append(ADDED)
+    .equal([{"new": "n"}]),
+    "keys of a default": lambda b: b.filled(version=3)
+    .columns(AddColumn("new", "string", default="old"))
+    .append(ADDED)
+    .equal([{"new": "old"}]),
+    "keys of a promoted column": lambda b: b.filled().columns(UpdateColumnType("number", "long")).equal(ONE),
+    "keys promoted since": lambda b: b.filled().equal(ONE).columns(UpdateColumnType("number", "long")),
+    "keys of a dropped column": lambda b: b.filled().equal(ONE).columns(DropColumn("number")),
+    "keys of a dropped column, rows since": lambda b: b.filled()
+    .equal(ONE)
+    .columns(DropColumn("number"))
+    .append([(8, "z", 1.5)]),
+    "keys in many specs": lambda b: b.filled()
+    .equal([{"id": 1}])
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 2}], place=1)
+    .fields(RemovePartitionField("id_bucket_2"))
+    .append(ROWS)
+    .equal([{"id": 3}], place=-1)
+    .fields(AddPartitionField("id", "bucket[2]"))
+    .append(ROWS)
+    .equal([{"id": 4}], place=1),
+    "keys in a promoted partition": lambda b: b.filled(partition_by=[("number", "identity")])
+    .columns(UpdateColumnType("number", "long"))
+    .append(ROWS)
+    .equal([{"id": 1}], place=0)
+    .equal([{"id": 3}], place=1),
+    "positions in a promoted partition": lambda b: b.filled(partition_by=[("number", "identity")])
+    .columns(UpdateColumnType("number", "long"))
+    .positions(),
+    "a default": lambda b: b.filled(version=3).columns(AddColumn("new", "string", default="old")).append(ADDED),
+    "an escaped path": lambda b: b.filled(partition_by=[("word", "identity")]).append([(6, "ä", 1, 0.5)]),
+    "a void field of a column's name": lambda b: b.filled(version=1, partition_by=[("id", "bucket[2]"), ("score", "identity")])
+    .fields(RemovePartitionField("score"))
+    .append(ROWS),
+}  # fmt: skip
+
+
+def example(lake: Lake, name: str) -> Table:
+    """The table of that name in `EXAMPLES`, in the namespace `db`."""
+    if name == HISTORY:
+        return _history(lake.catalog, 106)
+    letters = "".join(letter if letter.isalnum() else "_" for letter in name)
+    return EXAMPLES[name](Builder(lake, letters)).table

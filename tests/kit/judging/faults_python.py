@@ -1,0 +1,130 @@
+"""What polars, PyIceberg and iceberg-go do not read rightly."""
+
+from icekeep.spec.types import TIME, UUID, FixedType
+from kit.judging.concerns import (
+    has_avro,
+    has_equality_deletes,
+    has_lists_of_structs,
+    has_names_of_java,
+    has_two_uuid_partitions_of_java,
+    has_types,
+    not_parquet,
+    splits_bytes,
+)
+from kit.judging.fault import Fault
+from kit.judging.kinds import is_gone, is_young, was_promoted
+from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
+
+PYTHON = (
+    Fault(
+        "polars",
+        "reads no Parquet whose bytes of fixed length are split by streams",
+        splits_bytes,
+        "bytes split by streams",
+        says='"ByteStreamSplit"-encoded',
+    ),
+    Fault(
+        "polars",
+        "refuses files of position deletes that do not name the one data file that they are for",
+        lambda kind: bool(kind.position_deletes),
+        "positions of two files",
+        says="position delete file not limited to one data file",
+    ),
+    Fault(
+        "PyIceberg",
+        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
+        has_two_uuid_partitions_of_java,
+        TWO_UUIDS_OF_JAVA,
+        says="Type not recognized: uuid_fixed",
+    ),
+    Fault(
+        "PyIceberg",
+        "reads no times, UUIDs and bytes of fixed length in ORC",
+        lambda kind: "ORC" in kind.formats() and has_types(TIME, UUID, FixedType)(kind),
+        "types in ORC",
+        says=r"ResolveError: Cannot promote (long to time|an binary to (uuid|fixed))",
+    ),
+    Fault(
+        "PyIceberg",
+        "applies all vectors of a Puffin file, also those that the table has no more",
+        lambda kind: kind.has_vectors,
+        "a vector given up",
+        missing=(1,),
+    ),
+    Fault(
+        "PyIceberg",
+        "fails at a column of UUIDs without rows",
+        lambda kind: not kind.data_files and has_types(UUID)(kind),
+        "no rows",
+        says="ArrowNotImplementedError: extension",
+    ),
+    Fault(
+        "PyIceberg",
+        "has an empty list for a null list of structs",
+        has_lists_of_structs,
+        "nested",
+        missing=(1,),
+        added=(1,),
+    ),
+    Fault(
+        "polars",
+        "reads Parquet alone",
+        not_parquet,
+        "ORC",
+        says="non-parquet format|unsupported deletion file format|uuid_fixed",
+    ),
+    Fault(
+        "polars",
+        "refuses equality deletes",
+        has_equality_deletes,
+        "keys without nulls",
+        says="does not yet support equality deletes",
+    ),
+    Fault("PyIceberg", "reads no Avro", has_avro, "Avro", says="Unsupported file format: FileFormat.AVRO"),
+    Fault(
+        "PyIceberg",
+        "reads no deletes in Avro",
+        has_avro,
+        "positions in an Avro file",
+        says="Delete file format not supported: FileFormat.AVRO",
+    ),
+    Fault(
+        "PyIceberg",
+        "refuses equality deletes",
+        has_equality_deletes,
+        "keys without nulls",
+        says="does not yet support equality deletes",
+    ),
+)
+
+GO = (
+    Fault("iceberg-go", "reads Parquet alone", not_parquet, "ORC", says="only parquet format is implemented"),
+    Fault(
+        "iceberg-go",
+        "reads no manifests of Iceberg Java where the name of a partition field has a letter beyond ASCII",
+        has_names_of_java,
+        OF_JAVA,
+        says="invalid field name",
+    ),
+    Fault(
+        "iceberg-go",
+        "does not find local files with a percent sign in their names",
+        lambda kind: any("%" in entry.data_file.file_path for entry in kind.entries),
+        "an escaped path",
+        says="no such file or directory",
+    ),
+    Fault(
+        "iceberg-go",
+        "fails at equality deletes by a column that a data file has not",
+        lambda kind: kind.has_keys(lambda fields: is_young(fields) or is_gone(fields)),
+        "keys of a young column",
+        says=r"equality field ID \d+ \(.+\) not found",
+    ),
+    Fault(
+        "iceberg-go",
+        "does not delete rows by a column whose type was promoted since they were written",
+        lambda kind: kind.has_keys(was_promoted),
+        "keys of a promoted column",
+        added=(1, 3),
+    ),
+)

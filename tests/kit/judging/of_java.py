@@ -1,0 +1,4 @@
+"""Names of the examples that are Iceberg Java's: what icekeep writes there has not their faults."""
+
+OF_JAVA = "a partition field whose name has a letter beyond ASCII, in manifests of Iceberg Java"
+TWO_UUIDS_OF_JAVA = "two partition fields of UUIDs, in manifests of Iceberg Java"

@@ -1,0 +1,65 @@
+"""Who judged what: counted in a run of the interop tests, kept in a file, and written out for people."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from kit.judging.faults import FAULTS, VERSIONS
+from kit.shell import ROOT
+
+ALL, READ, ROWS = "all", "tables", "rows"
+KEPT = ROOT / "build" / "judged.json"
+
+Count = tuple[str, str, str]
+"""Of what is counted: a judge, a label of a table or `ALL`, and `READ`, `ROWS`, or what a known fault is."""
+
+
+def save(counts: Counter[Count]) -> None:
+    """Keep what a run has counted, in place of what was kept before."""
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps([(*key, number) for key, number in sorted(counts.items())]))
+
+
+def kept() -> Counter[Count]:
+    """What the last run counted; raises `FileNotFoundError` where there was none."""
+    return Counter({(judge, label, what): number for judge, label, what, number in json.loads(KEPT.read_text())})
+
+
+def summary(counts: Counter[Count]) -> Iterator[str]:
+    """A line for each judge that was asked."""
+    for judge, version in VERSIONS.items():
+        read, rows = counts[judge, ALL, READ], counts[judge, ALL, ROWS]
+        failed = (
+            sum(number for (name, label, what), number in counts.items() if (name, label) == (judge, ALL)) - read - rows
+        )
+        if read or failed:
+            yield f"judged: {judge} {version} read {read:,} tables as icekeep does, {rows:,} rows; {failed:,} by known faults not"
+
+
+def counted_table(counts: Counter[Count]) -> Iterator[str]:
+    """In Markdown: of each kind of table how many each judge read rightly, and at how many it showed a known fault."""
+    labels = {label for _, label, _ in counts} - {ALL}
+    yield f"| states of tables | {' | '.join(f'{judge} {version}' for judge, version in VERSIONS.items())} |"
+    yield f"|---|{'---|' * len(VERSIONS)}"
+    for label in (ALL, *sorted(labels)):
+        cells = (_cell(counts, judge, label) for judge in VERSIONS)
+        yield f"| {label} | {' | '.join(cells)} |"
+    yield f"| rows | {' | '.join(f'{counts[judge, ALL, ROWS]:,}' for judge in VERSIONS)} |"
+
+
+def _cell(counts: Counter[Count], judge: str, label: str) -> str:
+    read, rows = counts[judge, label, READ], counts[judge, label, ROWS]
+    failed = sum(number for (name, of, _), number in counts.items() if (name, of) == (judge, label)) - read - rows
+    return f"{read:,} ({failed:,})" if failed else f"{read:,}"
+
+
+def faults_table() -> Iterator[str]:
+    """In Markdown: what each judge is known not to do."""
+    for judge, version in VERSIONS.items():
+        yield ""
+        yield f"**{judge} {version}**"
+        yield ""
+        for fault in FAULTS:
+            if fault.judge == judge:
+                how = "an error" if fault.says else "wrong rows"
+                yield f"* {fault.what} ({how})"

@@ -1,0 +1,54 @@
+"""`docs/judges.md` and the list of what judges do not read are of one mind, without any judge."""
+
+import re
+
+from kit.judging.examples import EXAMPLES, HISTORY
+from kit.judging.fault import Fault
+from kit.judging.faults import FAULTS, VERSIONS, explained
+from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
+from kit.judging.tally import faults_table
+from kit.shell import ROOT
+
+PAGE = (ROOT / "docs" / "judges.md").read_text()
+
+
+def section(name: str) -> str:
+    found = re.search(f"<!-- {name} -->(.*)<!-- end of {name} -->", PAGE, re.DOTALL)
+    assert found is not None
+    return found[1].strip()
+
+
+def test_the_page_has_the_faults_of_the_list() -> None:
+    assert section("faults") == "\n".join(faults_table()).strip()
+
+
+def test_the_page_counts_all_judges_in_their_versions() -> None:
+    head = section("counts").splitlines()[0]
+    assert head == f"| states of tables | {' | '.join(f'{judge} {version}' for judge, version in VERSIONS.items())} |"
+
+
+def test_the_lock_has_these_versions() -> None:
+    lock = (ROOT / ".ci" / "requirements-judges.lock").read_text()
+    go = (ROOT / "tests" / "kit" / "judging" / "go" / "go.mod").read_text()
+    packages = {"DuckDB": "duckdb", "iceberg-rust": "pyiceberg-core", "polars": "polars", "PyIceberg": "pyiceberg"}
+    for judge, package in packages.items():
+        assert f"\n{package}=={VERSIONS[judge]} " in f"\n{lock}"
+    assert f"iceberg-go {VERSIONS['iceberg-go']}\n" in go
+    assert f"chdb-core=={'.'.join(VERSIONS['ClickHouse'].split('.')[:2])}." in lock
+
+
+def test_each_fault_has_an_example_and_one_way_to_fail() -> None:
+    names = {*EXAMPLES, HISTORY, OF_JAVA, TWO_UUIDS_OF_JAVA}
+    for fault in FAULTS:
+        assert fault.example in names
+        assert bool(fault.says) != bool(fault.missing or fault.added), fault
+    assert len({(fault.judge, fault.what) for fault in FAULTS}) == len(FAULTS)
+
+
+def test_a_fault_explains_its_own_error_or_its_own_wrong_rows_alone() -> None:
+    loud = Fault("j", "fails", lambda _: True, "plain", says=r"no \d+")
+    quiet = Fault("j", "errs", lambda _: True, "plain", missing=(1,))
+    assert explained([loud, quiet], "there is no 5 here") is loud
+    assert explained([loud, quiet], "") is quiet
+    assert explained([quiet], "no 5") is None
+    assert explained([loud], "") is None
