@@ -1,7 +1,7 @@
 """The record of runs in PostgreSQL: as in SQLite, and read by PostgreSQL's own client."""
 
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import LastRuns, RunFilter, RunRecord
+from icekeep.run_records.values import CUT_OFF_MS, LastRuns, RunFilter, RunRecord
 from kit.many_writers import assert_all_are_there
 
 NOW_MS = 1_700_000_000_000
@@ -46,6 +46,34 @@ def test_runs_are_read_as_they_were_written_and_by_others(postgres):
     ]
     records.forget(NOW_MS + 1, NOW_MS + 2)
     assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-2"]
+
+
+def test_a_run_is_marked_as_dead_once_and_only_as_it_was_read(postgres):
+    records = RunRecords.at(postgres.new_database())
+    for run_id in ("check-1", "check-2", "check-3"):
+        records.begin(record(run_id, job="check"))
+    records.beat("check-2", NOW_MS + 1)
+    records.end(record("check-3", job="check", status="done", exit_status=0, ended_ms=NOW_MS))
+    read = [record(f"check-{number}", job="check") for number in (1, 2, 3)]
+    assert [records.mark_dead(one) for one in read] == [True, False, False]
+    assert not records.mark_dead(read[0])
+    records.unmark_dead(read[0])
+    assert records.mark_dead(read[0])
+
+
+def test_what_was_cut_off_and_what_lost_its_end_is_told(postgres):
+    records = RunRecords.at(postgres.new_database())
+    records.end(record("maintain-1", job="maintain", table="", status="done", exit_status=0, ended_ms=NOW_MS))
+    for table, parent_id in (("a", "maintain-1"), ("b", "maintain-2")):
+        records.begin(record(f"compact-{table}", table=table, parent_id=parent_id, policy="nightly"))
+    later_ms = NOW_MS + 2 * CUT_OFF_MS
+    cut_off = {"status": "interrupted", "exit_status": 143, "ended_ms": NOW_MS + CUT_OFF_MS}
+    records.end(record("compact-c", table="c", policy="nightly", **cut_off))
+    found = {table: last for (table, _), last in records.last_of(["a", "b", "c"], later_ms).items()}
+    assert {table: (one.failures_in_a_row, one.cut_offs_in_a_row) for table, one in found.items()} == {
+        "b": (1, 0),
+        "c": (0, 1),
+    }
 
 
 def test_leases_are_one_holder_s(postgres):

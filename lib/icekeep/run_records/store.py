@@ -57,8 +57,11 @@ _TAKE_LEASE = sa.text(
     """
 )
 _KEPT_PARTS = 4
-_KEPT_PART_MS = 60 * DAY_MS
-"""Before old runs are forgotten each part of the time whose runs are kept must have one, see `forget`."""
+_KEPT_PART_MS = 8 * DAY_MS
+_FEW_NIGHTS_MS = 4 * DAY_MS
+"""Before old runs are forgotten each part of the time whose runs are kept must have one, see `forget`: two to four parts, of more
+than a week each if that can be, for those who run once a week. A few nights are one part, and the night before them counts: else
+nightly runs would leave it empty."""
 
 
 class RunRecords:
@@ -143,11 +146,15 @@ class RunRecords:
     def forget(self, before_ms: int, now_ms: int) -> None:
         """Take out the runs that began before a time, if the record goes on from there to now.
 
-        Where nothing was written down for a quarter of that time (of 240 days or more), nothing is taken out: this machine's
-        clock may be far ahead, and then all runs would seem old.
+        Where nothing was written down for a part of that time (about a quarter of 32 days or more, up to half of fewer), nothing
+        is taken out: this machine's clock may be far ahead, and then all runs would seem old. What was written lately, by the run
+        that asks for this not least, says nothing of that: half a part before now is left out.
         """
-        parts = max(1, min(_KEPT_PARTS, (now_ms - before_ms) // _KEPT_PART_MS))
-        times = [before_ms + (now_ms + 1 - before_ms) * number // parts for number in range(parts + 1)]
+        kept_ms = now_ms - before_ms
+        is_short = kept_ms < _FEW_NIGHTS_MS
+        parts = 1 if is_short else max(2, min(_KEPT_PARTS, kept_ms // _KEPT_PART_MS))
+        from_ms, until_ms = before_ms - DAY_MS * is_short, now_ms - kept_ms // (2 * parts)
+        times = [from_ms + (until_ms - from_ms) * number // parts for number in range(parts + 1)]
         other = RUNS.alias()
         goes_on = [
             sa.exists().where(other.c.started_ms >= begin_ms, other.c.started_ms < end_ms)

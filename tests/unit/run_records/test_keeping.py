@@ -137,6 +137,10 @@ def test_what_is_old_is_forgotten_by_a_run_that_is_no_part_of_another(records, h
         old = msgspec.structs.replace(alone, run_id=f"old-{number}")
         kept = keeper(records, heard, old, FakeRuntime())
         kept.end(status="done", exit_status=0)
+        # The record goes on until then.
+        between = msgspec.structs.replace(alone, run_id=f"between-{number}")
+        night_before = FakeRuntime(now_ms=START_MS + number * 10 * DAY_MS - DAY_MS)
+        keeper(records, heard, between, night_before).end(status="done", exit_status=0)
         kept = keeper(records, heard, msgspec.structs.replace(run, run_id=f"new-{number}"), runtime, keep_ms=DAY_MS)
         kept.end(status="done", exit_status=0)
         there = {one.run_id for one in all_of(records)}

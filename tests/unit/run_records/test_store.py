@@ -314,6 +314,37 @@ def test_a_clock_that_jumps_far_ahead_takes_no_run_for_old(records):
     assert len(records.select(RunFilter(run_id="r"), NOW_MS)) == 40
 
 
+@pytest.mark.parametrize("keep_days", [2, 4, 7, 30, 90, 119, 400])
+@pytest.mark.parametrize("ahead_days", [30, 40, 100, 500])
+def test_a_clock_that_jumps_further_ahead_than_runs_are_kept_takes_none_for_old(records, keep_days, ahead_days):
+    for day in range(30):
+        records.begin(record(f"r{day}", started_ms=NOW_MS - day * DAY_MS))
+    now_ms = NOW_MS + ahead_days * DAY_MS
+    for turn in range(2):
+        records.begin(record(f"ahead-{turn}", started_ms=now_ms + turn))
+        records.forget(now_ms + turn - keep_days * DAY_MS, now_ms + turn)
+    assert len(records.select(RunFilter(run_id="r"), NOW_MS)) == 30
+
+
+@pytest.mark.parametrize("ahead_days", [14, 16, 20, 29])
+def test_a_clock_that_is_ahead_by_a_part_of_the_time_takes_no_run_for_old(records, ahead_days):
+    for day in range(30):
+        records.begin(record(f"r{day}", started_ms=NOW_MS - day * DAY_MS))
+    now_ms = NOW_MS + ahead_days * DAY_MS
+    records.begin(record("ahead", started_ms=now_ms))
+    records.forget(now_ms - 30 * DAY_MS, now_ms)
+    assert len(records.select(RunFilter(run_id="r"), NOW_MS)) == 30
+
+
+@pytest.mark.parametrize("keep_days", [1, 2, 3, 4, 5, 7, 14, 30, 60, 119, 180, 400])
+def test_nightly_runs_are_forgotten_however_short_they_are_kept(records, keep_days):
+    for night in range(keep_days + 10):
+        now_ms = NOW_MS + night * DAY_MS
+        records.begin(record(f"r{night:03d}", started_ms=now_ms))
+        records.forget(now_ms + HOUR_MS - keep_days * DAY_MS, now_ms + HOUR_MS)
+    assert len(records.select(RunFilter(), NOW_MS)) <= keep_days + 1
+
+
 def test_a_result_that_is_too_long_is_left_out_and_said_so(records):
     records.end(done("a", NOW_MS, result={"text": "x" * 300_000}))
     assert "300011 bytes" in records.select(RunFilter(), NOW_MS)[0].result["left_out"]
