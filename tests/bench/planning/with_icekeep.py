@@ -11,7 +11,9 @@ from icekeep import plan_scan
 def plan(engine: Icekeep, target: Target) -> Callable[[], Any]:
     """Of a table that was just loaded, which is not counted; with a memory, if the request says so, that earlier plans filled."""
     table = engine.load(target)
-    return planning(engine, _memory().over(table) if engine.request.get("remembers") else table, engine.request["where"])
+    return planning(
+        engine, _memory().over(table) if engine.request.get("remembers") else table, engine.request["where"]
+    )
 
 
 @cache
