@@ -141,7 +141,7 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
     def rounds(parts: Any, *told: Any) -> Any:
         for number, some in enumerate(real(parts, *told)):
             if not adopted and number == 0:
-                gone = [row["location"] for part in some for row in read_part(part, table.storage).to_pylist()]
+                gone = [row["location"] for part in parts for row in read_part(part, table.storage).to_pylist()]
                 reader = StorageManifestReader(table.storage)
                 manifests = [m for s in table.metadata.snapshots for m in reader.manifests(s)]
                 entries = (entry for m in manifests for entry in reader.entries(m, table.metadata))
