@@ -63,9 +63,9 @@ class LateSwaps:
 def is_over(base: Table, requirements: Sequence[Requirement], now: Table) -> bool:
     """Whether a swap that adds a snapshot, was made for `base` and is not to be seen in `now` has not landed and cannot any more.
 
-    Who compares metadata refuses it once that has moved. Others apply it to whatever is current: they refuse a sequence number
-    that another snapshot has by now (spec, "Sequence Numbers"), but for a snapshot without a parent, and what does not meet the
-    requirements. Those alone speak in version 1, in which somebody would have to roll back to the very snapshot of `base`.
+    Who compares metadata refuses it once that has moved. Others apply it to whatever is current: they refuse what does not meet
+    the requirements, and somebody would have to move the branch back to the very snapshot of `base` while the request is under
+    way; and a sequence number that another snapshot has by now (spec, "Sequence Numbers"), but for a snapshot without a parent.
     """
     old, new = base.metadata, now.metadata
     if old.table_uuid != new.table_uuid and old.table_uuid is not None:
@@ -74,11 +74,10 @@ def is_over(base: Table, requirements: Sequence[Requirement], now: Table) -> boo
         return False
     if base.catalog.compares_metadata:
         return now.metadata_location != base.metadata_location
-    is_refused = failing(requirements, new) is not None
-    if old.format_version == 1:
-        return is_refused
+    if failing(requirements, new) is not None:
+        return True
     is_first = any(isinstance(one, AssertRefSnapshotId) and one.snapshot_id is None for one in requirements)
-    return new.last_sequence_number >= old.next_sequence_number and (is_refused or not is_first)
+    return old.format_version > 1 and new.last_sequence_number >= old.next_sequence_number and not is_first
 
 
 def may_have_expired(now: TableMetadata, base: TableMetadata) -> bool:
