@@ -1,13 +1,11 @@
 """What a job asks of the stores of its table, counted: the table is wrapped, also after it was loaded anew or committed to."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Committed, Identifier, SwapOutcome, Table
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.catalog.base import Catalog, Table
+from icekeep.catalog.wrapped import WrappedCatalog
 from icekeep.storage.counted import CountedStorage, Meter
 
 
@@ -22,18 +20,12 @@ def counted(table: Table, meter: Meter) -> Table:
     )
 
 
-class CountedCatalog:
+class CountedCatalog(WrappedCatalog):
     """All of a catalog, but that the requests of its tables are counted. What it asks by itself is not."""
 
     def __init__(self, catalog: Catalog, meter: Meter) -> None:
-        self._catalog, self._meter = catalog, meter
+        super().__init__(catalog)
+        self._meter = meter
 
-    def load(self, identifier: Identifier | str) -> Table:
-        return counted(self._catalog.load(identifier), self._meter)
-
-    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        outcome = self._catalog.swap(msgspec.structs.replace(table, catalog=self._catalog), requirements, updates)
-        return Committed(counted(outcome.table, self._meter)) if isinstance(outcome, Committed) else outcome
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
+    def over(self, table: Table) -> Table:
+        return counted(table, self._meter)

@@ -19,13 +19,12 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
-from icekeep.catalog.base import Catalog, Committed, Identifier, SwapOutcome, Table
+from icekeep.catalog.base import Catalog, Table
+from icekeep.catalog.wrapped import WrappedCatalog
 from icekeep.planning.manifests.column_memory import ColumnMemory, Columns, KnowsColumns, Stretch
 from icekeep.spec.manifests.structs import ManifestFile
-from icekeep.spec.requirements import Requirement
 from icekeep.spec.types import StructType
 from icekeep.spec.units import MIB
-from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
 REMEMBERED_BYTES = 256 * MIB
@@ -147,25 +146,19 @@ class RememberedStorage(KnowsColumns):
         return getattr(self._storage, name)
 
 
-class RememberingCatalog:
+class RememberingCatalog(WrappedCatalog):
     """All of a catalog, but that its tables are read through a memory."""
 
     def __init__(self, catalog: Catalog, memory: Memory) -> None:
-        self._catalog, self._memory = catalog, memory
+        super().__init__(catalog)
+        self._memory = memory
 
-    def load(self, identifier: Identifier | str) -> Table:
-        return self._memory.over(self._catalog.load(identifier))
+    def over(self, table: Table) -> Table:
+        return self._memory.over(table)
 
-    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        outcome = self._catalog.swap(self._plain(table), requirements, updates)
-        return Committed(self._memory.over(outcome.table)) if isinstance(outcome, Committed) else outcome
-
-    def _plain(self, table: Table) -> Table:
+    def plain(self, table: Table) -> Table:
         storage = table.storage.plain if isinstance(table.storage, RememberedStorage) else table.storage
-        return msgspec.structs.replace(table, storage=storage, catalog=self._catalog)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
+        return msgspec.structs.replace(super().plain(table), storage=storage)
 
 
 def _itself(storage: Storage) -> Storage:

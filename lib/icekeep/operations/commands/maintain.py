@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
-from icekeep.errors import IcekeepError, NotFoundError, UsageError
+from icekeep.errors import IcekeepError, UsageError
 from icekeep.events import Warned
 from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
@@ -28,6 +28,7 @@ from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
+from icekeep.operations.policy_calls import require_policy
 from icekeep.operations.recording import Place, recorded, records_of
 from icekeep.operations.running_jobs import (
     Session,
@@ -241,12 +242,8 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
         NotFoundError: there is no such policy or catalog.
     """
     config = catalogs.config
-    names = [policy.name for policy in config.policies]
-    if wishes.policy is not None and wishes.policy not in names:
-        raise NotFoundError(
-            f"there is no policy {wishes.policy!r} in {config.path}; there is {', '.join(names) or 'none'}",
-            policy=wishes.policy,
-        )
+    if wishes.policy is not None:
+        require_policy(config, wishes.policy)
     pattern = None if wishes.match is None else find_pattern(catalogs, wishes.match, catalog)
     tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
     scope = Scope(policy=wishes.policy, match=None if pattern is None else pattern.glob, tables=tables or None)
