@@ -31,6 +31,20 @@ PYTHON = (
         says="position delete file not limited to one data file",
     ),
     Fault(
+        "polars",
+        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
+        has_two_uuid_partitions_of_java,
+        TWO_UUIDS_OF_JAVA,
+        says="Type not recognized: uuid_fixed",
+    ),
+    Fault(
+        "polars",
+        "applies all vectors of a Puffin file, also those that the table has no more",
+        lambda kind: kind.has_vectors,
+        "a vector given up",
+        missing=(1,),
+    ),
+    Fault(
         "PyIceberg",
         "reads no manifests of Iceberg Java with two partition fields of UUIDs",
         has_two_uuid_partitions_of_java,
@@ -71,7 +85,7 @@ PYTHON = (
         "reads Parquet alone",
         not_parquet,
         "ORC",
-        says="non-parquet format|unsupported deletion file format|uuid_fixed",
+        says="non-parquet format|unsupported deletion file format",
     ),
     Fault(
         "polars",
