@@ -15,7 +15,34 @@ from kit.judging.fault import Fault
 from kit.judging.kinds import is_gone, is_young, was_promoted
 from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
 
+_OF_PYICEBERG = (
+    Fault(
+        "PyIceberg",
+        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
+        has_two_uuid_partitions_of_java,
+        TWO_UUIDS_OF_JAVA,
+        says="Type not recognized: uuid_fixed",
+    ),
+    Fault(
+        "PyIceberg",
+        "applies all vectors of a Puffin file, also those that the table has no more",
+        lambda kind: kind.has_vectors,
+        "a vector given up",
+        missing=(1,),
+    ),
+    Fault(
+        "PyIceberg",
+        "refuses equality deletes",
+        has_equality_deletes,
+        "keys without nulls",
+        says="does not yet support equality deletes",
+    ),
+)
+"""What polars does not read rightly either, as it takes manifests and deletes from PyIceberg."""
+
 PYTHON = (
+    *_OF_PYICEBERG,
+    *(fault._replace(judge="polars") for fault in _OF_PYICEBERG),
     Fault(
         "polars",
         "reads no Parquet whose bytes of fixed length are split by streams",
@@ -31,39 +58,11 @@ PYTHON = (
         says="position delete file not limited to one data file",
     ),
     Fault(
-        "polars",
-        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
-        has_two_uuid_partitions_of_java,
-        TWO_UUIDS_OF_JAVA,
-        says="Type not recognized: uuid_fixed",
-    ),
-    Fault(
-        "polars",
-        "applies all vectors of a Puffin file, also those that the table has no more",
-        lambda kind: kind.has_vectors,
-        "a vector given up",
-        missing=(1,),
-    ),
-    Fault(
-        "PyIceberg",
-        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
-        has_two_uuid_partitions_of_java,
-        TWO_UUIDS_OF_JAVA,
-        says="Type not recognized: uuid_fixed",
-    ),
-    Fault(
         "PyIceberg",
         "reads no times, UUIDs and bytes of fixed length in ORC",
         lambda kind: "ORC" in kind.formats() and has_types(TIME, UUID, FixedType)(kind),
         "types in ORC",
         says=r"ResolveError: Cannot promote (long to time|an binary to (uuid|fixed))",
-    ),
-    Fault(
-        "PyIceberg",
-        "applies all vectors of a Puffin file, also those that the table has no more",
-        lambda kind: kind.has_vectors,
-        "a vector given up",
-        missing=(1,),
     ),
     Fault(
         "PyIceberg",
@@ -87,13 +86,6 @@ PYTHON = (
         "ORC",
         says="non-parquet format|unsupported deletion file format",
     ),
-    Fault(
-        "polars",
-        "refuses equality deletes",
-        has_equality_deletes,
-        "keys without nulls",
-        says="does not yet support equality deletes",
-    ),
     Fault("PyIceberg", "reads no Avro", has_avro, "Avro", says="Unsupported file format: FileFormat.AVRO"),
     Fault(
         "PyIceberg",
@@ -101,13 +93,6 @@ PYTHON = (
         has_avro,
         "positions in an Avro file",
         says="Delete file format not supported: FileFormat.AVRO",
-    ),
-    Fault(
-        "PyIceberg",
-        "refuses equality deletes",
-        has_equality_deletes,
-        "keys without nulls",
-        says="does not yet support equality deletes",
     ),
 )
 
