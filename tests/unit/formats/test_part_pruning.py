@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -10,19 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.formats.datafusion_package import datafusion_package
+from icekeep.formats.parquet.thrift import BINARY, binary_bytes
 from icekeep.formats.read import SourceFile, open_reader, read_positioned
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.metadata_columns import POS
 from icekeep.spec.name_mapping import parse_name_mapping
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, ListType, StructType
+from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, ListType, StructType, decimal, fixed
 from kit import filters
 from kit.cases import cases
-from kit.columns import column, schema_of, table_of
+from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.data_files import options_for, write_files
+from kit.spliced import with_edits
 from kit.storage import MemoryStorage
 
 LOCATION = "memory:/t/f"
@@ -173,6 +177,35 @@ def test_an_upper_bound_of_texts_may_have_been_cut():
     assert positions(storage, texts, ask(texts, "s = 'bcd'")) == [0, 1]
     assert positions(storage, texts, ask(texts, "s > 'c'")) == [2, 3]
     assert positions(storage, texts, ask(texts, "s = 'e'")) == []
+
+
+@pytest.mark.parametrize("cut", [(5,), (6,), (1, 2), (5, 6)])
+def test_bounds_of_fixed_length_that_were_cut_say_nothing(cut):
+    """DataFusion cuts those of more than 64 bytes; pyarrow, asked for such statistics, ends the process."""
+    schema = schema_of(column(1, "x", decimal(38, 2)), column(2, "n", LONG))
+    rows = [{"x": Decimal("1e30"), "n": 1}, {"x": Decimal(-7), "n": 2}]
+    data = parquet_bytes(table_of(schema, rows))
+    bounds = {id_: (BINARY, binary_bytes(b"\0" * 5)) for id_ in cut}
+    storage = MemoryStorage()
+    storage.create(LOCATION, with_edits(data, 0, statistics=bounds))
+    assert positions(storage, schema, ask(schema, "x > 1000")) == [0, 1]
+    assert positions(storage, schema, ask(schema, "x > 1000 and n > 2")) == []
+    storage = stored(table_of(schema, rows), 1)
+    assert positions(storage, schema, ask(schema, "x > 1000")) == [0]
+
+
+def test_bounds_of_fixed_length_that_datafusion_has_cut_say_nothing(tmp_path):
+    schema = schema_of(column(1, "x", fixed(100)))
+    values = [b"a" * 100, b"b" * 100]
+    path = tmp_path / "f.parquet"
+    datafusion_package().SessionContext().from_arrow(pa.table({"x": pa.array(values, pa.binary(100))})).write_parquet(
+        path
+    )
+    storage = MemoryStorage()
+    storage.create(LOCATION, path.read_bytes())
+    needed = bind(Predicate(Operation.EQ, "x", (values[1],)), schema)
+    mapping = parse_name_mapping('[{"field-id": 1, "names": ["x"]}]')
+    assert positions(storage, schema, needed, name_mapping=mapping) == [0, 1]
 
 
 def test_what_may_hold_nan_is_not_ruled_out_by_bounds():

@@ -4,7 +4,7 @@ Footers know sizes, counts, nulls and bounds; they do not count NaN, so the writ
 A metric that a footer does not prove is left out: a reader takes that as unknown, while a wrong one would lose rows.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID as UUIDValue
 
@@ -16,11 +16,15 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.field_ids import child_fields
 from icekeep.formats.arrow.schema import arrow_type, field_id
 from icekeep.formats.base import FileMetrics
+from icekeep.formats.parquet.thrift import Damaged, Struct
 from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.metrics_modes import NONE, MetricsMode
 from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
+
+_BOUND_FIELDS = 1, 2, 5, 6
+"""Of statistics: the greatest and the least value, as older writers say them and as others do."""
 
 _HIGHEST = "\U0010ffff".encode()
 _STORED_AS = {(pa.int32(), LONG), (pa.float32(), DOUBLE), (pa.binary(16), UUID)}
@@ -76,13 +80,14 @@ class PartMetrics(msgspec.Struct, frozen=True):
 
 
 def row_group_metrics(
-    metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType]
+    metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType], footer: Callable[[], bytes]
 ) -> list[PartMetrics] | None:
     """What a footer, of whatever writer, says of some columns in each row group; null where these cannot be found.
 
     Args:
         columns: those of the file, with the field ids that they have for the table.
         types: of the table's columns that are asked for, by field id.
+        footer: gives the bytes of the footer.
     """
     leaves = [leaf for field in columns for leaf in _file_leaves(field, repeated=False)]
     if len(leaves) != metadata.num_columns:
@@ -92,14 +97,48 @@ def row_group_metrics(
         id_ = field_id(stored)
         if id_ is not None and id_ in types and not repeated and _stores(stored.type, types[id_]):
             positions.setdefault(id_, []).append(position)
+    alone = {id_: places[0] for id_, places in positions.items() if len(places) == 1}
+    cut = _cut_bounds(metadata, alone.values(), footer)
     found = []
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+    for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
         metrics = PartMetrics(group.num_rows)
-        for id_, (position, *others) in positions.items():
-            if not others:
+        for id_, position in alone.items():
+            if (number, position) not in cut:
                 _add_chunk(metrics, id_, types[id_], group.column(position))
         found.append(metrics)
     return found
+
+
+def _cut_bounds(
+    metadata: pq.FileMetaData, positions: Iterable[int], footer: Callable[[], bytes]
+) -> set[tuple[int, int]]:
+    """The column chunks, by row group and position, whose bounds are shorter or longer than their values of fixed length.
+
+    Writers cut such bounds as they cut texts (arrow-rs does by default beyond 64 bytes), and pyarrow ends the process when it is
+    asked for the statistics of one.
+    """
+    leaves = {position: metadata.schema.column(position) for position in positions}
+    lengths = {n: leaf.length for n, leaf in leaves.items() if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY"}
+    if not lengths:
+        return set()
+    try:
+        row_groups = [group.structs(1) for group in Struct(footer()).structs(4)]
+        return {
+            (number, position)
+            for number, chunks in enumerate(row_groups)
+            for position, length in lengths.items()
+            if not _has_bounds_of(chunks[position], length)
+        }
+    except (Damaged, IndexError):
+        return {(number, position) for number in range(metadata.num_row_groups) for position in lengths}
+
+
+def _has_bounds_of(chunk: Struct, length: int) -> bool:
+    """Whether all bounds that a chunk has are so many bytes long."""
+    column = chunk.struct(3)
+    statistics = None if column is None else column.struct(12)
+    bounds = [] if statistics is None else [statistics.binary(id_) for id_ in _BOUND_FIELDS]
+    return all(bound is None or len(bound) == length for bound in bounds)
 
 
 def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.ColumnChunkMetaData) -> None:

@@ -12,6 +12,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.field_ids import INSTANT, STORED_AS_KEY, Metadata, map_fields
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import PartSize, translated, value_width
+from icekeep.formats.parquet.footer import TAIL_BYTES
 from icekeep.formats.parquet.footer_metrics import row_group_metrics, row_group_offset
 from icekeep.spec.filters.evaluators import Metrics
 from icekeep.spec.types import PrimitiveType
@@ -74,7 +75,7 @@ class ParquetReader:
 
     def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
         """What the footer says of row groups."""
-        return row_group_metrics(self._file.metadata, columns, types)
+        return row_group_metrics(self._file.metadata, columns, types, self._footer)
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """The row group with the most data, whose columns are read page by page where it is read in batches."""
@@ -117,6 +118,13 @@ class ParquetReader:
             for position, chunk in chunks.items()
             if chunk.bloom_filter_offset
         }
+
+    def _footer(self) -> bytes:
+        """The bytes of the footer."""
+        length = self._file.metadata.serialized_size
+        end = self._source.seek(0, io.SEEK_END) - TAIL_BYTES
+        self._source.seek(end - length)
+        return bytes(self._source.read(length))
 
     def _leaves(self, columns: Collection[str] | None) -> list[int] | None:
         """Which column chunks of a row group top-level columns have; None for all."""
