@@ -3,11 +3,12 @@
 What lies between a file's magic and its footer is copied as one range, so everything in it moves by one distance, the shift.
 """
 
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import msgspec
 
-from icekeep.formats.parquet.footer import CannotMove, Footer, RowGroup, bytes_at
+from icekeep.formats.parquet.footer import CannotMove, Footer, OffsetIndexPlace, RowGroup, bytes_at
 from icekeep.formats.parquet.thrift import (
     BINARY,
     I32,
@@ -67,27 +68,34 @@ def moved_offset_indexes(source: BinaryIO, footer: Footer, shift: int) -> dict[i
 
     Raises `CannotMove` where one is damaged, or has what we do not know.
     """
-    places = sorted(
-        (chunk.offset_index.offset.value, chunk.offset_index.length.value)
-        for group in footer.row_groups
-        if group.row_count
-        for chunk in group.chunks
-        if chunk.offset_index is not None
-    )
+    if sum(place.length.value for place in _places_of(footer.row_groups)) > _MAX_OFFSET_INDEX_BYTES:
+        raise CannotMove("its offset indexes are too large")
+    stored = offset_indexes(source, footer.row_groups)
+    return {offset: moved_offset_index(data, shift) for offset, data in stored.items()}
+
+
+def offset_indexes(source: BinaryIO, row_groups: Sequence[RowGroup]) -> dict[int, bytes]:
+    """The offset indexes of some row groups of a file as they are, by the byte at which they lie in the file.
+
+    Raises `Damaged` where the file ends before one of them.
+    """
+    places = sorted((place.offset.value, place.length.value) for place in _places_of(row_groups))
     if not places:
         return {}
     # They lie side by side in most files: one range brings them all.
     start, end = places[0][0], max(offset + length for offset, length in places)
     together = end - start <= 2 * sum(length for _, length in places) + MIB
-    if sum(length for _, length in places) > _MAX_OFFSET_INDEX_BYTES:
-        raise CannotMove("its offset indexes are too large")
     data = bytes_at(source, start, end - start) if together else b""
     return {
-        offset: moved_offset_index(
-            data[offset - start : offset - start + length] if together else bytes_at(source, offset, length), shift
-        )
+        offset: data[offset - start : offset - start + length] if together else bytes_at(source, offset, length)
         for offset, length in places
     }
+
+
+def _places_of(row_groups: Sequence[RowGroup]) -> list[OffsetIndexPlace]:
+    """Where the offset indexes lie of row groups that have rows."""
+    chunks = (chunk for group in row_groups if group.row_count for chunk in group.chunks)
+    return [chunk.offset_index for chunk in chunks if chunk.offset_index is not None]
 
 
 def footer_bytes(first: Footer, row_count: int, row_groups: list[bytes]) -> bytes:

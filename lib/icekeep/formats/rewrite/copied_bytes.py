@@ -1,8 +1,8 @@
 """Proof that row groups were copied as they are: bytes prove bytes, and nothing is decoded.
 
 A file that was put together of whole row groups holds the rows of its sources if any reader must read both alike: the same
-schema and key-values, row groups that are described in the same words but for their places, and behind these the same bytes.
-Sources are read again, as is the new file.
+schema and key-values, row groups that are described in the same words but for their places, behind these the same bytes, and
+offset indexes that say the same of the same pages. Sources are read again, as is the new file.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.base import translated
 from icekeep.formats.parquet.footer import MAGIC, Footer, RowGroup, footer_errors, read_footer
 from icekeep.formats.parquet.footer_schema import LINEAGE_IDS
+from icekeep.formats.parquet.row_group_shift import offset_indexes
 from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.rewrite.verify import not_as_written, of_new_file
@@ -78,6 +79,12 @@ class _Copied:
             expected = [_described(old, group, 0) for group in groups]
         if found != expected:
             raise self._differs(f"other row groups than {piece.location!r}")
+        with of_new_file(self._new), footer_errors(self._new.file_path):
+            found_pages = _pages(self._stream, copies, shift)
+        with footer_errors(piece.location):
+            expected_pages = _pages(stream, groups, 0)
+        if found_pages != expected_pages:
+            raise self._differs(f"other offset indexes than {piece.location!r}")
         self._compare(piece, stream, shift, old.start)
 
     def finish(self, pieces: Sequence[FilePiece]) -> None:
@@ -124,6 +131,24 @@ def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
         chunks.append((_words(chunk, _OWN_OF_CHUNK), _places(chunk, _CHUNK_PLACES, shift), *described))
     # Where a row group begins is not always said rightly by old writers (PARQUET-2078): its columns say it.
     return _words(struct, _OWN_OF_GROUP), chunks
+
+
+def _pages(stream: BinaryIO, groups: Sequence[RowGroup], shift: int) -> list[tuple[Any, ...] | None]:
+    """All that offset indexes say of the pages of each column chunk, their places moved back by the shift.
+
+    Who looks for few rows reads the pages that lie there, and no others.
+    """
+    stored = offset_indexes(stream, groups)
+    found: list[tuple[Any, ...] | None] = []
+    for chunk in (chunk for group in groups for chunk in group.chunks):
+        if chunk.offset_index is None:
+            found.append(None)
+            continue
+        data = stored[chunk.offset_index.offset.value]
+        index = Struct(data)
+        pages = [(_words(page, (1,)), page.required_integer(1).value - shift) for page in index.structs(1)]
+        found.append((_words(index, (1,)), pages, index.end == len(data)))
+    return found
 
 
 def _words(struct: Struct, others: Sequence[int]) -> dict[int, Any]:

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.formats.parquet.row_group_shift import moved_offset_index
 from icekeep.formats.parquet.thrift import I32, integer_bytes
 from icekeep.formats.rewrite.copied_bytes import rows_of_copy
 from icekeep.formats.rewrite.task import FilePiece
@@ -87,6 +88,18 @@ def test_every_changed_byte_that_reading_shows_is_refused(storage):
         assert refused or position >= data_end
     assert missed == []
     assert shown > FLIPPED_BYTES // 3
+
+
+@pytest.mark.parametrize(
+    "index_bytes", [lambda data, shift: data, lambda data, shift: moved_offset_index(data, shift + 1)]
+)
+def test_offset_indexes_that_were_moved_wrongly_are_refused(storage, monkeypatch, index_bytes):
+    """Who reads all rows does without them; who looks for few goes by them, and finds others or none."""
+    old = some_files(storage, 2, **INDEXED)
+    monkeypatch.setattr("icekeep.formats.parquet.row_group_shift.moved_offset_index", index_bytes)
+    new = stitched(storage, old, SCHEMA)
+    assert hash_of_files([new], SCHEMA, storage).row_count == 500
+    assert is_refused(pieces_of(old), new, storage)
 
 
 def test_other_rows_lost_rows_and_rows_that_are_there_twice_are_refused(storage):
