@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
+from icekeep.formats.parquet.thrift import struct_bytes
 from icekeep.formats.rewrite import verify as verifying
 from icekeep.formats.rewrite.output import TaskWriter
+from icekeep.formats.rewrite.page_copy import spliced_file
 from icekeep.formats.rewrite.page_copy.proof import SpliceProof
 from icekeep.formats.rewrite.page_copy.spliced_file import SplicedFile
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
@@ -171,6 +173,38 @@ def test_moved_pages_that_differ_are_left_as_evidence(storage, monkeypatch, what
         monkeypatch.setattr(SplicedFile, "add", add_wrongly)
     with pytest.raises(IcekeepBug) as error:
         moved(task, storage)
+    assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) == 1
+
+
+FAULTS = {
+    "bounds of one source": ("statistics_bytes", lambda real: lambda chunks, order: real(chunks[:1], order)),
+    "no bounds": ("statistics_bytes", lambda real: lambda chunks, order: struct_bytes([])),
+    "places that were not moved": ("_page_place", lambda real: lambda page, shift, first: real(page, 0, first)),
+    "rows of another page": ("_page_place", lambda real: lambda page, shift, first: real(page, shift, first + 1)),
+    "page bounds of one source": (
+        "column_index_bytes",
+        lambda real: lambda chunks, order: real([chunks[0]] * len(chunks), order),
+    ),
+    "encoded pages that were not moved": ("moved_offset_index", lambda real: lambda data, shift: data),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_moved_pages_of_which_something_else_is_said_are_left_as_evidence(storage, monkeypatch, fault):
+    """All rows can be read; who looks for some by bounds or indexes finds others, or none."""
+    name, wrongly = FAULTS[fault]
+    options = {"compression": "zstd", "use_dictionary": False, "write_page_index": True, "max_rows_per_page": 20}
+    data = [
+        parquet_bytes(table_of(ROWS, [{"n": n + start, "s": f"{n + start}"} for n in range(50)]), **options)
+        for start in (0, 50, 100)
+    ]
+    pieces = [piece_of(storage, f"memory:/old/{number}", one) for number, one in enumerate(data)]
+    task = task_for(pieces, ROWS, verifies=True)
+    moved(task, storage)
+    before = set(storage.files)
+    monkeypatch.setattr(spliced_file, name, wrongly(getattr(spliced_file, name)))
+    with pytest.raises(IcekeepBug) as error:
+        moved(replace(task, operation_id="other"), storage)
     assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) == 1
 
 

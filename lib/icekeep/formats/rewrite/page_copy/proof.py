@@ -1,8 +1,8 @@
 """Proof of a spliced file: pages that were moved by their bytes, columns that were encoded by their rows.
 
 What a row group shall hold is taken down before it is written, and held against the new file as it is read again. Of columns
-that were moved, footers say where their bytes are, not the code that walked through the pages; all else that a reader goes by
-must be said of both alike.
+that were moved, footers say where their bytes are, not the code that walked through the pages; what a reader goes by beside
+these, bounds and indexes, must be what the sources said (`said`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +18,10 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import translated
 from icekeep.formats.parquet.footer import CODECS, bytes_at, footer_errors, read_footer
+from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.read import open_reader
+from icekeep.formats.rewrite.page_copy.chunk_bounds import Order, order_of
+from icekeep.formats.rewrite.page_copy.said import Indexes, SaidOfChunk, chunks_of, has_right_bounds, has_right_pages
 from icekeep.formats.rewrite.page_copy.sources import SpliceSource, stored_as
 from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.rewrite.verify import add_rows, not_as_written, of_new_file, rows_at_once
@@ -39,9 +42,10 @@ class _Moved(msgspec.Struct, frozen=True):
 
 
 class _RowGroup(msgspec.Struct, frozen=True):
-    """What a row group shall hold; `rows` are those of the columns that were encoded."""
+    """What a row group shall hold; `rows` are those of the columns that were encoded, `said` is said of those that were moved."""
 
     row_count: int
+    said: Mapping[int, SaidOfChunk]
     moved: Mapping[int, _Moved]
     rows: RowSequence
 
@@ -79,8 +83,9 @@ class SpliceProof:
             for id_, digest in found.items():
                 for number in range(metadata.num_row_groups):
                     digest.add(metadata, number, places[id_], partial(_bytes_of, data))
-        row_count = self._rows.row_count
-        self._files[-1].append(_RowGroup(row_count, {id_: one.total for id_, one in found.items()}, self._rows))
+        said = {id_: SaidOfChunk.of([chunk for source in sources for chunk in source.chunks[id_]]) for id_ in moved}
+        totals = {id_: one.total for id_, one in found.items()}
+        self._files[-1].append(_RowGroup(self._rows.row_count, said, totals, self._rows))
 
     def check(self, files: Sequence[DataFile], storage: Storage) -> RowSum:
         """How many rows new files hold, once it is proved that they are those that were taken.
@@ -108,7 +113,9 @@ class SpliceProof:
         with storage.open(file.file_path) as stream, footer_errors(file.file_path), translated(file.file_path):
             metadata = pq.read_metadata(stream)
             places = self._columns.of(metadata)
+            indexes = Indexes(stream, footer)
             for number, group in enumerate(groups):
+                _check_said(file, chunks_of(footer, footer.row_groups[number]), group, places, indexes)
                 for id_, moved in group.moved.items():
                     digest = _Digest()
                     digest.add(metadata, number, places.get(id_), partial(bytes_at, stream))
@@ -124,15 +131,30 @@ class SpliceProof:
                     raise not_as_written(what, [file])
 
 
+def _check_said(
+    file: DataFile, chunks: Sequence[Struct], group: _RowGroup, places: Mapping[int, "_Place"], indexes: Indexes
+) -> None:
+    """Raise `IcekeepBug` unless the chunks of a row group say what they shall of their pages, beside the bytes of these."""
+    moved = {places[id_].position: (id_, said) for id_, said in group.said.items() if id_ in places}
+    orders = {place.position: place.order for place in places.values()}
+    for position, chunk in enumerate(chunks):
+        id_, said = moved.get(position, (None, None))
+        if not has_right_pages(chunk, indexes, group.row_count, said):
+            raise not_as_written(f"an offset index of column {position} that does not lead through its pages", [file])
+        if said is not None and not has_right_bounds(chunk, indexes, said, orders[position]):
+            raise not_as_written(f"other bounds of the column with id {id_} than its sources", [file])
+
+
 def _bytes_of(data: memoryview, start: int, length: int) -> memoryview:
     return data[start : start + length]
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A column among those of a file, and how its values are stored."""
+    """A column among those of a file, how its values are stored, and their order."""
 
     position: int
     stored: tuple[object, ...]
+    order: Order
 
 
 class _Columns:
@@ -147,9 +169,13 @@ class _Columns:
         if self._last is None or not self._last[0].equals(schema):
             ids = {field.name: field_id(field) for field in schema.to_arrow_schema()}
             leaves = [schema.column(position) for position in range(len(schema))]
-            places = {ids.get(leaf.path): _Place(n, stored_as(leaf)) for n, leaf in enumerate(leaves)}
+            places = {ids.get(leaf.path): _Place(n, stored_as(leaf), _order_of(leaf)) for n, leaf in enumerate(leaves)}
             self._last = schema, {id_: place for id_, place in places.items() if id_ is not None}
         return self._last[1]
+
+
+def _order_of(leaf: pq.ColumnSchema) -> Order:
+    return order_of(leaf.physical_type, is_decimal=leaf.logical_type.type == "DECIMAL")
 
 
 class _Digest:
