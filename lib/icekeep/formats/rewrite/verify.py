@@ -3,8 +3,10 @@
 New files are read from storage again, by nothing that wrote them or read the old ones: not the projection that rows passed on
 their way in, not the metrics, not what the writer remembers. Of all that, only the thin readers of the three formats are used,
 which hand out a file's own columns; these are found by the field ids that the file itself carries, and hashed in the
-schema's types. A fault of the projection, of the writer, of the encoding, of memory or of storage thus shows; one that the
-format's library makes in the same way whenever it reads does not.
+schema's types. A fault of the writer, of the encoding, of memory or of storage thus shows; one that the format's library makes in
+the same way whenever it reads does not. Nor does a fault on the way in: rows are hashed as they come out of the projection and
+the deletes, so a column that was taken for another of its type, or a row that no delete removes and that was left out, is not
+among what went in.
 """
 
 from collections.abc import Collection, Iterator, Sequence
