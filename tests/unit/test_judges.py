@@ -1,7 +1,12 @@
 """`docs/judges.md` and the list of what judges do not read are of one mind, without any judge."""
 
 import re
+from collections import Counter
+from pathlib import Path
 
+import pytest
+
+from kit.judging import tally
 from kit.judging.examples import EXAMPLES, HISTORY
 from kit.judging.fault import Fault
 from kit.judging.faults import FAULTS, VERSIONS, explained
@@ -52,3 +57,17 @@ def test_a_fault_explains_its_own_error_or_its_own_wrong_rows_alone() -> None:
     assert explained([loud, quiet], "") is quiet
     assert explained([quiet], "no 5") is None
     assert explained([loud], "") is None
+
+
+def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "KEPT", tmp_path / "build" / "judged.json")
+    here, there = (ROOT / "tests" / "interop" / name for name in ("test_judges.py", "test_pruning.py"))
+    with pytest.raises(FileNotFoundError):
+        tally.kept()
+    tally.save(
+        {here: Counter({("DuckDB", "all", "tables"): 5}), ROOT / "gone.py": Counter({("DuckDB", "all", "tables"): 9})}
+    )
+    tally.save({there: Counter({("DuckDB", "all", "tables"): 2, ("polars", "all", "rows"): 1})})
+    tally.save({here: Counter({("DuckDB", "all", "tables"): 3})})
+    assert tally.kept() == {("DuckDB", "all", "tables"): 5, ("polars", "all", "rows"): 1}
+    assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_pruning.py"]
