@@ -1,10 +1,12 @@
 """Of which kinds of tables the faults of judges are: what `Fault.concerns` is made of."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 
 import pyarrow.parquet as pq
 
+from icekeep.formats.puffin.files import footer_of
 from icekeep.spec.types import UUID, DecimalType, ListType, StructType, Type
 from icekeep.storage.locations import local_path
 from kit.judging.kinds import Kind, was_promoted
@@ -112,6 +114,18 @@ def splits_bytes(kind: Kind) -> bool:
 
 def _row_groups(metadata: pq.FileMetaData) -> list[pq.RowGroupMetaData]:
     return [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+
+
+def has_vectors_given_up(kind: Kind) -> bool:
+    """Whether a Puffin file holds more vectors than the table has of it: what PyIceberg reads, whole, and polars by it."""
+    files = [entry.data_file for entry in kind.entries if entry.data_file.content_offset is not None]
+    live = Counter(file.file_path for file in files)
+    return any(_blobs_count(path) > count for path, count in live.items())
+
+
+def _blobs_count(path: str) -> int:
+    with open(local_path(path), "rb") as stream:
+        return len(footer_of(stream, path).blobs)
 
 
 def has_files_outside(kind: Kind) -> bool:

@@ -133,15 +133,19 @@ class Builder:
         delete_positions(self.table, [(files[place].file_path, 0) for place in places or (0,)], file_format)
         return self
 
-    def vector(self) -> "Builder":
-        """The first row of the first data file is deleted by a deletion vector."""
-        delete_by_vector(self.table, data_files(self.table)[0].file_path, [0])
+    def vector(self, position: int = 0) -> "Builder":
+        """A row of the first data file is deleted by a deletion vector."""
+        delete_by_vector(self.table, data_files(self.table)[0].file_path, [position])
+        return self
+
+    def vectors(self) -> "Builder":
+        """The first row of each data file is deleted by a vector; all are in one Puffin file."""
+        files = vector_files(self.table, [(file, 0) for file in data_files(self.table)], [])
+        commit(self.table, RowDelta(added_deletes=files))
         return self
 
     def given_up(self) -> "Builder":
-        """Two data files have vectors in one Puffin file, of which the table gives up one."""
-        files = vector_files(self.table, [(file, 0) for file in data_files(self.table)], [])
-        commit(self.table, RowDelta(added_deletes=files))
+        """The table gives up one of its vectors."""
         gone = next(entry for entry in live_entries(self.table) if entry.data_file.content_offset is not None)
         commit(self.table, RowDelta(removed_deletes=(gone,)))
         return self
@@ -276,7 +280,8 @@ EXAMPLES: Mapping[str, Make] = {
     "zstd manifests": lambda b: b.filled(codec="zstd"),
     "raised since": lambda b: b.filled(version=1).raised(),
     "vector": lambda b: b.filled(version=3).vector(),
-    "a vector given up": lambda b: b.filled(version=3).append(ROWS).given_up(),
+    "a vector given up": lambda b: b.filled(version=3).append(ROWS).vectors().given_up(),
+    "a vector replaced": lambda b: b.filled(version=3).append(ROWS).vectors().vector(1),
     "keys of one column": lambda b: b.filled().equal(X),
     "null keys of one column": lambda b: b.filled().equal([{"word": None}]),
     "keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": 1}]),

@@ -8,6 +8,7 @@ from kit.judging.concerns import (
     has_names_of_java,
     has_two_uuid_partitions_of_java,
     has_types,
+    has_vectors_given_up,
     not_parquet,
     splits_bytes,
 )
@@ -40,9 +41,16 @@ PYTHON = (
     Fault(
         "polars",
         "applies all vectors of a Puffin file, also those that the table has no more",
-        lambda kind: kind.has_vectors,
+        has_vectors_given_up,
         "a vector given up",
         missing=(1,),
+    ),
+    Fault(
+        "polars",
+        "fails where a Puffin file holds a vector that another took the place of",
+        has_vectors_given_up,
+        "a vector replaced",
+        says="multiple deletion vectors associated with one data file",
     ),
     Fault(
         "PyIceberg",
@@ -61,7 +69,7 @@ PYTHON = (
     Fault(
         "PyIceberg",
         "applies all vectors of a Puffin file, also those that the table has no more",
-        lambda kind: kind.has_vectors,
+        has_vectors_given_up,
         "a vector given up",
         missing=(1,),
     ),

@@ -9,7 +9,7 @@ from kit.judging.faults import FAULTS, VERSIONS
 from kit.shell import ROOT
 
 ALL, READ, ROWS = "all", "tables", "rows"
-KEPT = ROOT / "build" / "judged.json"
+KEPT = ROOT / "build" / "judged_by_file.json"
 
 Count = tuple[str, str, str]
 """Of what is counted: a judge, a label of a table or `ALL`, and `READ`, `ROWS`, or what a known fault is."""
