@@ -44,6 +44,7 @@ PYTHON = (
         has_vectors_given_up,
         "a vector given up",
         missing=(1,),
+        issue="apache/iceberg-python#3478",
     ),
     Fault(
         "polars",
@@ -51,6 +52,7 @@ PYTHON = (
         has_vectors_given_up,
         "a vector replaced",
         says="multiple deletion vectors associated with one data file",
+        issue="apache/iceberg-python#3478",
     ),
     Fault(
         "PyIceberg",
@@ -72,6 +74,7 @@ PYTHON = (
         has_vectors_given_up,
         "a vector given up",
         missing=(1,),
+        issue="apache/iceberg-python#3478",
     ),
     Fault(
         "PyIceberg",
@@ -87,6 +90,7 @@ PYTHON = (
         "nested",
         missing=(1,),
         added=(1,),
+        issue="apache/iceberg-python#3833",
     ),
     Fault(
         "polars",

@@ -64,6 +64,7 @@ RUST = (
         has_uuid_partitions,
         "partitions of UUIDs",
         says="Failure in conversion with avro",
+        issue="apache/iceberg-rust#2913",
     ),
     Fault(
         "iceberg-rust",

@@ -83,5 +83,5 @@ def faults_table() -> Iterator[str]:
         yield ""
         for fault in FAULTS:
             if fault.judge == judge:
-                how = "an error" if fault.says else "wrong rows"
-                yield f"* {fault.what} ({how})"
+                told = ("an error" if fault.says else "wrong rows", fault.issue)
+                yield f"* {fault.what} ({', '.join(filter(None, told))})"
