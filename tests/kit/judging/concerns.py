@@ -33,7 +33,8 @@ def has_null_partitions(kind: Kind) -> bool:
 
 
 def has_defaults(kind: Kind) -> bool:
-    return any(field.initial_default is not None for field in kind.metadata.schema.fields)
+    """Whether rows that are older than a column, or than a field that is nested in one, have a value there."""
+    return any(field.initial_default is not None for field in kind.fields)
 
 
 def has_changed_since(kind: Kind) -> bool:

@@ -66,12 +66,19 @@ class Builder:
         self,
         schema: pa.Schema,
         *rows: Mapping[str, Any],
+        version: int = 2,
         partition_by: Sequence[tuple[str, str]] = (),
         file_format: str = "parquet",
     ) -> "Builder":
         """A new table of other columns, with these rows."""
-        properties = {"write.format.default": file_format}
-        create_table(self._catalog, self._identifier, schema, partition_by=partition_by, properties=properties)
+        create_table(
+            self._catalog,
+            self._identifier,
+            schema,
+            partition_by=partition_by,
+            properties={"write.format.default": file_format},
+            format_version=version,
+        )
         if rows:
             append(self.table, pa.Table.from_pylist(list(rows), schema=schema))
         return self
@@ -338,6 +345,10 @@ EXAMPLES: Mapping[str, Make] = {
     .columns(UpdateColumnType("number", "long"))
     .positions(),
     "a default": lambda b: b.filled(version=3).columns(AddColumn("new", "string", default="old")).append(ADDED),
+    "a default in a struct": lambda b: b.of(POINTS, {"id": 1, "point": {"x": 0.5}}, version=3).columns(
+        AddColumn("y", "double", parent="point", default=1.5)
+    )
+    .append([(2, {"x": 1.5, "y": 2.5})]),
     "an escaped path": lambda b: b.filled(partition_by=[("word", "identity")]).append([(6, "ä", 1, 0.5)]),
     "a void field of a column's name": lambda b: b.filled(version=1, partition_by=[("id", "bucket[2]"), ("score", "identity")])
     .fields(RemovePartitionField("score"))
