@@ -1,5 +1,6 @@
 """Small sound tables, each the least that shows what some judge does not read: `EXAMPLES` has them by name."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.deletes.files import write_equality_deletes
+from icekeep.formats.puffin.files import footer_of
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
 from icekeep.spec.layout import data_directory
@@ -157,6 +159,18 @@ class Builder:
         commit(self.table, RowDelta(removed_deletes=(gone,)))
         return self
 
+    def damaged(self) -> "Builder":
+        """The vectors of a Puffin file that the table has no more are spoilt."""
+        live = [entry.data_file for entry in live_entries(self.table) if entry.data_file.content_offset is not None]
+        path = Path(local_path(live[0].file_path))
+        data = bytearray(path.read_bytes())
+        for blob in footer_of(io.BytesIO(data), str(path)).blobs:
+            if blob.offset not in {file.content_offset for file in live}:
+                # How many bitmaps it has, behind its length and the magic number.
+                data[blob.offset + 9] ^= 0xFF
+        path.write_bytes(data)
+        return self
+
     def raised(self) -> "Builder":
         """The format version is raised to 2, and nothing else."""
         upgrade_format_version(self.table, 2)
@@ -289,6 +303,7 @@ EXAMPLES: Mapping[str, Make] = {
     "vector": lambda b: b.filled(version=3).vector(),
     "a vector given up": lambda b: b.filled(version=3).append(ROWS).vectors().given_up(),
     "a vector replaced": lambda b: b.filled(version=3).append(ROWS).vectors().vector(1),
+    "a damaged vector given up": lambda b: b.filled(version=3).append(ROWS).vectors().given_up().damaged(),
     "keys of one column": lambda b: b.filled().equal(X),
     "null keys of one column": lambda b: b.filled().equal([{"word": None}]),
     "keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": 1}]),

@@ -48,6 +48,14 @@ PYTHON = (
     ),
     Fault(
         "polars",
+        "fails at a damaged vector of a Puffin file, also one that the table has no more",
+        has_vectors_given_up,
+        "a damaged vector given up",
+        says="Keys must be sorted in ascending order",
+        issue="apache/iceberg-python#3478",
+    ),
+    Fault(
+        "polars",
         "fails where a Puffin file holds a vector that another took the place of",
         has_vectors_given_up,
         "a vector replaced",
@@ -74,6 +82,14 @@ PYTHON = (
         has_vectors_given_up,
         "a vector given up",
         missing=(1,),
+        issue="apache/iceberg-python#3478",
+    ),
+    Fault(
+        "PyIceberg",
+        "fails at a damaged vector of a Puffin file, also one that the table has no more",
+        has_vectors_given_up,
+        "a damaged vector given up",
+        says="Keys must be sorted in ascending order",
         issue="apache/iceberg-python#3478",
     ),
     Fault(
