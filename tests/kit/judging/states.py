@@ -33,7 +33,8 @@ def states_below(directory: Path, seen: set[str]) -> Iterator[Table]:
             return None
 
     for path in newest_metadata(directory):
-        if (table := loaded(path.as_uri())) is None:
+        # Of a table that was judged as it is now, the states before were too.
+        if path.as_uri() in seen or (table := loaded(path.as_uri())) is None:
             continue
         log = [entry.metadata_file for entry in reversed(table.metadata.metadata_log)]
         earlier = filter(None, map(loaded, log))
