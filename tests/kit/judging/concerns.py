@@ -71,7 +71,17 @@ def has_nested_keys(kind: Kind) -> bool:
 
 
 def has_names_that_avro_has_not(kind: Kind) -> bool:
-    return has_avro(kind) and any(not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", field.name) for field in kind.fields)
+    return has_avro(kind) and any(not _is_name_in_avro(field.name) for field in kind.fields)
+
+
+def has_partition_names_that_avro_has_not(kind: Kind) -> bool:
+    """In format version 3, where iceberg-rust takes partitions from manifests by name."""
+    names = [field.name for spec in kind.metadata.partition_specs for field in spec.fields]
+    return kind.metadata.format_version == 3 and any(not _is_name_in_avro(name) for name in names)
+
+
+def _is_name_in_avro(name: str) -> bool:
+    return re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) is not None
 
 
 def sources(kind: Kind, transform: str) -> list[Type]:

@@ -244,6 +244,9 @@ EXAMPLES: Mapping[str, Make] = {
     "nested keys": lambda b: b.of(POINTS, {"id": 1}, {"id": 2, "point": {"x": 0.5}}, {"id": 3, "point": {"x": 1.5}})
     .equal_points([{"point": {"x": 0.5}}]),
     "a name in Avro": lambda b: b.of(pa.schema([("id", pa.int64()), ("a b", pa.int64())]), {"id": 1}, file_format="avro"),
+    "a partition's name in Avro": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("a b", pa.int64())]), {"id": 1}, version=3, partition_by=[("a b", "identity")]
+    ),
     "UUIDs in Avro": lambda b: b.of(
         pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="avro"
     ),
