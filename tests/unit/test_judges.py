@@ -11,7 +11,7 @@ from kit.judging import tally
 from kit.judging.examples import EXAMPLES, HISTORY
 from kit.judging.fault import Fault
 from kit.judging.faults import FAULTS, VERSIONS, explained
-from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
+from kit.judging.of_java import ALL_OF_JAVA
 from kit.judging.states import BEFORE, states_below
 from kit.judging.tally import faults_table
 from kit.lake import Lake, events
@@ -46,7 +46,7 @@ def test_the_lock_has_these_versions() -> None:
 
 
 def test_each_fault_has_an_example_and_one_way_to_fail() -> None:
-    names = {*EXAMPLES, HISTORY, OF_JAVA, TWO_UUIDS_OF_JAVA}
+    names = {*EXAMPLES, HISTORY, *ALL_OF_JAVA}
     for fault in FAULTS:
         assert fault.example in names
         assert bool(fault.says) != bool(fault.missing or fault.added), fault

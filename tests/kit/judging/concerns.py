@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow.parquet as pq
 
 from icekeep.formats.puffin.files import footer_of
-from icekeep.spec.types import UUID, DecimalType, ListType, StructType, Type
+from icekeep.spec.types import UUID, DecimalType, FixedType, ListType, StructType, Type
 from icekeep.storage.locations import local_path
 from kit.judging.kinds import Kind, was_promoted
 
@@ -100,9 +100,15 @@ def truncates_long_decimals(kind: Kind) -> bool:
     return any(isinstance(type_, DecimalType) and type_.precision > 18 for type_ in sources(kind, "truncate"))
 
 
-def has_two_uuid_partitions_of_java(kind: Kind) -> bool:
-    types = [*sources(kind, "identity"), *sources(kind, "void")]
-    return "Iceberg Java" in kind.writers and types.count(UUID) > 1
+def has_named_type_twice_of_java(kind: Kind) -> bool:
+    """Whether two partition fields have one type that has a name in Avro: Java tells what the second is by the name alone."""
+    specs = [kind.metadata.partition_type(spec.spec_id).fields for spec in kind.metadata.partition_specs]
+    counts = [Counter(field.type for field in fields if _has_name_in_avro(field.type)) for fields in specs]
+    return "Iceberg Java" in kind.writers and any(count > 1 for types in counts for count in types.values())
+
+
+def _has_name_in_avro(type_: Type) -> bool:
+    return type_ == UUID or isinstance(type_, DecimalType | FixedType)
 
 
 def has_old_snapshot(kind: Kind) -> bool:

@@ -5,8 +5,8 @@ from kit.judging.concerns import (
     has_avro,
     has_equality_deletes,
     has_lists_of_structs,
+    has_named_type_twice_of_java,
     has_names_of_java,
-    has_two_uuid_partitions_of_java,
     has_types,
     has_vectors_given_up,
     not_parquet,
@@ -33,10 +33,10 @@ PYTHON = (
     ),
     Fault(
         "polars",
-        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
-        has_two_uuid_partitions_of_java,
+        "reads no manifests of Iceberg Java with two partition fields of one type that is UUID, decimal or fixed",
+        has_named_type_twice_of_java,
         TWO_UUIDS_OF_JAVA,
-        says="Type not recognized: uuid_fixed",
+        says=r"Type not recognized: (uuid_fixed|decimal_\d+_\d+|fixed_\d+)",
     ),
     Fault(
         "polars",
@@ -64,10 +64,10 @@ PYTHON = (
     ),
     Fault(
         "PyIceberg",
-        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
-        has_two_uuid_partitions_of_java,
+        "reads no manifests of Iceberg Java with two partition fields of one type that is UUID, decimal or fixed",
+        has_named_type_twice_of_java,
         TWO_UUIDS_OF_JAVA,
-        says="Type not recognized: uuid_fixed",
+        says=r"Type not recognized: (uuid_fixed|decimal_\d+_\d+|fixed_\d+)",
     ),
     Fault(
         "PyIceberg",
