@@ -1,6 +1,6 @@
 """The judges of the interop tests, each started once; a tally of what was tried, and of what was judged."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,15 @@ import pytest
 from kit.java import IcebergJava
 from kit.judges import java, panel, postgres
 from kit.judging.panel import JUDGED, Panel
-from kit.judging.tally import save, summary
+from kit.judging.tally import Count, save, summary
 from kit.lake import Lake
 from kit.soundness import checks_below
 
 __all__ = ["java", "panel", "postgres"]
 
 _TRIED: Counter[str] = Counter()
+_JUDGED_OF: defaultdict[Path, Counter[Count]] = defaultdict(Counter)
+"""With `--panel`: what was judged of the tables of each test file."""
 
 
 @pytest.fixture(params=["sql", "filesystem"])
@@ -51,12 +53,14 @@ def judged_tables(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     panel: Panel = request.getfixturevalue("panel")
+    before = JUDGED.copy()
     yield
     values = request.node.funcargs
     directories = {value.directory for value in values.values() if isinstance(value, Lake)}
     if "tmp_path" in values:
         directories.add(values["tmp_path"])
     found = [told for directory in sorted(directories) for told in panel.judged_below(directory)]
+    _JUDGED_OF[request.path].update(JUDGED - before)
     assert not found, "\n".join(found)
 
 
@@ -71,11 +75,13 @@ def tried() -> Callable[[str, int], None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    output = getattr(session.config, "workeroutput", None)
+    config = session.config
+    output = getattr(config, "workeroutput", None)
     if output is not None:
-        output["tried"], output["judged"] = dict(_TRIED), [(*key, number) for key, number in JUDGED.items()]
-    elif JUDGED:
-        save(JUDGED)
+        output["tried"], output["judged"] = dict(_TRIED), [*JUDGED.items()]
+        output["judged_of"] = [(str(file), [*counts.items()]) for file, counts in _JUDGED_OF.items()]
+    elif _JUDGED_OF and not _is_a_part(config):
+        save(_JUDGED_OF)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -83,7 +89,9 @@ def pytest_testnodedown(node: Any) -> None:
     """A worker of pytest-xdist has ended: its counts are added to those of the others."""
     output = getattr(node, "workeroutput", {})
     _TRIED.update(output.get("tried", {}))
-    JUDGED.update({(judge, label, what): number for judge, label, what, number in output.get("judged", [])})
+    JUDGED.update({tuple(key): number for key, number in output.get("judged", [])})
+    for file, counts in output.get("judged_of", []):
+        _JUDGED_OF[Path(file)].update({tuple(key): number for key, number in counts})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -91,3 +99,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"tried: {number:>7,} {name}")
     for line in summary(JUDGED):
         terminalreporter.write_line(line)
+
+
+def _is_a_part(config: pytest.Config) -> bool:
+    """Whether the run is of single tests of a file: what they count would stand for the whole of it."""
+    return bool(config.getoption("keyword")) or any("::" in argument for argument in config.args)

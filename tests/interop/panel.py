@@ -1,4 +1,7 @@
-"""Print who judged what in the last run of the interop tests; `--write` puts it into `docs/judges.md`."""
+"""Print who judged what in the last run of each file of the interop tests; `--write` puts it into `docs/judges.md`.
+
+Files that were not run yet with `--panel` are named on standard error: the table is of the others alone.
+"""
 
 import re
 import sys
@@ -6,13 +9,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kit.judging.tally import counted_table, faults_table, kept
+from kit.judging.tally import counted_table, faults_table, kept, kept_files
 from kit.shell import ROOT
 
 PAGE = ROOT / "docs" / "judges.md"
 
 
 def main() -> None:
+    files = {str(file.relative_to(ROOT)) for file in Path(__file__).parent.glob("test_*.py")}
+    if lacking := sorted(files - {*kept_files()}):
+        print(f"not run yet with --panel: {', '.join(lacking)}", file=sys.stderr)
     sections = {"counts": "\n".join(counted_table(kept())), "faults": "\n".join(faults_table()).strip()}
     for text in sections.values():
         print(text, end="\n\n")

@@ -121,7 +121,8 @@ class Story:
             for e in self._entries(MAIN, ManifestContent.DELETES)
             if e.data_file.referenced_data_file in {file.file_path for file in chosen}
         ]
-        files = vector_files(self.table, [(file, self.lot.randint(0, 1)) for file in chosen], old)
+        rows = [(file, self.lot.randint(0, min(1, file.record_count - 1))) for file in chosen]
+        files = vector_files(self.table, rows, old)
         self._do(RowDelta(added_deletes=files, removed_deletes=tuple(old)))
         self.events["vectors that share a Puffin file"] += len(files) > 1
 

@@ -13,7 +13,7 @@ from icekeep.spec.metadata_codec import format_metadata, parse_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from kit.cases import cases
+from kit.cases import SQL_BY_DAY, cases
 from kit.columns import table_of
 from kit.java import IcebergJava
 from kit.java_tables import (
@@ -29,6 +29,8 @@ from kit.java_values import to_wire
 from kit.lake import Lake
 from kit.naive_scan import naive_rows
 from kit.row_texts import row_texts
+
+pytestmark = pytest.mark.parametrize("lake", SQL_BY_DAY, indirect=True)
 
 TABLES_EACH_WAY = 10  # of each file format in each catalog
 # A smaller example takes as long as a large one here, and each a second: they are not shrunk.

@@ -20,10 +20,13 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import FILE, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID
 from icekeep.tables.append import append
 from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import SQL_BY_DAY
 from kit.deletes import AddDeleteFile
 from kit.java import IcebergJava
 from kit.lake import Lake, events
 from kit.naive_scan import live_entries, scan_rows
+
+pytestmark = pytest.mark.parametrize("lake", SQL_BY_DAY, indirect=True)
 
 NAME = "local.db.events"
 LINEAGE = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)

@@ -4,6 +4,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
@@ -14,16 +15,17 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.partitioning import build_spec
-from icekeep.spec.types import LONG, UUID
+from icekeep.spec.types import LONG, UUID, PrimitiveType, decimal
 from kit.columns import column, schema_of
 from kit.java import IcebergJava
+from kit.java_values import to_wire
 from kit.judging.answers import answer_texts
 from kit.judging.examples import EXAMPLES, HISTORY, example
 from kit.judging.fault import Fault
 from kit.judging.faults import FAULTS, VERSIONS, faults_of
 from kit.judging.judge import JudgeError
 from kit.judging.kinds import Kind
-from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
+from kit.judging.of_java import ALL_OF_JAVA, OF_JAVA, TWO_DECIMALS_OF_JAVA, TWO_UUIDS_OF_JAVA
 from kit.judging.panel import Panel, our_rows
 from kit.lake import Lake
 from kit.no_spark import no_spark
@@ -47,7 +49,11 @@ Made = Callable[[str], Table]
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Makes the examples, each once, apart from the directories whose tables all judges read at the end of a test."""
     lake = Lake(tmp_path_factory.mktemp("judged"))
-    of_java = {OF_JAVA: _named_by_java, TWO_UUIDS_OF_JAVA: _partitioned_by_java}
+    of_java = {
+        OF_JAVA: _named_by_java,
+        TWO_UUIDS_OF_JAVA: lambda *by: _partitioned_by_java(*by, UUID, uuid.UUID(int=1), uuid.UUID(int=2)),
+        TWO_DECIMALS_OF_JAVA: lambda *by: _partitioned_by_java(*by, decimal(9, 2), Decimal("1.00"), Decimal("2.50")),
+    }
 
     @cache
     def make(name: str) -> Table:
@@ -62,7 +68,7 @@ def test_the_list_of_faults_is_of_these_versions(panel: Panel) -> None:
     assert {judge.name: judge.version for judge in panel.judges} == VERSIONS
 
 
-@pytest.mark.parametrize("name", [*EXAMPLES, HISTORY, OF_JAVA, TWO_UUIDS_OF_JAVA])
+@pytest.mark.parametrize("name", [*EXAMPLES, HISTORY, *ALL_OF_JAVA])
 def test_who_is_not_known_to_fail_reads_it(name: str, made: Made, panel: Panel) -> None:
     assert panel.disagreements(made(name)) == []
 
@@ -115,13 +121,13 @@ def _named_by_java(lake: Lake, java: IcebergJava) -> Table:
     return lake.catalog.load(("db", "named"))
 
 
-def _partitioned_by_java(lake: Lake, java: IcebergJava) -> Table:
+def _partitioned_by_java(lake: Lake, java: IcebergJava, type_: PrimitiveType, one: object, two: object) -> Table:
     java.open_catalog("local", lake.properties)
-    schema = schema_of(column(1, "id", LONG), column(2, "one", UUID), column(3, "two", UUID))
+    schema = schema_of(column(1, "id", LONG), column(2, "one", type_), column(3, "two", type_))
     spec = build_spec(schema, [(name, "identity", None) for name in ("one", "two")])
-    java.create_table("local.db.uuids", schema, spec)
-    java.append("local.db.uuids", [[1, str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]])
-    return lake.catalog.load(("db", "uuids"))
+    java.create_table(f"local.db.{type_.name}s", schema, spec)
+    java.append(f"local.db.{type_.name}s", [to_wire(schema.as_struct(), {"id": 1, "one": one, "two": two})])
+    return lake.catalog.load(("db", f"{type_.name}s"))
 
 
 def _numbers(rows: Counter[str]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@ Java's files spliced by the whole of `compact`.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,16 @@ def path_of(file: DataFile) -> Path:
     return Path(file.file_path.removeprefix("file://"))
 
 
+BY_NIGHT = (
+    "plain, version 2, zstd", "plain, version 1, snappy", "delta, version 1, gzip", "plain and delta in turn, version 2, zstd",
+)  # fmt: skip
+"""Layouts whose encoding, version and codec the others have in other company: Spark reads them in `make nightly` alone."""
+
+
+def for_spark(layouts: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.nightly) if name in BY_NIGHT else name for name in layouts]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_java_reads_every_type_that_may_be_moved(java: IcebergJava, lake: Lake, layout: str) -> None:
     """Judged by Iceberg Java's own reader: all rows, those that a filter leaves, and what manifests say of the file."""
@@ -131,7 +141,7 @@ FILTERS: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", for_spark(LAYOUTS))
 def test_spark_reads_every_type_that_it_has(java: IcebergJava, lake: Lake, layout: str) -> None:
     """Judged by Iceberg's vectorized reader and its reader of rows in Spark, which answer as for the same rows encoded anew."""
     options = LAYOUTS[layout]
@@ -154,7 +164,7 @@ def test_spark_reads_every_type_that_it_has(java: IcebergJava, lake: Lake, layou
 
 
 @pytest.mark.parametrize(
-    "layout", [name for name, options in LAYOUTS.items() if options.get("column_encoding") != SPLIT_BYTES]
+    "layout", for_spark(name for name, options in LAYOUTS.items() if options.get("column_encoding") != SPLIT_BYTES)
 )
 def test_sparks_own_reader_of_parquet_reads_every_type_that_it_has(java: IcebergJava, lake: Lake, layout: str) -> None:
     """It has no type for a UUID, and cannot read streams of bytes, moved or not."""
@@ -177,10 +187,13 @@ def check_queries(java: IcebergJava, ours: str, theirs: str) -> None:
     totals = (
         "count(*) AS n, sum(key) AS keys, count(c10_string) AS texts, max(c16_decimal) AS most, sum(c3_long) AS longs"
     )
-    for where in (*FILTERS, "c14_decimal < 0", "c8_timestamp > timestamp '1970-01-01 00:00:00.1'"):
-        asked = [java.sql(f"SELECT {totals} FROM {name} WHERE {where}") for name in (ours, theirs)]
-        assert asked[0] == asked[1], where
-        assert asked[0][0]["n"] > 0, where
+    # A scan for each filter, all in one statement: its answer costs less than theirs one by one.
+    filters = (*FILTERS, "c14_decimal < 0", "c8_timestamp > timestamp '1970-01-01 00:00:00.1'")
+    scans = [f"SELECT {n} AS filter, {totals} FROM {{0}} WHERE {where}" for n, where in enumerate(filters)]
+    asked = [java.sql(f"{' UNION ALL '.join(scans)} ORDER BY filter".format(name)) for name in (ours, theirs)]
+    assert asked[0] == asked[1]
+    assert [row["filter"] for row in asked[0]] == [*range(len(filters))]
+    assert all(row["n"] > 0 for row in asked[0])
 
 
 def test_spark_skips_pages_by_the_page_index(java: IcebergJava, lake: Lake) -> None:

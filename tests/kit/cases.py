@@ -11,6 +11,9 @@ Place = TypeVar("Place")
 FEW_EXAMPLES = 10
 """The first example of hypothesis is the simplest there is, such as an empty table: one alone shows nothing."""
 
+SQL_BY_DAY = ("sql", pytest.param("filesystem", marks=pytest.mark.nightly))
+"""Catalogs for tests of rows and files, which depend little on the catalog: the second is tried in `make nightly` alone."""
+
 _share = 1.0
 
 

@@ -1,12 +1,20 @@
 """`docs/judges.md` and the list of what judges do not read are of one mind, without any judge."""
 
 import re
+from collections import Counter
+from pathlib import Path
 
+import pytest
+
+from icekeep.tables.append import append
+from kit.judging import tally
 from kit.judging.examples import EXAMPLES, HISTORY
 from kit.judging.fault import Fault
 from kit.judging.faults import FAULTS, VERSIONS, explained
-from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
+from kit.judging.of_java import ALL_OF_JAVA
+from kit.judging.states import BEFORE, states_below
 from kit.judging.tally import faults_table
+from kit.lake import Lake, events
 from kit.shell import ROOT
 
 PAGE = (ROOT / "docs" / "judges.md").read_text()
@@ -38,7 +46,7 @@ def test_the_lock_has_these_versions() -> None:
 
 
 def test_each_fault_has_an_example_and_one_way_to_fail() -> None:
-    names = {*EXAMPLES, HISTORY, OF_JAVA, TWO_UUIDS_OF_JAVA}
+    names = {*EXAMPLES, HISTORY, *ALL_OF_JAVA}
     for fault in FAULTS:
         assert fault.example in names
         assert bool(fault.says) != bool(fault.missing or fault.added), fault
@@ -52,3 +60,30 @@ def test_a_fault_explains_its_own_error_or_its_own_wrong_rows_alone() -> None:
     assert explained([loud, quiet], "") is quiet
     assert explained([quiet], "no 5") is None
     assert explained([loud], "") is None
+
+
+def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "KEPT", tmp_path / "build" / "judged.json")
+    here, there = (ROOT / "tests" / "interop" / name for name in ("test_judges.py", "test_pruning.py"))
+    with pytest.raises(FileNotFoundError):
+        tally.kept()
+    tally.save(
+        {here: Counter({("DuckDB", "all", "tables"): 5}), ROOT / "gone.py": Counter({("DuckDB", "all", "tables"): 9})}
+    )
+    tally.save({there: Counter({("DuckDB", "all", "tables"): 2, ("polars", "all", "rows"): 1})})
+    tally.save({here: Counter({("DuckDB", "all", "tables"): 3})})
+    assert tally.kept() == {("DuckDB", "all", "tables"): 5, ("polars", "all", "rows"): 1}
+    assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_pruning.py"]
+
+
+def test_a_table_is_judged_now_and_at_snapshots_before_and_each_state_once(tmp_path: Path) -> None:
+    seen: set[str] = set()
+    lake = Lake(tmp_path)
+    table = lake.filled(commits=BEFORE + 3, files=1)
+    newest = [snapshot.snapshot_id for snapshot in reversed(table.metadata.snapshots)]
+    judged = [state.metadata.current_snapshot_id for state in states_below(tmp_path, seen)]
+    assert judged == newest[: len(judged)]
+    assert len(judged) >= 1 + BEFORE
+    assert list(states_below(tmp_path, seen)) == []
+    later = append(table, [events(99, 5)])
+    assert [state.metadata_location for state in states_below(tmp_path, seen)] == [later.metadata_location]

@@ -1,11 +1,13 @@
 """Of which kinds of tables the faults of judges are: what `Fault.concerns` is made of."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 
 import pyarrow.parquet as pq
 
-from icekeep.spec.types import UUID, DecimalType, ListType, StructType, Type
+from icekeep.formats.puffin.files import footer_of
+from icekeep.spec.types import UUID, DecimalType, FixedType, ListType, StructType, Type
 from icekeep.storage.locations import local_path
 from kit.judging.kinds import Kind, was_promoted
 
@@ -31,7 +33,8 @@ def has_null_partitions(kind: Kind) -> bool:
 
 
 def has_defaults(kind: Kind) -> bool:
-    return any(field.initial_default is not None for field in kind.metadata.schema.fields)
+    """Whether rows that are older than a column, or than a field that is nested in one, have a value there."""
+    return any(field.initial_default is not None for field in kind.fields)
 
 
 def has_changed_since(kind: Kind) -> bool:
@@ -68,7 +71,17 @@ def has_nested_keys(kind: Kind) -> bool:
 
 
 def has_names_that_avro_has_not(kind: Kind) -> bool:
-    return has_avro(kind) and any(not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", field.name) for field in kind.fields)
+    return has_avro(kind) and any(not _is_name_in_avro(field.name) for field in kind.fields)
+
+
+def has_partition_names_that_avro_has_not(kind: Kind) -> bool:
+    """In format version 3, where iceberg-rust takes partitions from manifests by name."""
+    names = [field.name for spec in kind.metadata.partition_specs for field in spec.fields]
+    return kind.metadata.format_version == 3 and any(not _is_name_in_avro(name) for name in names)
+
+
+def _is_name_in_avro(name: str) -> bool:
+    return re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) is not None
 
 
 def sources(kind: Kind, transform: str) -> list[Type]:
@@ -87,9 +100,15 @@ def truncates_long_decimals(kind: Kind) -> bool:
     return any(isinstance(type_, DecimalType) and type_.precision > 18 for type_ in sources(kind, "truncate"))
 
 
-def has_two_uuid_partitions_of_java(kind: Kind) -> bool:
-    types = [*sources(kind, "identity"), *sources(kind, "void")]
-    return "Iceberg Java" in kind.writers and types.count(UUID) > 1
+def has_named_type_twice_of_java(kind: Kind) -> bool:
+    """Whether two partition fields have one type that has a name in Avro: Java tells what the second is by the name alone."""
+    specs = [kind.metadata.partition_type(spec.spec_id).fields for spec in kind.metadata.partition_specs]
+    counts = [Counter(field.type for field in fields if _has_name_in_avro(field.type)) for fields in specs]
+    return "Iceberg Java" in kind.writers and any(count > 1 for types in counts for count in types.values())
+
+
+def _has_name_in_avro(type_: Type) -> bool:
+    return type_ == UUID or isinstance(type_, DecimalType | FixedType)
 
 
 def has_old_snapshot(kind: Kind) -> bool:
@@ -112,6 +131,18 @@ def splits_bytes(kind: Kind) -> bool:
 
 def _row_groups(metadata: pq.FileMetaData) -> list[pq.RowGroupMetaData]:
     return [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+
+
+def has_vectors_given_up(kind: Kind) -> bool:
+    """Whether a Puffin file holds more vectors than the table has of it: what PyIceberg reads, whole, and polars by it."""
+    files = [entry.data_file for entry in kind.entries if entry.data_file.content_offset is not None]
+    live = Counter(file.file_path for file in files)
+    return any(_blobs_count(path) > count for path, count in live.items())
+
+
+def _blobs_count(path: str) -> int:
+    with open(local_path(path), "rb") as stream:
+        return len(footer_of(stream, path).blobs)
 
 
 def has_files_outside(kind: Kind) -> bool:

@@ -1,5 +1,6 @@
 """Small sound tables, each the least that shows what some judge does not read: `EXAMPLES` has them by name."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.deletes.files import write_equality_deletes
+from icekeep.formats.puffin.files import footer_of
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
 from icekeep.spec.layout import data_directory
@@ -66,12 +68,19 @@ class Builder:
         self,
         schema: pa.Schema,
         *rows: Mapping[str, Any],
+        version: int = 2,
         partition_by: Sequence[tuple[str, str]] = (),
         file_format: str = "parquet",
     ) -> "Builder":
         """A new table of other columns, with these rows."""
-        properties = {"write.format.default": file_format}
-        create_table(self._catalog, self._identifier, schema, partition_by=partition_by, properties=properties)
+        create_table(
+            self._catalog,
+            self._identifier,
+            schema,
+            partition_by=partition_by,
+            properties={"write.format.default": file_format},
+            format_version=version,
+        )
         if rows:
             append(self.table, pa.Table.from_pylist(list(rows), schema=schema))
         return self
@@ -133,17 +142,33 @@ class Builder:
         delete_positions(self.table, [(files[place].file_path, 0) for place in places or (0,)], file_format)
         return self
 
-    def vector(self) -> "Builder":
-        """The first row of the first data file is deleted by a deletion vector."""
-        delete_by_vector(self.table, data_files(self.table)[0].file_path, [0])
+    def vector(self, position: int = 0) -> "Builder":
+        """A row of the first data file is deleted by a deletion vector."""
+        delete_by_vector(self.table, data_files(self.table)[0].file_path, [position])
+        return self
+
+    def vectors(self) -> "Builder":
+        """The first row of each data file is deleted by a vector; all are in one Puffin file."""
+        files = vector_files(self.table, [(file, 0) for file in data_files(self.table)], [])
+        commit(self.table, RowDelta(added_deletes=files))
         return self
 
     def given_up(self) -> "Builder":
-        """Two data files have vectors in one Puffin file, of which the table gives up one."""
-        files = vector_files(self.table, [(file, 0) for file in data_files(self.table)], [])
-        commit(self.table, RowDelta(added_deletes=files))
+        """The table gives up one of its vectors."""
         gone = next(entry for entry in live_entries(self.table) if entry.data_file.content_offset is not None)
         commit(self.table, RowDelta(removed_deletes=(gone,)))
+        return self
+
+    def damaged(self) -> "Builder":
+        """The vectors of a Puffin file that the table has no more are spoilt."""
+        live = [entry.data_file for entry in live_entries(self.table) if entry.data_file.content_offset is not None]
+        path = Path(local_path(live[0].file_path))
+        data = bytearray(path.read_bytes())
+        for blob in footer_of(io.BytesIO(data), str(path)).blobs:
+            if blob.offset not in {file.content_offset for file in live}:
+                # How many bitmaps it has, behind its length and the magic number.
+                data[blob.offset + 9] ^= 0xFF
+        path.write_bytes(data)
         return self
 
     def raised(self) -> "Builder":
@@ -219,6 +244,9 @@ EXAMPLES: Mapping[str, Make] = {
     "nested keys": lambda b: b.of(POINTS, {"id": 1}, {"id": 2, "point": {"x": 0.5}}, {"id": 3, "point": {"x": 1.5}})
     .equal_points([{"point": {"x": 0.5}}]),
     "a name in Avro": lambda b: b.of(pa.schema([("id", pa.int64()), ("a b", pa.int64())]), {"id": 1}, file_format="avro"),
+    "a partition's name in Avro": lambda b: b.of(
+        pa.schema([("id", pa.int64()), ("a b", pa.int64())]), {"id": 1}, version=3, partition_by=[("a b", "identity")]
+    ),
     "UUIDs in Avro": lambda b: b.of(
         pa.schema([("id", pa.int64()), ("uuid", pa.uuid())]), {"id": 1, "uuid": UUID(int=1)}, file_format="avro"
     ),
@@ -276,7 +304,9 @@ EXAMPLES: Mapping[str, Make] = {
     "zstd manifests": lambda b: b.filled(codec="zstd"),
     "raised since": lambda b: b.filled(version=1).raised(),
     "vector": lambda b: b.filled(version=3).vector(),
-    "a vector given up": lambda b: b.filled(version=3).append(ROWS).given_up(),
+    "a vector given up": lambda b: b.filled(version=3).append(ROWS).vectors().given_up(),
+    "a vector replaced": lambda b: b.filled(version=3).append(ROWS).vectors().vector(1),
+    "a damaged vector given up": lambda b: b.filled(version=3).append(ROWS).vectors().given_up().damaged(),
     "keys of one column": lambda b: b.filled().equal(X),
     "null keys of one column": lambda b: b.filled().equal([{"word": None}]),
     "keys of two columns": lambda b: b.filled().equal([{"word": "x", "number": 1}]),
@@ -333,6 +363,10 @@ EXAMPLES: Mapping[str, Make] = {
     .columns(UpdateColumnType("number", "long"))
     .positions(),
     "a default": lambda b: b.filled(version=3).columns(AddColumn("new", "string", default="old")).append(ADDED),
+    "a default in a struct": lambda b: b.of(POINTS, {"id": 1, "point": {"x": 0.5}}, version=3).columns(
+        AddColumn("y", "double", parent="point", default=1.5)
+    )
+    .append([(2, {"x": 1.5, "y": 2.5})]),
     "an escaped path": lambda b: b.filled(partition_by=[("word", "identity")]).append([(6, "ä", 1, 0.5)]),
     "a void field of a column's name": lambda b: b.filled(version=1, partition_by=[("id", "bucket[2]"), ("score", "identity")])
     .fields(RemovePartitionField("score"))

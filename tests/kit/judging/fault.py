@@ -16,6 +16,7 @@ class Fault(NamedTuple):
         example: the name of a table in `examples` at which it happens.
         says: a pattern of the error that it ends in; empty where it gives wrong rows and no error.
         missing, added: the numbers of the example's rows that it does not give, and that it should not.
+        issue: where its makers, or those of a library that it reads by, know of it: a repository on GitHub and a number.
     """
 
     judge: str
@@ -25,6 +26,7 @@ class Fault(NamedTuple):
     says: str = ""
     missing: tuple[int, ...] = ()
     added: tuple[int, ...] = ()
+    issue: str = ""
 
     def explains(self, error: str) -> bool:
         """Whether an error is this one; empty where there was none, but wrong rows."""

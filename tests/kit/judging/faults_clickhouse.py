@@ -91,6 +91,7 @@ CLICKHOUSE = (
         "nested",
         missing=(2,),
         added=(2,),
+        issue="ClickHouse/ClickHouse#88063",
     ),
     Fault(
         "ClickHouse",
@@ -98,6 +99,7 @@ CLICKHOUSE = (
         lambda kind: kind.has_vectors,
         "vector",
         says="Position deletes are supported only for parquet format",
+        issue="ClickHouse/ClickHouse#110781",
     ),
     Fault(
         "ClickHouse",

@@ -49,6 +49,7 @@ DUCKDB = (
         lambda kind: any(file.partition for file in kind.equality_deletes),
         "keys of one partition",
         missing=(3, 5),
+        issue="duckdb/duckdb-iceberg#1240",
     ),
     Fault(
         "DuckDB",

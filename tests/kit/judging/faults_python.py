@@ -5,9 +5,10 @@ from kit.judging.concerns import (
     has_avro,
     has_equality_deletes,
     has_lists_of_structs,
+    has_named_type_twice_of_java,
     has_names_of_java,
-    has_two_uuid_partitions_of_java,
     has_types,
+    has_vectors_given_up,
     not_parquet,
     splits_bytes,
 )
@@ -18,17 +19,26 @@ from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
 _OF_PYICEBERG = (
     Fault(
         "PyIceberg",
-        "reads no manifests of Iceberg Java with two partition fields of UUIDs",
-        has_two_uuid_partitions_of_java,
+        "reads no manifests of Iceberg Java with two partition fields of one type that is UUID, decimal or fixed",
+        has_named_type_twice_of_java,
         TWO_UUIDS_OF_JAVA,
-        says="Type not recognized: uuid_fixed",
+        says=r"Type not recognized: (uuid_fixed|decimal_\d+_\d+|fixed_\d+)",
     ),
     Fault(
         "PyIceberg",
         "applies all vectors of a Puffin file, also those that the table has no more",
-        lambda kind: kind.has_vectors,
+        has_vectors_given_up,
         "a vector given up",
         missing=(1,),
+        issue="apache/iceberg-python#3478",
+    ),
+    Fault(
+        "PyIceberg",
+        "fails at a damaged vector of a Puffin file, also one that the table has no more",
+        has_vectors_given_up,
+        "a damaged vector given up",
+        says="Keys must be sorted in ascending order",
+        issue="apache/iceberg-python#3478",
     ),
     Fault(
         "PyIceberg",
@@ -58,6 +68,14 @@ PYTHON = (
         says="position delete file not limited to one data file",
     ),
     Fault(
+        "polars",
+        "fails where a Puffin file holds a vector that another took the place of",
+        has_vectors_given_up,
+        "a vector replaced",
+        says="multiple deletion vectors associated with one data file",
+        issue="apache/iceberg-python#3478",
+    ),
+    Fault(
         "PyIceberg",
         "reads no times, UUIDs and bytes of fixed length in ORC",
         lambda kind: "ORC" in kind.formats() and has_types(TIME, UUID, FixedType)(kind),
@@ -78,6 +96,7 @@ PYTHON = (
         "nested",
         missing=(1,),
         added=(1,),
+        issue="apache/iceberg-python#3833",
     ),
     Fault(
         "polars",

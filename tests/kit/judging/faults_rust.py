@@ -4,15 +4,17 @@ from kit.judging.concerns import (
     has_changed_since,
     has_changed_structs,
     has_deletes_in_promoted_partitions,
+    has_named_type_twice_of_java,
     has_names_of_java,
     has_nested_keys,
+    has_partition_names_that_avro_has_not,
     has_uuid_partitions,
     names_void_field,
     not_parquet,
 )
 from kit.judging.fault import Fault
 from kit.judging.kinds import has_default, is_gone, was_promoted
-from kit.judging.of_java import OF_JAVA
+from kit.judging.of_java import OF_JAVA, TWO_DECIMALS_OF_JAVA
 
 RUST = (
     Fault("iceberg-rust", "reads Parquet alone", not_parquet, "ORC", says="Invalid Parquet file. Corrupt footer"),
@@ -22,6 +24,21 @@ RUST = (
         has_names_of_java,
         OF_JAVA,
         says="Invalid field name",
+    ),
+    Fault(
+        "iceberg-rust",
+        "reads no manifests of Iceberg Java with two partition fields of one type that is UUID, decimal or fixed",
+        has_named_type_twice_of_java,
+        TWO_DECIMALS_OF_JAVA,
+        says="Unresolved schema reference: (uuid_fixed|decimal_|fixed_)",
+    ),
+    Fault(
+        "iceberg-rust",
+        "reads no manifests of format version 3 where Avro cannot have the name of a partition field",
+        has_partition_names_that_avro_has_not,
+        "a partition's name in Avro",
+        says="Unable to convert raw literal .* field .+ is not exist",
+        issue="apache/iceberg-rust#2536",
     ),
     Fault(
         "iceberg-rust",
@@ -64,6 +81,7 @@ RUST = (
         has_uuid_partitions,
         "partitions of UUIDs",
         says="Failure in conversion with avro",
+        issue="apache/iceberg-rust#2913",
     ),
     Fault(
         "iceberg-rust",

@@ -11,7 +11,7 @@ from kit.cases import scaled
 from kit.soundness import newest_metadata
 
 BEFORE = 4
-"""How many snapshots before the present one a table is judged at, with `--cases 1`; with `--cases 0.1` none."""
+"""At how many snapshots before the present one a table is judged; `--cases` above 1 multiplies it."""
 
 
 def states_below(directory: Path, seen: set[str]) -> Iterator[Table]:
@@ -33,11 +33,12 @@ def states_below(directory: Path, seen: set[str]) -> Iterator[Table]:
             return None
 
     for path in newest_metadata(directory):
-        if (table := loaded(path.as_uri())) is None:
+        # Of a table that was judged as it is now, the states before were too.
+        if path.as_uri() in seen or (table := loaded(path.as_uri())) is None:
             continue
         log = [entry.metadata_file for entry in reversed(table.metadata.metadata_log)]
         earlier = filter(None, map(loaded, log))
-        for state in islice(_by_snapshot(chain((table,), earlier)), 1 + scaled(BEFORE, least=0)):
+        for state in islice(_by_snapshot(chain((table,), earlier)), 1 + scaled(BEFORE, least=BEFORE)):
             if state.metadata_location not in seen:
                 seen.add(state.metadata_location)
                 yield state

@@ -2,27 +2,49 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from kit.judging.faults import FAULTS, VERSIONS
 from kit.shell import ROOT
 
 ALL, READ, ROWS = "all", "tables", "rows"
-KEPT = ROOT / "build" / "judged.json"
+KEPT = ROOT / "build" / "judged_by_file.json"
 
 Count = tuple[str, str, str]
 """Of what is counted: a judge, a label of a table or `ALL`, and `READ`, `ROWS`, or what a known fault is."""
 
 
-def save(counts: Counter[Count]) -> None:
-    """Keep what a run has counted, in place of what was kept before."""
+def save(counts: Mapping[Path, Counter[Count]]) -> None:
+    """Keep what a run has counted, by the test file that made the tables.
+
+    It takes the place of what was kept of these files; what other runs counted of other files stays. So files can be run
+    one after the other.
+    """
+    found = _kept_by_file() if KEPT.exists() else {}
+    found.update({str(file.relative_to(ROOT)): counted for file, counted in counts.items()})
+    there = {name: counted for name, counted in sorted(found.items()) if (ROOT / name).exists()}
     KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps([(*key, number) for key, number in sorted(counts.items())]))
+    told = {name: [(*key, number) for key, number in sorted(counted.items())] for name, counted in there.items()}
+    KEPT.write_text(json.dumps(told))
 
 
 def kept() -> Counter[Count]:
-    """What the last run counted; raises `FileNotFoundError` where there was none."""
-    return Counter({(judge, label, what): number for judge, label, what, number in json.loads(KEPT.read_text())})
+    """What the last run of each file counted, added up; raises `FileNotFoundError` where there was none."""
+    return sum(_kept_by_file().values(), Counter[Count]())
+
+
+def kept_files() -> list[str]:
+    """The files whose counts are kept."""
+    return [*_kept_by_file()]
+
+
+def _kept_by_file() -> dict[str, Counter[Count]]:
+    found = json.loads(KEPT.read_text())
+    return {
+        name: Counter({(judge, label, what): number for judge, label, what, number in counted})
+        for name, counted in found.items()
+    }
 
 
 def summary(counts: Counter[Count]) -> Iterator[str]:
@@ -61,5 +83,5 @@ def faults_table() -> Iterator[str]:
         yield ""
         for fault in FAULTS:
             if fault.judge == judge:
-                how = "an error" if fault.says else "wrong rows"
-                yield f"* {fault.what} ({how})"
+                told = ("an error" if fault.says else "wrong rows", fault.issue)
+                yield f"* {fault.what} ({', '.join(filter(None, told))})"
