@@ -51,7 +51,8 @@ def expected_expiration(
     needed = {
         between
         for history in histories
-        for between, _ in needed_by_writers(snapshots, history, now_ms, keep_writer_progress_ms)
+        for of in (needed_by_writers, needed_for_vectors)
+        for between, _ in of(snapshots, history, now_ms, keep_writer_progress_ms)
     }
     if needed & set(snapshot_ids):
         raise WriterNeedsIt("an explicit id is between a head and the progress of a writer")
@@ -89,6 +90,19 @@ def needed_by_writers(
         if keep_ms and now_ms - snapshots[theirs[0]]["timestamp-ms"] < keep_ms:
             needed |= {(i, writer) for i in history[: history.index(theirs[0]) + 1]}
     return needed
+
+
+def needed_for_vectors(
+    snapshots: Mapping[int, Mapping[str, Any]], history: list[int], now_ms: int, keep_ms: int
+) -> set[tuple[int, str]]:
+    """All snapshots of a branch that is known to its root, if a Flink job that adds vectors to any has made a young one."""
+    if snapshots[history[-1]].get("parent-snapshot-id") is not None:
+        return set()
+    adding = [snapshot for snapshot in snapshots.values() if "added-dvs" in snapshot.get("summary", {})]
+    flink = {writer for snapshot in adding for writer in writers_in(snapshot)}
+    young = [i for i in history if keep_ms and now_ms - snapshots[i]["timestamp-ms"] < keep_ms]
+    found = {w for i in young for w in writers_in(snapshots[i]) & flink if w.startswith("flink ")}
+    return {(i, writer) for i in history for writer in found}
 
 
 def writers_in(snapshot: Mapping[str, Any]) -> set[str]:

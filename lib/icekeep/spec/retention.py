@@ -12,7 +12,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.table_properties import whole_number
 from icekeep.spec.units import DAY_MS, MAX_LONG
-from icekeep.spec.writer_progress import KeptForWriter, kept_for_writers, made
+from icekeep.spec.writer_progress import ADDED_VECTORS, KeptForWriter, kept_for_writers, made
 
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
@@ -25,7 +25,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     `older_than_ms` is a moment (epoch ms), `retain_last` a number of snapshots a branch; `None` takes the table's
     properties `history.expire.*`. `snapshot_ids` go even where they would be retained. What streaming writers find their
-    progress in stays while that is younger than `keep_writer_progress_ms`; 0 keeps nothing for them.
+    progress in, and what they cannot commit without, stays while that is younger than `keep_writer_progress_ms`; 0 keeps
+    nothing for them.
     """
 
     older_than_ms: int | None = None
@@ -188,14 +189,25 @@ def _check_explicit(
             )
         if (kept := needed.get(snapshot_id)) is not None:
             raise SafetyError(
-                f"cannot expire snapshot {snapshot_id}: on branch {kept.branch!r} {kept.writer} would no longer find how far it "
-                f"has come ({kept.key}) and write again what it has written; if it never starts again, give "
-                "keep-writer-progress=0",
+                f"cannot expire snapshot {snapshot_id}: on branch {kept.branch!r} {kept.writer} would {_harm(kept)}",
                 snapshot_id=snapshot_id,
                 writer=kept.writer,
                 key=kept.key,
                 branch=kept.branch,
             )
+
+
+def _harm(kept: KeptForWriter) -> str:
+    """What a writer would do without a snapshot, and who may let it go."""
+    if kept.key == ADDED_VECTORS:
+        return (
+            "no longer commit: it writes deletion vectors, for which Iceberg Java looks through all of the branch's history; if "
+            "it never starts again, or its Iceberg does so no more, give keep-writer-progress=0"
+        )
+    return (
+        f"no longer find how far it has come ({kept.key}) and write again what it has written; if it never starts again, give "
+        "keep-writer-progress=0"
+    )
 
 
 def _default_cutoff_ms(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int) -> int:

@@ -3,9 +3,14 @@
 A writer that starts again looks there for what it has committed already: it walks from the head of its branch from parent to
 parent, takes the newest snapshot that is its own, and stops where a parent is gone. Where it finds nothing it commits
 everything that it still holds once more (iceberg #5846). So such a snapshot is worth nothing without all those after it.
+
+A Flink job that commits deletion vectors needs more: all of its branch's history, from the first snapshot on. Iceberg Java, 1.12
+among them, looks through it before each such commit for vectors of others, from no snapshot on that Flink would name. Where one
+is gone the commit is refused, and so is every later one ("Cannot determine history between starting snapshot null and the last
+known ancestor"; iceberg #2482 is the same for deletes of positions, which Flink no longer has looked for).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -15,6 +20,8 @@ from icekeep.spec.snapshots import Snapshot, SnapshotRef
 _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
 _FLINK_JOB = "flink.job-id"
 _FLINK_OPERATOR = "flink.operator-id"
+ADDED_VECTORS = "added-dvs"
+"""In the summaries of snapshots with new deletion vectors; the key of what stays since their writer needs the whole history."""
 _SPARK_EPOCH = "spark.sql.streaming.epochId"
 _SPARK_QUERY = "spark.sql.streaming.queryId"
 # The second is how the connector named them before its third version, at first without the name of a group.
@@ -29,7 +36,9 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 class KeptForWriter(msgspec.Struct, frozen=True):
-    """A snapshot of a branch that a writer walks over to its progress, or finds it in."""
+    """A snapshot of a branch that a writer walks over to its progress, or finds it in; or, where the key is `ADDED_VECTORS`, that
+    it walks over before it commits vectors.
+    """
 
     snapshot_id: int
     key: str
@@ -49,7 +58,8 @@ def kept_for_writers(
     """The snapshots that writers need to find their progress in, by id.
 
     On each branch these are the newest snapshot of each writer, where that is younger than `keep_ms`, and all between it and
-    the head. One that several writers need is told of one of them.
+    the head. One that several writers need is told of one of them. Where a Flink job of these commits vectors, all others stay as
+    well, unless some are gone already: then it lives without them.
 
     Args:
         now_ms: the moment that ages are measured against; a snapshot dated after it is young.
@@ -79,6 +89,7 @@ def kept_for_writers(
             if not unseen:
                 break
         found_below[ref.snapshot_id] = found
+    _keep_histories(kept, metadata, branches, writers, young)
     return kept
 
 
@@ -93,6 +104,39 @@ def _keep(kept: dict[int, KeptForWriter], snapshot_ids: list[int], writers: set[
     if new:
         writer = min(writers, key=lambda writer: (writer.key, writer.name))
         kept.update((i, KeptForWriter(i, writer.key, writer.name, branch)) for i in new)
+
+
+def _keep_histories(
+    kept: dict[int, KeptForWriter],
+    metadata: TableMetadata,
+    branches: Mapping[str, SnapshotRef],
+    writers: Mapping[int, tuple[Writer, ...]],
+    young: Collection[int],
+) -> None:
+    """Note all snapshots of branches that have young progress of a Flink job which commits vectors."""
+    adding = {
+        writer
+        for snapshot_id, theirs in writers.items()
+        if ADDED_VECTORS in (metadata.snapshots_by_id[snapshot_id].summary or {})
+        for writer in theirs
+        if writer.key == _FLINK_CHECKPOINT
+    }
+    whole: dict[int, Writer] = {}
+    for name, ref in sorted(branches.items(), key=lambda item: made(metadata.snapshots_by_id[item[1].snapshot_id])):
+        walked: list[Snapshot] = []
+        found = set[Writer]()
+        for snapshot in metadata.ancestors(ref.snapshot_id) if adding else ():
+            if snapshot.snapshot_id in whole:
+                found.add(whole[snapshot.snapshot_id])
+                break
+            walked.append(snapshot)
+            if snapshot.snapshot_id in young:
+                found |= adding.intersection(writers[snapshot.snapshot_id])
+        if walked and found and (walked[-1].parent_snapshot_id is None or walked[-1].parent_snapshot_id in whole):
+            writer = min(found, key=lambda writer: writer.name)
+            whole.update((s.snapshot_id, writer) for s in walked)
+            for s in walked:
+                kept.setdefault(s.snapshot_id, KeptForWriter(s.snapshot_id, ADDED_VECTORS, writer.name, name))
 
 
 def _writers(summary: Mapping[str, str]) -> Iterator[Writer]:

@@ -415,6 +415,7 @@ def test_a_snapshot_that_is_dated_later_takes_none_with_it():
 FLINK = {"flink.job-id": "j1", "flink.operator-id": "sink", "flink.max-committed-checkpoint-id": "7"}
 FLINK_BEFORE_OPERATORS = {"flink.job-id": "j1", "flink.max-committed-checkpoint-id": "7"}
 OTHER_JOB = {**FLINK, "flink.job-id": "j2"}
+VECTORS = {**FLINK, "added-dvs": "1"}
 SPARK = {"spark.sql.streaming.queryId": "q1", "spark.sql.streaming.epochId": "12"}
 KAFKA = {"kafka.connect.offsets.control.group-1": '{"0":7}', "kafka.connect.commit-id": "c"}
 KAFKA_BEFORE = {"kafka.connect.control.offsets.group-1": '{"0":7}', "kafka.connect.commitId": "c"}
@@ -560,6 +561,59 @@ def test_an_explicit_snapshot_may_not_be_one_that_a_writer_needs(asked: int):
     assert expire(metadata, snapshot_ids=(1,), keep_writer_progress_ms=7 * DAY_MS).snapshot_ids == {1}
 
 
+# Iceberg Java looks through the whole history before Flink's vectors are committed.
+
+
+def test_a_flink_job_that_commits_vectors_keeps_all_of_its_branch():
+    metadata = noted(MetadataBuilder().commits(6), {3: VECTORS, 4: FLINK})
+    assert kept(metadata) == {1, 2, 3, 4, 5, 6}
+    expired = expire(metadata, older_than_ms=day(1000), keep_writer_progress_ms=7 * DAY_MS)
+    progress = [
+        KeptForWriter(n, "flink.max-committed-checkpoint-id", "Flink job j1, operator sink", "main") for n in (4, 5)
+    ]
+    history = [KeptForWriter(n, "added-dvs", "Flink job j1, operator sink", "main") for n in (1, 2, 3)]
+    assert expired.kept == (*history, *progress)
+    assert kept(metadata, days=2) == {6}
+    assert kept(metadata, days=0) == {6}
+
+
+def test_one_that_lives_with_a_history_that_is_cut_keeps_its_progress_alone():
+    metadata = noted(MetadataBuilder().commits(6), {5: VECTORS})
+    without = replace(metadata, snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id != 2))
+    assert kept(without) == {5, 6}
+
+
+@pytest.mark.parametrize("summary", [{"added-dvs": "1"}, {**SPARK, "added-dvs": "1"}, {**KAFKA, "added-dvs": "1"}])
+def test_vectors_of_others_keep_no_history(summary: dict[str, str]):
+    assert kept(noted(MetadataBuilder().commits(4), {4: summary, 3: FLINK})) == {3, 4}
+
+
+def test_a_history_is_kept_on_every_branch_that_has_the_progress():
+    builder = MetadataBuilder().commits(3).commits(2, branch="dev").branch("other", at=1).commits(1)
+    metadata = noted(builder, {3: VECTORS})
+    assert kept(metadata) == {1, 2, 3, 4, 5, 6}
+    assert kept(noted(builder, {4: VECTORS})) == {1, 2, 3, 4, 5, 6}
+    assert kept(noted(MetadataBuilder().commits(3).commits(2, branch="dev").roll_back(to=1), {4: VECTORS})) == {
+        1,
+        2,
+        3,
+        4,
+        5,
+    }
+
+
+def test_an_explicit_snapshot_may_not_be_one_of_such_a_history():
+    metadata = noted(MetadataBuilder().commits(5), {5: VECTORS})
+    with pytest.raises(SafetyError) as raised:
+        expire(metadata, snapshot_ids=(1,), keep_writer_progress_ms=7 * DAY_MS)
+    assert raised.value.message == (
+        "cannot expire snapshot 1: on branch 'main' Flink job j1, operator sink would no longer commit: it writes deletion "
+        "vectors, for which Iceberg Java looks through all of the branch's history; if it never starts again, or its Iceberg "
+        "does so no more, give keep-writer-progress=0"
+    )
+    assert expire(metadata, snapshot_ids=(1,)).snapshot_ids == {1}
+
+
 def test_an_age_of_progress_below_nothing_is_refused():
     with pytest.raises(OptionError, match="option keep-writer-progress is -1; give an age, 0 or more"):
         expire(MetadataBuilder().commits(1), keep_writer_progress_ms=-1)
@@ -586,7 +640,16 @@ def test_ten_thousand_snapshots_and_a_hundred_branches_are_judged_in_no_time():
 
 
 NUMBERS = st.integers(0, 25)
-NOTES = [FLINK, FLINK_BEFORE_OPERATORS, OTHER_JOB, SPARK, KAFKA, KAFKA_BEFORE, {"spark.sql.streaming.queryId": "q1"}]
+NOTES = [
+    FLINK,
+    FLINK_BEFORE_OPERATORS,
+    OTHER_JOB,
+    VECTORS,
+    SPARK,
+    KAFKA,
+    KAFKA_BEFORE,
+    {"spark.sql.streaming.queryId": "q1"},
+]
 
 
 def document_of(history: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 metadata -> expired snapshots and refs -> files that only they lead to -> plan on disk -> `ExpireSnapshots` -> reclaimed
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
@@ -47,6 +49,7 @@ from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import Days, Moment
 from icekeep.spec.units import DAY_MS
+from icekeep.spec.writer_progress import ADDED_VECTORS
 from icekeep.storage.locations import parse_location
 
 __all__ = ["ExpireSnapshotsPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]
@@ -186,9 +189,24 @@ class _Foreseen(NamedTuple):
 
 
 def _expired(request: ExpireSnapshotsRequest, metadata: TableMetadata, policy: RetentionPolicy, now_ms: int) -> Expired:
-    if request.given is None:
-        return select_expired(metadata, policy, now_ms)
-    return given_expired(request.given, metadata, policy, now_ms)
+    if request.given is not None:
+        return given_expired(request.given, metadata, policy, now_ms)
+    expired = select_expired(metadata, policy, now_ms)
+    _tell_histories(expired, request.listener)
+    return expired
+
+
+def _tell_histories(expired: Expired, listener: Listener) -> None:
+    """Warn of what stays until somebody does something about it."""
+    counts = Counter((kept.writer, kept.branch) for kept in expired.kept if kept.key == ADDED_VECTORS)
+    for (writer, branch), count in counts.items():
+        listener.on(
+            Warned(
+                f"snapshots that would have expired stay ({count}): {writer} writes deletion vectors to branch {branch!r}, and "
+                "could commit none any more if the branch's history were cut (Iceberg Java up to 1.12 looks through all of it); "
+                "--option keep-writer-progress=0 lets them go"
+            )
+        )
 
 
 def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:

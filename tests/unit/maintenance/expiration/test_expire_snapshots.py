@@ -359,16 +359,16 @@ def test_a_clock_behind_the_store_s_retains_more():
     assert expire_snapshots(with_runtime(table, FakeRuntime()), no_spark).expired_snapshots_count == 0
 
 
-def flink_history(catalog=None):
-    """Four appends; the first says how far a Flink job has come."""
+def flink_history(catalog=None, at=0, **more):
+    """Four appends; one says how far a Flink job has come."""
     table = memory_table(catalog)
     for name in ("a", "b", "c", "d"):
         table = add(table, name)
         table.catalog.runtime.pass_ms(1000)
-    first = table.metadata.snapshots[0]
-    summary = {**first.summary, "flink.job-id": "j1", "flink.max-committed-checkpoint-id": "7"}
-    told = msgspec.structs.replace(first, summary=summary)
-    metadata = msgspec.structs.replace(table.metadata, snapshots=(told, *table.metadata.snapshots[1:]))
+    snapshots = list(table.metadata.snapshots)
+    summary = {**snapshots[at].summary, "flink.job-id": "j1", "flink.max-committed-checkpoint-id": "7", **more}
+    snapshots[at] = msgspec.structs.replace(snapshots[at], summary=summary)
+    metadata = msgspec.structs.replace(table.metadata, snapshots=tuple(snapshots))
     return msgspec.structs.replace(table, metadata=metadata)
 
 
@@ -378,6 +378,19 @@ def test_a_writer_s_progress_is_kept_with_all_that_came_after_it():
     plan = planned(table)
     assert (plan.expired_snapshots_count, len(plan.kept_for_writers)) == (0, 3)
     assert {kept.snapshot_id for kept in plan.kept_for_writers} == {s.snapshot_id for s in table.metadata.snapshots[:3]}
+    assert planned(table, options={"keep-writer-progress": "0"}).expired_snapshots_count == 3
+
+
+def test_the_history_of_a_flink_job_that_commits_vectors_is_kept_and_why_is_said():
+    """apache/iceberg #2482, for vectors: once any of it is gone, such a job can commit no more."""
+    table, heard = flink_history(at=3, **{"added-dvs": "2"}), Recorder()
+    plan = planned(table, listener=heard)
+    assert (plan.expired_snapshots_count, [kept.key for kept in plan.kept_for_writers]) == (0, ["added-dvs"] * 3)
+    assert heard.warnings == [
+        "snapshots that would have expired stay (3): Flink job j1 writes deletion vectors to branch 'main', and could commit "
+        "none any more if the branch's history were cut (Iceberg Java up to 1.12 looks through all of it); --option "
+        "keep-writer-progress=0 lets them go"
+    ]
     assert planned(table, options={"keep-writer-progress": "0"}).expired_snapshots_count == 3
 
 
