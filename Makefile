@@ -17,6 +17,9 @@ JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_JARS)/.ready
 RIVALS_VENV := .venv-rivals
 RIVALS_READY := $(RIVALS_VENV)/.ready
+FLINK_ENV := .flink-env
+FLINK_READY := $(FLINK_ENV)/.ready
+FLINK_PROGRAM := tests/kit/java_flink
 JUDGES_VENV := .venv-judges
 JUDGES_READY := $(JUDGES_VENV)/.ready
 JUDGES_GO := tests/kit/judging/go
@@ -30,7 +33,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env flink-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,11 +69,11 @@ quick: $(READY) ## Run the unit tests that take no time, under a minute: for eve
 test: $(READY) ## Run the tests that need nothing but this checkout and Java, eight to nine minutes
 	$(PYTEST)
 
-changed: $(READY) airflow-env java-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
+changed: $(READY) airflow-env java-env flink-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
 		if [ -n "$$files" ]; then $(PYTEST) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
 
-interop: $(READY) airflow-env java-env judges-env ## Run the tests against foreign software (Iceberg Java, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
+interop: $(READY) airflow-env java-env flink-env judges-env ## Run the tests against foreign software (Iceberg Java, Flink, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
 
 cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
@@ -79,7 +82,7 @@ cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spar
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
 
-nightly: $(READY) airflow-env java-env judges-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
+nightly: $(READY) airflow-env java-env flink-env judges-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
 	$(PYTEST) -m "" --cases 2 --panel tests/interop || failed="$$failed interop"; \
@@ -108,6 +111,21 @@ $(JAVA_READY): $(wildcard .ci/java/*.xml .ci/java/*/pom.xml .ci/java/*.sha256 .c
 			-DexcludeTransitive=true -DoutputDirectory=$(CURDIR)/$(JAVA_JARS)/$$part && \
 		(cd $(JAVA_JARS)/$$part && sha256sum --quiet --strict --check $(CURDIR)/.ci/java/$$part/jars.sha256) || exit 1; \
 	done
+	@touch $@
+
+flink-env: $(FLINK_READY) ## Make .flink-env: Flink with its SQL and Iceberg's connector, and the program in which tests run it
+
+$(FLINK_ENV)/.jars: .ci/flink/pom.xml .ci/flink/jars.sha256
+	@command -v mvn >/dev/null || { echo "flink-env needs Maven (mvn) on the PATH"; exit 2; }
+	rm -rf $(FLINK_ENV)
+	mvn --batch-mode --quiet --strict-checksums --file $< dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(FLINK_ENV)
+	cd $(FLINK_ENV) && sha256sum --quiet --strict --check $(CURDIR)/.ci/flink/jars.sha256
+	@touch $@
+
+$(FLINK_READY): $(FLINK_ENV)/.jars $(wildcard $(FLINK_PROGRAM)/*.java)
+	rm -rf $(FLINK_ENV)/classes && mkdir $(FLINK_ENV)/classes
+	javac -nowarn -proc:none -d $(FLINK_ENV)/classes -cp '$(FLINK_ENV)/*' $(FLINK_PROGRAM)/*.java
 	@touch $@
 
 judges-env: $(JUDGES_READY) ## Make .venv-judges: DuckDB, ClickHouse, iceberg-rust, polars and PyIceberg, and iceberg-go, built by the Go that is among its packages
@@ -234,4 +252,4 @@ $(EXECUTORS_PYTHON): FORCE
 	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) $(FLINK_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

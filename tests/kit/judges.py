@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kit.flink import Flink
 from kit.java import IcebergJava
 from kit.judging.panel import Panel
 from kit.postgres import Postgres
@@ -15,6 +16,14 @@ def java() -> Iterator[IcebergJava]:
     judge = IcebergJava()
     yield judge
     judge.close()
+
+
+@pytest.fixture(scope="session")
+def flink() -> Iterator[Flink]:
+    """Flink, ready to open catalogs."""
+    engine = Flink()
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(scope="session")
