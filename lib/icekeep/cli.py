@@ -39,7 +39,7 @@ from icekeep.operations.console.streams import open_closed_streams, separate_std
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.lean_start import leave_pandas_out
+from icekeep.operations.lean_start import start_lean
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.policy_calls import HELD
 from icekeep.operations.receivers import chosen_format, telling, telling_settings
@@ -113,7 +113,7 @@ def main(
             if command.plan_out is not None:
                 require_new_file(command.plan_out, "plan")
             if argv is None and _works_on_data(command.name, jobs):
-                leave_pandas_out()
+                start_lean()
             with telling(command, settings, log_format, runtime) as listener:
                 surroundings = Surroundings(
                     seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun

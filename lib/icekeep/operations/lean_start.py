@@ -1,4 +1,4 @@
-"""What a command leaves out that it has no use for, so that it begins sooner.
+"""How a command makes its process its own: it leaves out what it has no use for, and takes memory in small pages.
 
 PyArrow imports pandas, where that is installed, for the first list that becomes an array: as long, and as much memory, as
 everything else that a small job does before its work. icekeep hands it nothing of pandas.
@@ -8,6 +8,15 @@ import sys
 from importlib.abc import MetaPathFinder
 
 _PANDAS = "pandas"
+
+
+def start_lean() -> None:
+    """Prepare a process that belongs to the command alone, which will work on data."""
+    leave_pandas_out()
+    # It needs Arrow, which help and mistakes do without.
+    from icekeep.formats.arrow.memory_pool import take_small_pages
+
+    take_small_pages()
 
 
 def leave_pandas_out() -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepError
+from icekeep.formats.arrow.memory_pool import take_small_pages
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error
 from icekeep.planning.spark.lazily import task_context
@@ -135,6 +136,7 @@ def told_of(payload: Any) -> Iterator[None]:
 
 
 def one_thread() -> None:
-    """The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it."""
+    """The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it; the worker's memory is ours."""
+    take_small_pages()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
