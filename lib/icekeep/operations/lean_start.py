@@ -7,12 +7,19 @@ everything else that a small job does before its work. icekeep hands it nothing 
 import sys
 from importlib.abc import MetaPathFinder
 
+from icekeep.formats.imported_with import imported_with
+
 _PANDAS = "pandas"
 
 
 def start_lean() -> None:
-    """Prepare a process that belongs to the command alone, which will work on data."""
-    leave_pandas_out()
+    """Prepare a process that belongs to the command alone, which will work on data.
+
+    NumPy comes with a library of linear algebra that starts a thread for each processor when it is loaded, and these spin for a
+    while: a twentieth of the processor time of a small job. No job has matrices that would need them.
+    """
+    with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"):
+        leave_pandas_out()
     # It needs Arrow, which help and mistakes do without.
     from icekeep.formats.arrow.memory_pool import take_small_pages
 

@@ -91,3 +91,27 @@ print(*sys.modules, file=sys.stderr)
     modules, answer = modules_of("", code=code)
     assert "pandas" in modules
     assert answer.split() == ["1.0", "1", "1"]
+
+
+THREADS = """
+import os
+{given}
+from icekeep.operations.lean_start import start_lean
+start_lean()
+import sys
+print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def threads_of(given=""):
+    """How many threads a process has after its start, and what the variable is that says how many NumPy starts."""
+    modules, answer = modules_of("", code=THREADS.replace("{given}", given))
+    assert "numpy" in modules
+    return answer.split()
+
+
+def test_numpy_starts_no_threads_unless_an_operator_wants_them():
+    alone = threads_of("os.environ['OPENBLAS_NUM_THREADS'] = '1'")
+    assert threads_of() == [alone[0], "None"]
+    assert threads_of("os.environ['OPENBLAS_NUM_THREADS'] = '3'")[1] == "3"
