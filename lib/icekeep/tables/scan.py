@@ -19,7 +19,7 @@ from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.scan.plan import Scan, open_scan
 from icekeep.planning.scan.task_groups import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.answers import prepare_worker
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import SparkSource, check_source, started
@@ -174,7 +174,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
         All splits of a task are here. Those of others are as well where Spark has planned otherwise than when it counted the
         tasks, as it may after executors have come or settings were changed; what deletes a split has says its own task alone.
         """
-        one_thread()
+        prepare_worker()
         tasks: dict[int, list[dict[str, Any]]] = {}
         for batch in batches:
             for split in batch.to_pylist():

@@ -20,7 +20,7 @@ from icekeep.maintenance.compaction.grouping import GroupRules
 from icekeep.maintenance.compaction.planned_files import METRICS, STRETCH, ends_of_row, with_key_metrics
 from icekeep.planning.entries.read import entries_count
 from icekeep.planning.scan.plan import Scan, planned_files
-from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.answers import prepare_worker
 from icekeep.planning.spark.lazily import F, from_arrow_schema, with_field
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource
@@ -115,7 +115,7 @@ def _points(places: list[Place], count: int) -> tuple[Place, ...]:
 def _sampled(
     rules: GroupRules, crowded: Mapping[Key, int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    one_thread()
+    prepare_worker()
     for batch in batches:
         rows = _every(batch, crowded)
         places = [msgspec.msgpack.encode(_place(row, rules)) for row in rows]
@@ -145,7 +145,7 @@ def with_stretches(files: "DataFrame", rules: GroupRules, cuts: Mapping[Key, Cut
 def _numbered(
     rules: GroupRules, cuts: Mapping[Key, Cuts], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    one_thread()
+    prepare_worker()
     for batch in batches:
         rows = batch.drop_columns(["deletes"]) if "deletes" in batch.schema.names else batch
         numbers = pa.array([_stretch(row, rules, cuts) for row in rows.to_pylist()], pa.int32())

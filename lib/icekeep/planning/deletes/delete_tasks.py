@@ -21,7 +21,7 @@ from icekeep.planning.entries.decode import DecodedEntries, EntryFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.spark.amounts import MATCHED_FILES, tasks_count
-from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.answers import prepare_worker
 from icekeep.planning.spark.lazily import F, with_field
 from icekeep.planning.spark.rows import partition_key
 from icekeep.planning.spark.source import SparkSource
@@ -109,7 +109,7 @@ def _part(path: "Column", parts_count: int) -> "Column":
 
 def _matched(specs: Mapping[int, PartitionSpec], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The data files of one part with what reaches each, in an order that does not hang on that in which rows come."""
-    one_thread()
+    prepare_worker()
     together = [(_rows(batch["data"]), _rows(batch["delete"])) for batch in batches]
     if together:
         data, deletes = map(pa.Table.from_batches, zip(*together, strict=True))

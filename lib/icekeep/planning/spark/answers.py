@@ -135,8 +135,8 @@ def told_of(payload: Any) -> Iterator[None]:
         raise known from error
 
 
-def one_thread() -> None:
-    """The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it; the worker's memory is ours."""
+def prepare_worker() -> None:
+    """Let Arrow take small pages and no threads: a slot of Spark's is one thread, and others would only fight over it."""
     take_small_pages()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.planning.slow_reads import add_slow_reads
-from icekeep.planning.spark.answers import Answer, Arrivals, Shared, one_thread, pickled_answer, sorted_out, told_of
+from icekeep.planning.spark.answers import Answer, Arrivals, Shared, prepare_worker, pickled_answer, sorted_out, told_of
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
 from icekeep.planning.spark.lazily import from_arrow_schema, task_context
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
@@ -182,7 +182,7 @@ def _gathered(
 def _send(
     send: Callable[[P, S], Iterator[tuple[int, V]]], shared: Shared, payloads: Iterable[bytes]
 ) -> Iterator[tuple[int, V]]:
-    one_thread()
+    prepare_worker()
     for pickled in payloads:
         payload = pickle.loads(pickled)
         with told_of(payload):
@@ -196,7 +196,7 @@ def _receive(
     number: int,
     sent: Iterable[tuple[int, V]],
 ) -> Iterator[bytes]:
-    one_thread()
+    prepare_worker()
     yield pickled_answer(lambda some: receive(number, some, shared.value()), sent, max_failures)
 
 
@@ -273,7 +273,7 @@ def _in_spark(
 def _answered(
     work: Callable[[P, S], R], shared: Shared, max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
-    one_thread()
+    prepare_worker()
     for pickled in payloads:
         yield pickled_answer(lambda one: work(one, shared.value()), pickle.loads(pickled), max_failures)
 
@@ -291,7 +291,7 @@ def _run_rows(
     max_failures: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    one_thread()
+    prepare_worker()
     answer = pickled_answer(lambda rows: work(rows, shared.value()), batches, max_failures)
     yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], schema=_ANSWERS)
 
@@ -318,7 +318,7 @@ def dataframe_from_tasks(
 def _rows_of_payloads(
     run: Callable[[Any], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    one_thread()
+    prepare_worker()
     for batch in batches:
         for pickled in batch.column(0).to_pylist():
             payload = pickle.loads(pickled)

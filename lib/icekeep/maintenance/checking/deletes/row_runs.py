@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icekeep.planning.spark.answers import one_thread
+from icekeep.planning.spark.answers import prepare_worker
 from icekeep.planning.spark.rows import arrow_dataframe, collected
 from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
 from icekeep.spec.units import MAX_LONG
@@ -51,7 +51,7 @@ def wrong_places(rows: DataFrame, next_row_id: int) -> list[Place]:
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    one_thread()
+    prepare_worker()
     for batch in batches:
         first, end = runs_of(batch.column(0).drop_null().to_numpy())
         yield pa.record_batch([first // PART_IDS, first, end], schema=_RUNS)
@@ -73,7 +73,7 @@ def runs_of(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _wrong_ids(batches: Iterable[pa.RecordBatch], next_row_id: int) -> Iterator[pa.RecordBatch]:
-    one_thread()
+    prepare_worker()
     for ids in wrong_ids(((batch["first"].to_numpy(), batch["end"].to_numpy()) for batch in batches), next_row_id):
         yield pa.record_batch([ids], schema=_IDS)
 
