@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kit.java import IcebergJava
-from kit.judges import java, panel, postgres
+from kit.judges import java, panel, postgres, trino
 from kit.judging.panel import JUDGED, Panel
 from kit.judging.tally import save, summary
 from kit.lake import Lake
 from kit.soundness import checks_below
 
-__all__ = ["java", "panel", "postgres"]
+__all__ = ["java", "panel", "postgres", "trino"]
 
 _TRIED: Counter[str] = Counter()
 

@@ -7,6 +7,7 @@ import pytest
 from kit.java import IcebergJava
 from kit.judging.panel import Panel
 from kit.postgres import Postgres
+from kit.trino import Trino
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +19,9 @@ def java() -> Iterator[IcebergJava]:
 
 
 @pytest.fixture(scope="session")
-def panel() -> Iterator[Panel]:
-    """Judges that share no code with Iceberg Java; each starts with its first question."""
-    judges = Panel()
+def panel(trino: Trino) -> Iterator[Panel]:
+    """Judges that are not Iceberg Java; each starts with its first question."""
+    judges = Panel(trino)
     yield judges
     judges.close()
 
@@ -29,5 +30,13 @@ def panel() -> Iterator[Panel]:
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server of the test run's own."""
     server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def trino() -> Iterator[Trino]:
+    """Trino's server, which starts with the first statement."""
+    server = Trino()
     yield server
     server.close()

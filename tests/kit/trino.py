@@ -1,7 +1,7 @@
 """Trino: a server of one node in a process of its own, which opens catalogs that we do. `make trino-env` makes it.
 
-It shares Iceberg Java's library of tables (1.9.1, by which it plans and commits), and has readers and writers of files of its own.
-It writes format versions 1 and 2, and tables are named `catalog.namespace.table`.
+It shares Iceberg Java's library of tables (1.9.1, by which it plans and commits), and reads and writes files by code of its own.
+It writes format versions 1 and 2. Tables are named `catalog.namespace.table`.
 """
 
 import atexit
@@ -109,12 +109,14 @@ class Trino:
     def query(self, statement: str) -> Answer:
         """Carry out a statement to its end; raises `TrinoError` where Trino does."""
         started = self._started()
-        answer = self._checked(self._session.post(f"{started}/v1/statement", data=statement.encode(), timeout=TIMEOUT_S))
+        answer = self._checked(
+            self._session.post(f"{started}/v1/statement", data=statement.encode(), timeout=TIMEOUT_S)
+        )
         rows: list[list[Any]] = []
         columns: tuple[str, ...] = ()
         for told in self._all(answer):
             if "error" in told:
-                raise TrinoError(told["error"]["errorName"], told["error"]["message"])
+                raise TrinoError(told["error"]["errorName"], _messages(told["error"]["failureInfo"]))
             columns = columns or tuple(column["name"] for column in told.get("columns") or ())
             rows += told.get("data") or ()
         return Answer(rows, columns)
@@ -237,7 +239,12 @@ def _catalog_properties(properties: Mapping[str, str]) -> dict[str, str]:
         "iceberg.remove-orphan-files.min-retention": "0s",
     }
     if properties["type"] == "rest":
-        return {**common, "iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": properties["uri"]}
+        return {
+            **common,
+            "iceberg.catalog.type": "rest",
+            "iceberg.rest-catalog.uri": properties["uri"],
+            "iceberg.rest-catalog.view-endpoints-enabled": "false",
+        }
     url = make_url(properties["uri"])
     jdbc = {
         **common,
@@ -259,6 +266,15 @@ def _catalog_properties(properties: Mapping[str, str]) -> dict[str, str]:
         "iceberg.jdbc-catalog.connection-user": str(url.username),
         "iceberg.jdbc-catalog.connection-password": str(url.password),
     }
+
+
+def _messages(failure: Mapping[str, Any] | None) -> str:
+    """Of an exception and its causes."""
+    found: list[str] = []
+    while failure is not None:
+        found.append(failure.get("message") or failure["type"])
+        failure = failure.get("cause")
+    return ": ".join(dict.fromkeys(found))
 
 
 def _free_port() -> int:

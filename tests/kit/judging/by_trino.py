@@ -1,5 +1,6 @@
 """Trino as a judge: its own readers of files; which files they are it has from Iceberg Java's library."""
 
+import shutil
 import sqlite3
 import tempfile
 from collections import Counter
@@ -35,7 +36,10 @@ class TrinoJudge(Judge):
         return self.trino.version
 
     def close(self) -> None:
-        """The server goes on: others may ask it too."""
+        """Remove what it left; the server goes on, which others may ask too."""
+        if self._lake is not None:
+            shutil.rmtree(self._lake.directory, ignore_errors=True)
+            self._lake = None
 
     def rows(self, table: Table) -> Counter[str]:
         try:
@@ -51,8 +55,7 @@ class TrinoJudge(Judge):
 
     def _registered(self, table: Table) -> str:
         if self._lake is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="judge-"))
-            self._lake = Lake(self._directory)
+            self._lake = Lake(Path(tempfile.mkdtemp(prefix="judge-")))
             self.trino.open_catalog(CATALOG, self._lake.properties)
         name = f"t{next(self._names)}"
         with sqlite3.connect(self._lake.directory / "catalog.db") as database:
