@@ -40,6 +40,7 @@ def test_a_helper_leads_to_the_tests_that_import_it_also_through_another():
         ("tests/kit/java_judge/Tables.java", "interop/test_java_jobs.py"),
         ("tests/kit/java_worker.py", "interop/test_compaction.py"),
         (".ci/java/pom.xml", "interop/test_hdfs.py"),
+        (".ci/trino/pom.xml", "interop/test_trino.py"),
     ],
 )
 def test_what_is_no_module_leads_to_the_tests_that_speak_of_it(path: str, test: str):
