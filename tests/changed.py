@@ -18,7 +18,14 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS, LIB = ROOT / "tests", ROOT / "lib"
-FOR_INTEROP = (".ci/java/", ".ci/flink/", ".ci/requirements-java.lock", ".ci/requirements-airflow.lock")
+FOR_INTEROP = (
+    ".ci/java/",
+    ".ci/flink/",
+    ".ci/trino/",
+    ".ci/requirements-java.lock",
+    ".ci/requirements-trino.lock",
+    ".ci/requirements-airflow.lock",
+)
 """What the judges are made of."""
 FOR_ALL = {"pyproject.toml", "tests/conftest.py", ".ci/requirements.lock"}
 """What no test can do without."""

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kit.java import IcebergJava
-from kit.judges import flink, java, panel, postgres
+from kit.judges import flink, java, panel, postgres, trino
 from kit.judging.panel import JUDGED, Panel
 from kit.judging.tally import Count, save, summary
 from kit.lake import Lake
 from kit.soundness import checks_below
 
-__all__ = ["flink", "java", "panel", "postgres"]
+__all__ = ["flink", "java", "panel", "postgres", "trino"]
 
 _TRIED: Counter[str] = Counter()
 _JUDGED_OF: defaultdict[Path, Counter[Count]] = defaultdict(Counter)

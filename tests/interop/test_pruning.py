@@ -36,7 +36,7 @@ def filled(lake: Lake, partition_by: tuple[tuple[str, str], ...] = ()) -> Table:
     return table
 
 
-@pytest.mark.parametrize("judge", ["DuckDB", "ClickHouse"])
+@pytest.mark.parametrize("judge", ["DuckDB", "ClickHouse", "Trino"])
 def test_a_sort_leaves_one_file_to_read_where_all_were(
     judge: str, lake: Lake, panel: Panel, spark_session: SparkSession
 ) -> None:
@@ -50,10 +50,10 @@ def test_a_sort_leaves_one_file_to_read_where_all_were(
     assert reader.files_read(table, "id < 0") == 0
 
 
-@pytest.mark.parametrize("judge", ["DuckDB", "ClickHouse"])
+@pytest.mark.parametrize("judge", ["DuckDB", "ClickHouse", "Trino"])
 def test_rewritten_manifests_leave_what_is_read_as_it_was(judge: str, lake: Lake, panel: Panel) -> None:
     table, reader = filled(lake, (("day", "identity"),)), panel.judge(judge)
-    filters = ("day = '1970-01-03'", "id = 300", "id < 100 AND day = '1970-01-03'", "id > 1000")
+    filters = ("day = DATE '1970-01-03'", "id = 300", "id < 100 AND day = DATE '1970-01-03'", "id > 1000")
     before = [reader.files_read(table, where) for where in filters]
     assert before[0] == FILES
     assert before[3] == 0

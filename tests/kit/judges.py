@@ -8,6 +8,7 @@ from kit.flink import Flink
 from kit.java import IcebergJava
 from kit.judging.panel import Panel
 from kit.postgres import Postgres
+from kit.trino import Trino
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +28,9 @@ def flink() -> Iterator[Flink]:
 
 
 @pytest.fixture(scope="session")
-def panel() -> Iterator[Panel]:
-    """Judges that share no code with Iceberg Java; each starts with its first question."""
-    judges = Panel()
+def panel(trino: Trino) -> Iterator[Panel]:
+    """Judges that are not Iceberg Java; each starts with its first question."""
+    judges = Panel(trino)
     yield judges
     judges.close()
 
@@ -38,5 +39,13 @@ def panel() -> Iterator[Panel]:
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server of the test run's own."""
     server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def trino() -> Iterator[Trino]:
+    """Trino's server, which starts with the first statement."""
+    server = Trino()
     yield server
     server.close()

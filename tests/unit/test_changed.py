@@ -42,6 +42,7 @@ def test_a_helper_leads_to_the_tests_that_import_it_also_through_another():
         (".ci/java/pom.xml", "interop/test_hdfs.py"),
         (".ci/flink/pom.xml", "interop/test_flink.py"),
         ("tests/kit/java_flink/Jobs.java", "interop/test_flink.py"),
+        (".ci/trino/pom.xml", "interop/test_trino.py"),
     ],
 )
 def test_what_is_no_module_leads_to_the_tests_that_speak_of_it(path: str, test: str):

@@ -11,6 +11,7 @@ from kit.judging.faults_clickhouse import CLICKHOUSE
 from kit.judging.faults_duckdb import DUCKDB
 from kit.judging.faults_python import GO, PYTHON
 from kit.judging.faults_rust import RUST
+from kit.judging.faults_trino import TRINO
 from kit.judging.kinds import Kind
 
 VERSIONS = {
@@ -20,10 +21,11 @@ VERSIONS = {
     "polars": "2.1.0",
     "PyIceberg": "0.12.0",
     "iceberg-go": "v0.7.0",
+    "Trino": "476",
 }
 """The judges, and which versions the list is of."""
 
-FAULTS: tuple[Fault, ...] = (*DUCKDB, *CLICKHOUSE, *RUST, *PYTHON, *GO)
+FAULTS: tuple[Fault, ...] = (*DUCKDB, *CLICKHOUSE, *RUST, *PYTHON, *GO, *TRINO)
 
 
 def faults_of(judge: str, kind: Kind) -> list[Fault]:

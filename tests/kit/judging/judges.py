@@ -1,14 +1,20 @@
-"""The judges, none of which shares code with Iceberg Java."""
+"""The judges. Six share no code with Iceberg Java; Trino shares with it how tables are planned, and not how files are read."""
 
 from pathlib import Path
 
+from kit.judging.by_trino import TrinoJudge
 from kit.judging.judge import ENVIRONMENT, Judge
+from kit.trino import Trino
 
 WORKERS = Path(__file__).with_name("workers")
 
 
-def all_judges() -> list[Judge]:
-    """Those of the panel, none started yet."""
+def all_judges(trino: Trino) -> list[Judge]:
+    """Those of the panel, none started yet.
+
+    Args:
+        trino: the server that one of them asks, and that others may ask too.
+    """
     return [
         _by_python("DuckDB", "duckdb"),
         # Its lists, maps and structs are never null.
@@ -17,6 +23,7 @@ def all_judges() -> list[Judge]:
         _by_python("polars", "polars"),
         _by_python("PyIceberg", "pyiceberg"),
         Judge("iceberg-go", (ENVIRONMENT / "bin" / "iceberg-go-judge",)),
+        TrinoJudge(trino),
     ]
 
 

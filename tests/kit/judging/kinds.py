@@ -140,4 +140,4 @@ def _field(schema: Schema, field_id: int) -> NestedField | None:
 def _writer(maker: str | None) -> str:
     if maker is None:
         return "PyIceberg"
-    return "icekeep" if maker.startswith("icekeep") else "Iceberg Java"
+    return next((name for name in ("icekeep", "Trino") if maker.startswith(name)), "Iceberg Java")

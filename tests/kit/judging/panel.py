@@ -16,6 +16,7 @@ from kit.judging.kinds import Kind
 from kit.judging.states import states_below
 from kit.judging.tally import ALL, READ, ROWS, Count
 from kit.naive_scan import scan_rows
+from kit.trino import Trino
 
 JUDGED: Counter[Count] = Counter()
 """What all panels of this process have counted."""
@@ -28,8 +29,8 @@ class Panel:
         counts: by judge and by what is told of a table: tables that it read rightly, their rows, and known faults.
     """
 
-    def __init__(self) -> None:
-        self.judges = all_judges()
+    def __init__(self, trino: Trino) -> None:
+        self.judges = all_judges(trino)
         self.counts = JUDGED
         self._seen: set[str] = set()
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.planning.slow_reads import add_slow_reads
-from icekeep.planning.spark.answers import Answer, Arrivals, Shared, prepare_worker, pickled_answer, sorted_out, told_of
+from icekeep.planning.spark.answers import Answer, Arrivals, Shared, pickled_answer, prepare_worker, sorted_out, told_of
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
 from icekeep.planning.spark.lazily import from_arrow_schema, task_context
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
