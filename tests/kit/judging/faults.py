@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from kit.judging.fault import Fault
 from kit.judging.faults_clickhouse import CLICKHOUSE
 from kit.judging.faults_duckdb import DUCKDB
-from kit.judging.faults_python import GO, PYTHON
+from kit.judging.faults_go import GO
+from kit.judging.faults_python import PYTHON
 from kit.judging.faults_rust import RUST
 from kit.judging.faults_trino import TRINO
 from kit.judging.kinds import Kind

@@ -1,4 +1,4 @@
-"""What polars, PyIceberg and iceberg-go do not read rightly."""
+"""What PyIceberg and polars do not read rightly."""
 
 from icekeep.spec.types import TIME, UUID, FixedType
 from kit.judging.concerns import (
@@ -6,15 +6,13 @@ from kit.judging.concerns import (
     has_equality_deletes,
     has_lists_of_structs,
     has_named_type_twice_of_java,
-    has_names_of_java,
     has_types,
     has_vectors_given_up,
     not_parquet,
     splits_bytes,
 )
 from kit.judging.fault import Fault
-from kit.judging.kinds import is_gone, is_young, was_promoted
-from kit.judging.of_java import OF_JAVA, TWO_UUIDS_OF_JAVA
+from kit.judging.of_java import TWO_UUIDS_OF_JAVA
 
 _OF_PYICEBERG = (
     Fault(
@@ -52,6 +50,37 @@ _OF_PYICEBERG = (
 
 PYTHON = (
     *_OF_PYICEBERG,
+    Fault(
+        "PyIceberg",
+        "reads no times, UUIDs and bytes of fixed length in ORC",
+        lambda kind: "ORC" in kind.formats() and has_types(TIME, UUID, FixedType)(kind),
+        "types in ORC",
+        says=r"ResolveError: Cannot promote (long to time|an binary to (uuid|fixed))",
+    ),
+    Fault(
+        "PyIceberg",
+        "fails at a column of UUIDs without rows",
+        lambda kind: not kind.data_files and has_types(UUID)(kind),
+        "no rows",
+        says="ArrowNotImplementedError: extension",
+    ),
+    Fault(
+        "PyIceberg",
+        "has an empty list for a null list of structs",
+        has_lists_of_structs,
+        "nested",
+        missing=(1,),
+        added=(1,),
+        issue="apache/iceberg-python#3833",
+    ),
+    Fault("PyIceberg", "reads no Avro", has_avro, "Avro", says="Unsupported file format: FileFormat.AVRO"),
+    Fault(
+        "PyIceberg",
+        "reads no deletes in Avro",
+        has_avro,
+        "positions in an Avro file",
+        says="Delete file format not supported: FileFormat.AVRO",
+    ),
     *(fault._replace(judge="polars") for fault in _OF_PYICEBERG),
     Fault(
         "polars",
@@ -76,73 +105,10 @@ PYTHON = (
         issue="apache/iceberg-python#3478",
     ),
     Fault(
-        "PyIceberg",
-        "reads no times, UUIDs and bytes of fixed length in ORC",
-        lambda kind: "ORC" in kind.formats() and has_types(TIME, UUID, FixedType)(kind),
-        "types in ORC",
-        says=r"ResolveError: Cannot promote (long to time|an binary to (uuid|fixed))",
-    ),
-    Fault(
-        "PyIceberg",
-        "fails at a column of UUIDs without rows",
-        lambda kind: not kind.data_files and has_types(UUID)(kind),
-        "no rows",
-        says="ArrowNotImplementedError: extension",
-    ),
-    Fault(
-        "PyIceberg",
-        "has an empty list for a null list of structs",
-        has_lists_of_structs,
-        "nested",
-        missing=(1,),
-        added=(1,),
-        issue="apache/iceberg-python#3833",
-    ),
-    Fault(
         "polars",
         "reads Parquet alone",
         not_parquet,
         "ORC",
         says="non-parquet format|unsupported deletion file format",
-    ),
-    Fault("PyIceberg", "reads no Avro", has_avro, "Avro", says="Unsupported file format: FileFormat.AVRO"),
-    Fault(
-        "PyIceberg",
-        "reads no deletes in Avro",
-        has_avro,
-        "positions in an Avro file",
-        says="Delete file format not supported: FileFormat.AVRO",
-    ),
-)
-
-GO = (
-    Fault("iceberg-go", "reads Parquet alone", not_parquet, "ORC", says="only parquet format is implemented"),
-    Fault(
-        "iceberg-go",
-        "reads no manifests of Iceberg Java where the name of a partition field has a letter beyond ASCII",
-        has_names_of_java,
-        OF_JAVA,
-        says="invalid field name",
-    ),
-    Fault(
-        "iceberg-go",
-        "does not find local files with a percent sign in their names",
-        lambda kind: any("%" in entry.data_file.file_path for entry in kind.entries),
-        "an escaped path",
-        says="no such file or directory",
-    ),
-    Fault(
-        "iceberg-go",
-        "fails at equality deletes by a column that a data file has not",
-        lambda kind: kind.has_keys(lambda fields: is_young(fields) or is_gone(fields)),
-        "keys of a young column",
-        says=r"equality field ID \d+ \(.+\) not found",
-    ),
-    Fault(
-        "iceberg-go",
-        "does not delete rows by a column whose type was promoted since they were written",
-        lambda kind: kind.has_keys(was_promoted),
-        "keys of a promoted column",
-        added=(1, 3),
     ),
 )

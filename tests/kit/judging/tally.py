@@ -50,12 +50,12 @@ def _kept_by_file() -> dict[str, Counter[Count]]:
 def summary(counts: Counter[Count]) -> Iterator[str]:
     """A line for each judge that was asked."""
     for judge, version in VERSIONS.items():
-        read, rows = counts[judge, ALL, READ], counts[judge, ALL, ROWS]
-        failed = (
-            sum(number for (name, label, what), number in counts.items() if (name, label) == (judge, ALL)) - read - rows
-        )
+        read, rows, failed = counts[judge, ALL, READ], counts[judge, ALL, ROWS], _faults_count(counts, judge, ALL)
         if read or failed:
-            yield f"judged: {judge} {version} read {read:,} tables as icekeep does, {rows:,} rows; {failed:,} by known faults not"
+            told = (
+                f"read {read:,} states of tables as icekeep does, {rows:,} rows, and showed a known fault at {failed:,}"
+            )
+            yield f"judged: {judge} {version} {told}"
 
 
 def counted_table(counts: Counter[Count]) -> Iterator[str]:
@@ -70,9 +70,14 @@ def counted_table(counts: Counter[Count]) -> Iterator[str]:
 
 
 def _cell(counts: Counter[Count], judge: str, label: str) -> str:
-    read, rows = counts[judge, label, READ], counts[judge, label, ROWS]
-    failed = sum(number for (name, of, _), number in counts.items() if (name, of) == (judge, label)) - read - rows
+    read, failed = counts[judge, label, READ], _faults_count(counts, judge, label)
     return f"{read:,} ({failed:,})" if failed else f"{read:,}"
+
+
+def _faults_count(counts: Counter[Count], judge: str, label: str) -> int:
+    """At how many states of tables with a label a judge showed a known fault."""
+    of_label = (one for one in counts.items() if one[0][:2] == (judge, label))
+    return sum(number for (_, _, what), number in of_label if what not in (READ, ROWS))
 
 
 def faults_table() -> Iterator[str]:

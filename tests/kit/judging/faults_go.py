@@ -1,0 +1,38 @@
+"""What iceberg-go does not read rightly."""
+
+from kit.judging.concerns import has_names_of_java, not_parquet
+from kit.judging.fault import Fault
+from kit.judging.kinds import is_gone, is_young, was_promoted
+from kit.judging.of_java import OF_JAVA
+
+GO = (
+    Fault("iceberg-go", "reads Parquet alone", not_parquet, "ORC", says="only parquet format is implemented"),
+    Fault(
+        "iceberg-go",
+        "reads no manifests of Iceberg Java where the name of a partition field has a letter beyond ASCII",
+        has_names_of_java,
+        OF_JAVA,
+        says="invalid field name",
+    ),
+    Fault(
+        "iceberg-go",
+        "does not find local files with a percent sign in their names",
+        lambda kind: any("%" in entry.data_file.file_path for entry in kind.entries),
+        "an escaped path",
+        says="no such file or directory",
+    ),
+    Fault(
+        "iceberg-go",
+        "fails at equality deletes by a column that a data file has not",
+        lambda kind: kind.has_keys(lambda fields: is_young(fields) or is_gone(fields)),
+        "keys of a young column",
+        says=r"equality field ID \d+ \(.+\) not found",
+    ),
+    Fault(
+        "iceberg-go",
+        "does not delete rows by a column whose type was promoted since they were written",
+        lambda kind: kind.has_keys(was_promoted),
+        "keys of a promoted column",
+        added=(1, 3),
+    ),
+)
