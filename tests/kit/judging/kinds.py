@@ -53,7 +53,7 @@ class Kind:
         return any((file.null_value_counts or {}).get(key) != 0 for file in self.data_files for key in self.keys)
 
     def has_keys(self, are_so: Callable[[Sequence[NestedField | None]], bool]) -> bool:
-        """Whether some column by which rows are deleted is so in the table's schemas, the oldest first; null where it is not."""
+        """Whether a column by which rows are deleted is so in the table's schemas, oldest first; `None` where it is missing."""
         return any(are_so([_field(schema, key) for schema in self.metadata.schemas]) for key in self.keys)
 
     def is_partitioned_by(self, are_so: Callable[[Sequence[NestedField | None]], bool]) -> bool:

@@ -91,12 +91,12 @@ class TaskRows:
 
     @property
     def hash(self) -> RowSum | None:
-        """Of the rows that were handed out so far; None where nobody asks for it."""
+        """Of the rows that were handed out so far; `None` where nobody asks for it."""
         return None if self.hashed is None else self.hashed.total
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:
-        """What was read, and which rows of it are dropped; complete after the last row. None where nobody asks for it."""
+        """What was read, and which rows of it are dropped; complete after the last row; empty where nobody asks for it."""
         return () if self._notes is None else self._notes.pieces()
 
     def __iter__(self) -> Iterator[pa.Table]:

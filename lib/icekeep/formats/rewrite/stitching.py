@@ -123,7 +123,7 @@ def stitch(
             `examine` must have given all of them one key.
         location: of the new file.
         schema: of the table as it is now.
-        modes: what to keep of each column, by field id; null means what a table without properties keeps.
+        modes: what to keep of each column, by field id; `None` means what a table without properties keeps.
         sort_order_id: of the new file.
 
     Raises:

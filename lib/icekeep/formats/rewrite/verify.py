@@ -82,7 +82,8 @@ def hash_of_files(
 def hash_of_written(
     task: RewriteTask, files: Sequence[DataFile], storage: Storage, order: RowSequence | None = None
 ) -> RowSum | None:
-    """The rows of a task's new files as they stand in storage, None for a task that verifies nothing; `order` as there.
+    """The rows of a task's new files as they stand in storage, `None` for a task that verifies nothing; `order` as in
+    `hash_of_files`.
 
     Raises:
         IcekeepError: as `hash_of_files`; the files are left where they are.

@@ -26,7 +26,7 @@ class SaidOfChunk(msgspec.Struct, frozen=True):
 
     Attributes:
         pages: how long each is with its head, bytes, and how many rows it has.
-        bounds: of the chunks that it was made of, null where nothing is to be said of values.
+        bounds: of the chunks that it was made of, `None` where nothing is to be said of values.
     """
 
     pages: tuple[tuple[int, int], ...]
@@ -51,11 +51,11 @@ class Indexes:
         self._data = bytes_at(stream, self._start, max(0, footer.start - self._start))
 
     def offsets(self, chunk: Struct) -> bytes | None:
-        """The offset index of a chunk, null where it has none."""
+        """The offset index of a chunk, `None` where it has none."""
         return self._of(chunk, _OFFSETS)
 
     def bounds(self, chunk: Struct) -> bytes | None:
-        """The column index of a chunk, null where it has none."""
+        """The column index of a chunk, `None` where it has none."""
         return self._of(chunk, _BOUNDS)
 
     def _of(self, chunk: Struct, kind: int) -> bytes | None:

@@ -59,7 +59,7 @@ class SpliceColumn(msgspec.Struct, frozen=True):
 
 
 class SpliceChunk(msgspec.Struct, frozen=True):
-    """The pages of a column in one row group of a file; `bounds` are null where the table wants none."""
+    """The pages of a column in one row group of a file; `bounds` are `None` where the table wants none."""
 
     pages: ChunkPages
     bounds: ChunkBounds | None
@@ -143,7 +143,7 @@ class SpliceExaminer:
     def _chunks(
         self, walked: WalkedFooter, position: int, column: SpliceColumn, data: bytes
     ) -> tuple[SpliceChunk, ...] | None:
-        """The chunks of a column in all row groups that have rows; null unless all may be spliced."""
+        """The chunks of a column in all row groups that have rows; `None` unless all may be spliced."""
         has_order = position in walked.end.ordered
         try:
             return tuple(

@@ -37,6 +37,9 @@ from icekeep.spec.metrics_modes import MetricsMode
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
+_RLE = 3
+"""Parquet's number of the encoding of levels."""
+
 MovedChunks = Sequence[tuple[bytes, SpliceChunk]]
 """Chunks of one column, in order, each with the bytes of the file that it lies in."""
 
@@ -94,10 +97,6 @@ class SplicedFile:
     @property
     def written_bytes(self) -> int:
         return self._end
-
-    @property
-    def row_groups_count(self) -> int:
-        return len(self._row_groups)
 
     def add(
         self, encoded: bytes, footer: Footer, moved: Mapping[int, MovedChunks], nan_counts: Mapping[int, int]
@@ -254,10 +253,6 @@ class SplicedFile:
                         fields |= {field_id: self._end, field_id + 1: len(index)}
                         self._write(index)
         return places
-
-
-_RLE = 3
-"""How levels are encoded."""
 
 
 def _sizes(footer: Footer, moved: Mapping[int, MovedChunks]) -> int:

@@ -303,7 +303,7 @@ class _Splicer:
 
 
 def _moved_bytes(group: list[SpliceSource], field_id: int) -> int | None:
-    """How many bytes of a column are there to be moved; null where its pages are small, or of both versions."""
+    """How many bytes of a column are there to be moved; `None` where its pages are small, or of both versions."""
     pages = [chunk.pages for source in group for chunk in source.chunks[field_id]]
     if len({chunk.kind for chunk in pages}) > 1:
         return None
