@@ -27,9 +27,10 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import local_path
 from icekeep.tables.append import append
+from kit.beside import Beside
 from kit.changes import Recorder
 from kit.flink import V2_SINK, Flink, Follower, quoted
-from kit.flink_tables import NAMES, Beside, Written, row, texts
+from kit.flink_tables import NAMES, Written, row, texts
 from kit.java import JavaError
 from kit.lake import Lake
 from kit.naive_scan import live_entries
@@ -52,6 +53,8 @@ JOBS: Mapping[str, Callable[..., Any]] = {
         *table, options={**ALL, "remove-dangling-deletes": "true"}, **more
     ),
 }
+IDLE_IN_VERSION_3 = ("rewrite_position_deletes", "expire_snapshots")
+"""Jobs that find no work: there are only vectors, which are not merged, and the writer needs all of the history."""
 
 
 @pytest.fixture
@@ -100,8 +103,9 @@ def test_every_job_works_beside_a_job_that_upserts(
     assert {file.content for file in kinds} == set(FileContent)
     assert any(map(is_deletion_vector, kinds)) == (version == 3)
     for name, job in JOBS.items():
-        beside = Beside(written)
+        beside = Beside(written.table, written.commit)
         job(beside.table, spark, listener=beside)
+        assert beside.landed_count or (version == 3 and name in IDLE_IN_VERSION_3), name
         written.checked(name)
         written.commit()
     written.checked("at the end")
@@ -254,7 +258,7 @@ def test_a_streaming_query_has_each_row_once_whatever_is_rewritten(
     follower = followed(flink, written, strategy)
     seen = follower.rows(last=max(written.rows))
     for name in ("sort", "rewrite_manifests", "compact everything", "expire_snapshots"):
-        beside = Beside(written)
+        beside = Beside(written.table, written.commit)
         JOBS[name](beside.table, spark, listener=beside)
         written.commit()
         seen += follower.rows(last=max(written.rows), end=name == "expire_snapshots")

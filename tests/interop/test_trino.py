@@ -25,12 +25,13 @@ from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import local_path
+from kit.beside import Beside
 from kit.java_rest import JavaRestServer
 from kit.lake import Lake
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.trino import Trino
-from kit.trino_tables import Beside, Written
+from kit.trino_tables import Written
 
 FAR_AHEAD_MS = 4_102_444_800_000  # the year 2100
 ALL = {"rewrite-all": "true"}
@@ -95,7 +96,7 @@ def test_every_job_works_beside_trino(
     for name, job in JOBS.items():
         beside = Beside(written.table, written.change)
         job(beside.table, spark, listener=beside)
-        assert beside.landed, name
+        assert beside.landed_count, name
         written.checked(name)
 
 
@@ -190,5 +191,5 @@ def maintained(written: Written, spark: SparkSession) -> None:
     for name in ("rewrite_position_deletes", "sort"):
         beside = Beside(written.table, written.merge)
         JOBS[name](beside.table, spark, listener=beside)
-        assert beside.landed, name
+        assert beside.landed_count, name
         written.checked(name)

@@ -16,8 +16,8 @@ from pyiceberg.expressions import In
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
-from icekeep.events import Event, StepAdvanced, StepStarted
-from icekeep.maintenance.compaction.execute import STEP
+from icekeep.events import Event
+from kit.beside import rewrites_files
 from kit.choices import Choices
 from kit.java import IcebergJava, JavaError
 from kit.snapshot_rows import KINDS, Row, Rows, as_table
@@ -187,7 +187,7 @@ class Together:
         return not self._failures and any(thread.is_alive() for thread in self._threads)
 
     def on(self, event: Event) -> None:
-        if isinstance(event, StepStarted | StepAdvanced) and event.step == STEP:
+        if rewrites_files(event):
             with self._condition:
                 wanted = min(self._landed_count + 1, len(self._engines) * len(self._kinds))
                 assert self._condition.wait_for(lambda: self._landed_count >= wanted or self._failures, PATIENCE_S), (

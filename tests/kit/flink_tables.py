@@ -10,11 +10,7 @@ from decimal import Decimal
 from itertools import count
 from typing import Any
 
-from msgspec.structs import replace
-
-from icekeep.catalog.base import Identifier, SwapOutcome, Table
-from icekeep.events import Event, StepAdvanced, StepStarted
-from icekeep.maintenance.compaction.execute import STEP
+from icekeep.catalog.base import Identifier, Table
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BINARY, BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, decimal
 from icekeep.tables.create import create_table
@@ -187,38 +183,3 @@ def texts(rows: Iterable[Row]) -> Counter[str]:
 
 def _plain(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else value
-
-
-class Beside:
-    """A catalog and a listener for one job of icekeep: Flink commits when a compaction has rewritten files, and before the first
-    swaps of metadata.
-
-    Attributes:
-        table: to be given to the job.
-        landed: how many commits came between.
-    """
-
-    def __init__(self, written: Written, commits: int = 1) -> None:
-        self._written, self._catalog, self._commits = written, written.lake.catalog, commits
-        self.table = replace(written.table, catalog=self)
-        self.landed = 0
-
-    def on(self, event: Event) -> None:
-        if isinstance(event, StepStarted | StepAdvanced) and event.step == STEP:
-            self._land()
-
-    def load(self, identifier: Identifier | str) -> Table:
-        return replace(self._catalog.load(identifier), catalog=self)
-
-    def swap(self, table: Table, requirements: Any, updates: Any) -> SwapOutcome:
-        if self._commits:
-            self._commits -= 1
-            self._land()
-        return self._catalog.swap(table, requirements, updates)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
-    def _land(self) -> None:
-        self._written.commit()
-        self.landed += 1

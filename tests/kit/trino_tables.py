@@ -6,13 +6,8 @@ All else of a row follows from its id and its number by expressions of SQL, whic
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import Any
 
-from msgspec.structs import replace
-
-from icekeep.catalog.base import Catalog, Identifier, SwapOutcome, Table
-from icekeep.events import Event, StepAdvanced, StepStarted
-from icekeep.maintenance.compaction.execute import STEP
+from icekeep.catalog.base import Catalog, Identifier, Table
 from kit.judging.by_trino import texts
 from kit.row_texts import scanned_rows
 from kit.trino import Trino
@@ -42,7 +37,6 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "counts": ("MAP(VARCHAR, INTEGER)", "IF(id % 5 = 3, NULL, map(ARRAY['k', 'l'], ARRAY[number, NULL]))"),
 }
 """By name: the type, and what the value follows from."""
-PATIENT = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "20"}
 _NUMBERS = count(1)
 
 
@@ -153,38 +147,3 @@ def _of_next(name: str) -> str:
     """The value of a column of a row whose number is one more."""
     type_, value = COLUMNS[name]
     return f"CAST({value.replace('number', '(number + 1)')} AS {type_})"
-
-
-class Beside:
-    """A catalog and a listener for one job of icekeep: others commit while files are rewritten, and before the first swap.
-
-    Attributes:
-        table: to be given to the job.
-        landed: how many commits came between.
-    """
-
-    def __init__(self, table: Table, commit: Callable[[], object]) -> None:
-        self._catalog, self._commit = table.catalog, commit
-        self._is_first = True
-        self.table = replace(table, catalog=self)
-        self.landed = 0
-
-    def on(self, event: Event) -> None:
-        if isinstance(event, StepStarted | StepAdvanced) and event.step == STEP:
-            self._land()
-
-    def load(self, identifier: Identifier | str) -> Table:
-        return replace(self._catalog.load(identifier), catalog=self)
-
-    def swap(self, table: Table, requirements: Any, updates: Any) -> SwapOutcome:
-        if self._is_first:
-            self._is_first = False
-            self._land()
-        return self._catalog.swap(table, requirements, updates)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
-    def _land(self) -> None:
-        self._commit()
-        self.landed += 1

@@ -14,9 +14,9 @@ from icekeep.catalog.base import Identifier, SwapOutcome, Table
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
-from icekeep.events import CommitRetried, Event, StepAdvanced, StepStarted
-from icekeep.maintenance.compaction.execute import STEP
+from icekeep.events import CommitRetried, Event
 from icekeep.spec.updates import AddSnapshot
+from kit.beside import rewrites_files
 from kit.choices import Choices
 from kit.snapshot_rows import KINDS, HistoryReader, Place, Row, Rows, Seen, as_table
 from kit.written_deletes import new_data_files, position_delete_files, vector_files
@@ -189,7 +189,7 @@ class Beside:
         self.landed_meanwhile = 0
 
     def on(self, event: Event) -> None:
-        if isinstance(event, StepStarted | StepAdvanced) and event.step == STEP:
+        if rewrites_files(event):
             self._updater.another()
         if isinstance(event, CommitRetried) and self.retries_count < self.swaps_count:
             self.retries_count += 1
