@@ -13,7 +13,7 @@ WIDTH = 130
 
 _WORD = re.compile(r"(?:`[^`]*`|\]\([^)]*\)|\S)+")
 _ITEM = re.compile(r"( *)([*-]|\d+\.) +(?=\S)")
-_NO_PROSE = re.compile(r" *(?:[#|>]|!\[|</?[a-z])")
+_NO_PROSE = re.compile(r" *(?:[#|>]|!\[|<!--|</?[a-z])")
 _MARK = re.compile(r"(?:[*+-]|\d+[.)]|[#>|].*)$")
 """A word that would begin something else at the beginning of a line."""
 

@@ -10,7 +10,18 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "CHANGELOG.md", "docs/configuration.md", "docs/health.md", "docs/observability.md"]
+    "name",
+    [
+        "README.md",
+        "CHANGELOG.md",
+        "docs/configuration.md",
+        "docs/conformance.md",
+        "docs/health.md",
+        "docs/judges.md",
+        "docs/observability.md",
+        "tests/README.md",
+        "tests/conformance/README.md",
+    ],
 )
 def test_prose_is_wrapped_at_the_width_of_the_code(name):
     """If not: `python -m kit.prose ../FILE` in `tests/`."""
