@@ -13,7 +13,7 @@ from bench.rival.process import copied
 from bench.runner.figures import Answer, Figures, Run, console, print_figures
 from bench.runner.processes import RivalFailedError
 from bench.runner.rivals import Rival, process, start, submit_process, time_command
-from bench.runner.shelf import Shelf
+from bench.runner.rivals_catalog import RivalsCatalog
 from bench.runner.trial import Benchmark, Case, Trial
 
 
@@ -26,7 +26,7 @@ def compare(
     """
     console.print(f"\n[bold]{name}[/]: {case.table.name}")
     cache.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="trial-", dir=cache) as directory, Shelf() as shelf:
+    with TemporaryDirectory(prefix="trial-", dir=cache) as directory, RivalsCatalog() as rivals_catalog:
         trial = benchmark.trial(case, cache, Path(directory))
         runs: dict[str, tuple[Run, ...]] = {}
         failed: set[str] = set()
@@ -35,7 +35,7 @@ def compare(
                 if rival.name in failed:
                     continue
                 try:
-                    answer = take_turn(trial, rival, shelf)
+                    answer = take_turn(trial, rival, rivals_catalog)
                     trial.check_turn(rival, answer)
                 except RivalFailedError as error:
                     failed.add(rival.name)
@@ -53,7 +53,7 @@ def in_turn(rivals: Sequence[Rival], rounds: int) -> Iterator[Rival]:
         yield from reversed(rivals) if number % 2 else rivals
 
 
-def take_turn(trial: Trial, rival: Rival, shelf: Shelf) -> Answer:
+def take_turn(trial: Trial, rival: Rival, rivals_catalog: RivalsCatalog) -> Answer:
     """One round of a rival; raises `RivalFailedError`."""
     case = trial.case
     request = {
@@ -67,12 +67,12 @@ def take_turn(trial: Trial, rival: Rival, shelf: Shelf) -> Answer:
     }
     is_registered = rival.is_by_rest and "path" in request.get("table", {})
     if is_registered:
-        request["uri"] = shelf.uri
+        request["uri"] = rivals_catalog.uri
     answer = (
         _times_command(trial, rival, request) if case.is_process else msgspec.convert(start(rival, request), Answer)
     )
     if is_registered:
-        shelf.publish(request["table"])
+        rivals_catalog.publish(request["table"])
     return answer
 
 

@@ -51,7 +51,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Fact]
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class CaseReport(msgspec.Struct, frozen=True, kw_only=True):
     """A case: what table it had, how files were written, and what each rival took."""
 
     case: str
@@ -67,13 +67,13 @@ class Published:
 
     def __init__(self) -> None:
         self._began = datetime.now(UTC)
-        self._told: list[Told] = []
+        self._told: list[CaseReport] = []
 
     def add(self, case: Case, figures: Sequence[Figures]) -> None:
         own = next((rounds_of(f, case) for f in figures if f.rival == ICEKEEP), None)
         codec, level = getattr(case, "codec", None), getattr(case, "level", None)
         self._told.append(
-            Told(
+            CaseReport(
                 case=next((f.case for f in figures), ""),
                 table=case.table.name,
                 is_process=case.is_process,
@@ -157,7 +157,7 @@ def versions(rival: Rival) -> dict[str, str]:
     return {**json.loads(said), **({"jars": ", ".join(jars)} if jars else {})}
 
 
-def markdown(about: Mapping[str, Any], cases: Sequence[Told]) -> str:
+def markdown(about: Mapping[str, Any], cases: Sequence[CaseReport]) -> str:
     """The report for people."""
     where = about["machine"]
     lines = [
@@ -182,7 +182,7 @@ def markdown(about: Mapping[str, Any], cases: Sequence[Told]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _table(told: Told) -> list[str]:
+def _table(told: CaseReport) -> list[str]:
     kind = "whole processes" if told.is_process else "warm sessions"
     codec = f", {told.codec} where it can be set" if told.codec else ""
     names = [name for name in _SHOWN if any(name in one.facts for one in told.lines)]

@@ -10,7 +10,7 @@ from typing import Any, Self
 from kit.rest_server import RestServer
 
 
-class Shelf:
+class RivalsCatalog:
     """The catalog, in this process, whose time and memory count for nobody; each rival registers the table that it works on."""
 
     def __enter__(self) -> Self:
