@@ -9,10 +9,10 @@ import pytest
 from hdfs_native import Client
 
 from kit.cluster_tables import ClusterTable, Site, site_on_hdfs, site_on_s3
+from kit.foreign_software import java, postgres
 from kit.hdfs import Hdfs
 from kit.java import IcebergJava
 from kit.java_rest import JavaRestServer
-from kit.judges import java, postgres
 from kit.object_server import object_server, store
 from kit.object_store import ObjectStore
 from kit.postgres import Postgres

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kit.foreign_software import flink, java, panel, postgres, trino
 from kit.java import IcebergJava
-from kit.judges import flink, java, panel, postgres, trino
 from kit.judging.panel import JUDGED, Panel
 from kit.judging.tally import Count, save, summary
 from kit.lake import Lake

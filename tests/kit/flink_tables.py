@@ -14,11 +14,11 @@ from icekeep.catalog.base import Identifier, Table
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BINARY, BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, decimal
 from icekeep.tables.create import create_table
-from icekeep.tables.scan import read_table
 from kit.choices import Choices
 from kit.columns import column
 from kit.flink import Checkpoint, Flink, Job, quoted
 from kit.lake import Lake
+from kit.row_texts import row_texts, scanned_rows
 
 COLUMNS = (
     column(1, "id", LONG, required=True),
@@ -152,7 +152,7 @@ class Written:
 
     def by_us(self) -> Counter[str]:
         """The rows by icekeep's scan."""
-        return texts(tuple(found[name] for name in NAMES) for found in read_table(self.table).to_pylist())
+        return scanned_rows(self.table)
 
     def by_flink(self) -> Counter[str]:
         """The rows by a batch query of Flink's."""
@@ -177,9 +177,5 @@ class Written:
 
 
 def texts(rows: Iterable[Row]) -> Counter[str]:
-    """Rows as texts with how often they occur; times in UTC without their zone."""
-    return Counter(repr([_plain(value) for value in one]) for one in rows)
-
-
-def _plain(value: Any) -> Any:
-    return value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else value
+    """Rows in the form of `row_texts`."""
+    return row_texts(Schema(fields=COLUMNS), (dict(zip(NAMES, one, strict=True)) for one in rows))
