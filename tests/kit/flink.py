@@ -4,15 +4,9 @@
 test says so, with a checkpoint. Tables are named `catalog.namespace.table`.
 """
 
-import atexit
 import datetime
 import json
 import math
-import os
-import selectors
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -20,10 +14,10 @@ from typing import Any, NamedTuple
 
 from kit.java import JavaError, java_properties
 from kit.java_values import untagged
+from kit.line_process import LineProcess, environment_without
 from kit.shell import ROOT
 
 ENVIRONMENT = ROOT / ".flink-env"
-TIMEOUT_S = 300
 OPENED = tuple(
     f"--add-opens=java.base/java.{name}=ALL-UNNAMED"
     for name in ("io", "lang", "lang.reflect", "net", "nio", "text", "time", "util", "util.concurrent")
@@ -48,41 +42,16 @@ class Flink:
     def __init__(self) -> None:
         if not (ENVIRONMENT / ".ready").exists():
             raise FileNotFoundError("there is no .flink-env; run `make flink-env` first")
-        self._directory = Path(tempfile.mkdtemp(prefix="flink-"))
-        self._log = self._directory / "log"
         # Its jobs are of a handful of rows.
         options = ["-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *OPENED]
         logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    "java",
-                    *options,
-                    logging,
-                    "-cp",
-                    f"{ENVIRONMENT}/classes:{ENVIRONMENT}/*",
-                    "Main",
-                    str(self._directory),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self._directory,
-                env={**os.environ, "TZ": "UTC"},
-            )
-        atexit.register(self.close)
+        classes = f"{ENVIRONMENT}/classes:{ENVIRONMENT}/*"
+        command = ("java", *options, logging, "-cp", classes, "Main", "{home}")
+        self._process = LineProcess("Flink", command, environment_without(TZ="UTC"))
 
     def close(self) -> None:
         """End the process, and remove what it left."""
-        atexit.unregister(self.close)
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._process.close()
 
     def versions(self) -> dict[str, str]:
         """Of `flink` and `iceberg`."""
@@ -139,24 +108,10 @@ class Flink:
         return Job(self, name, self._ask("start", job=name, **asked))
 
     def _ask(self, method: str, **request: Any) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{json.dumps({'method': method, **request})}\n".encode())
-        self._process.stdin.flush()
-        answer = json.loads(self._read_line())
+        answer = json.loads(self._process.ask(json.dumps({"method": method, **request})))
         if "error" in answer:
             raise JavaError(answer["error"], answer["message"], answer["trace"])
         return answer["answer"]
-
-    def _read_line(self) -> bytes:
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            # An answer is one line written at once: when it begins, the rest is on its way.
-            line = self._process.stdout.readline() if selector.select(TIMEOUT_S) else b""
-        if not line:
-            self._process.kill()
-            raise AssertionError(f"Flink ended or does not answer; its log ends:\n{self._log.read_text()[-4000:]}")
-        return line
 
 
 class Job:

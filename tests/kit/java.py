@@ -3,13 +3,8 @@
 `make java-env` makes what it needs. Its tables are named `catalog.namespace.table`.
 """
 
-import atexit
 import json
 import os
-import selectors
-import shutil
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,12 +16,13 @@ from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
 from kit.java_values import filter_tree, from_wire, multiset, sql_literal, untagged
+from kit.line_process import LineProcess, environment_without
 from kit.shell import ROOT
 
 PYTHON = ROOT / ".venv-java" / "bin" / "python"
 JARS = ROOT / ".java-env"
 WORKER = Path(__file__).with_name("java_worker.py")
-TIMEOUT_S = 300
+_OTHERS = ("PYSPARK_", "SPARK_", "PYTHON")
 
 
 class JavaError(Exception):
@@ -45,32 +41,13 @@ class IcebergJava:
     def __init__(self) -> None:
         if not PYTHON.exists() or not JARS.exists():
             raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
-        self._directory = tempfile.mkdtemp(prefix="iceberg-java-")
-        self._log = Path(self._directory) / "worker.log"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
         jars = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(PYTHON), str(WORKER), jars, self._directory],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self._directory,
-                env={**environment, "TZ": "UTC"},
-            )
-        atexit.register(self.close)
+        command = (PYTHON, WORKER, jars, "{home}")
+        self._process = LineProcess("Iceberg Java", command, environment_without(*_OTHERS, TZ="UTC"))
 
     def close(self) -> None:
         """End the process and Spark's, and remove what they left."""
-        atexit.unregister(self.close)
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._process.close()
 
     def versions(self) -> dict[str, str]:
         """Of `spark` and `iceberg`."""
@@ -156,30 +133,7 @@ class IcebergJava:
         return [_answer(answer) for answer in self._call("ask_each", operation, [dict(r) for r in requests])]
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write((json.dumps({"method": method, "arguments": arguments}) + "\n").encode())
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise AssertionError(f"Iceberg Java ended; its log ends:\n{self._log_tail()}") from None
-        return _checked(json.loads(self._read_line()))
-
-    def _read_line(self) -> bytes:
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            # An answer is one line written at once: when it begins, the rest is on its way.
-            if not selector.select(TIMEOUT_S):
-                self._process.kill()
-                raise AssertionError(f"no answer from Iceberg Java in {TIMEOUT_S} s; its log ends:\n{self._log_tail()}")
-        line = self._process.stdout.readline()
-        if not line:
-            raise AssertionError(f"Iceberg Java ended; its log ends:\n{self._log_tail()}")
-        return line
-
-    def _log_tail(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return "\n".join(line for line in lines if not line.startswith("\tat "))[-4000:]
+        return _checked(json.loads(self._process.ask(json.dumps({"method": method, "arguments": arguments}))))
 
 
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ import requests
 from sqlalchemy.engine import make_url
 
 from kit.java_values import multiset
+from kit.line_process import environment_without
 from kit.shell import ROOT
 
 ENVIRONMENT = ROOT / ".trino-env"
@@ -161,7 +162,7 @@ class Trino:
             text=True,
             errors="replace",
             cwd=self._home,
-            env={key: value for key, value in os.environ.items() if not key.startswith(("JAVA_", "JDK_", "_JAVA"))},
+            env=environment_without("JAVA_", "JDK_", "_JAVA"),
             start_new_session=True,
         )
         self._wait(self._process)

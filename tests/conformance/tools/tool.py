@@ -4,22 +4,19 @@ Subclasses of `Tool` are the adapters; `ProcessTool` runs a script that uses `se
 """
 
 import json
-import os
-import selectors
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
 from conformance.tools.serving import MESSAGE_LENGTH
+from kit.line_process import TIMEOUT_S, LineProcess, environment_without
 
 COMPACT, MANIFESTS, EXPIRE = "compact", "rewrite_manifests", "expire"
 OPERATIONS = (COMPACT, MANIFESTS, EXPIRE)
-TIMEOUT_S = 300
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -80,31 +77,18 @@ class ProcessTool(Tool):
     def __init__(self, name: str, python: Path, script: str) -> None:
         self.name = name
         self._python, self._script = python, script
-        self._directory = tempfile.TemporaryDirectory(prefix=f"conformance-{name}-")
-        self._log = Path(self._directory.name, "log")
         self._second: ProcessTool | None = None
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK_", "SPARK_"))}
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(python), str(Path(__file__).with_name(script))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self._directory.name,
-                env={**kept, "TZ": "UTC"},
-            )
-        said = self._answer()
+        environment = environment_without("PYTHON", "PYSPARK_", "SPARK_", TZ="UTC")
+        self._process = LineProcess(name, (python, Path(__file__).with_name(script)), environment)
+        said = json.loads(self._process.answer())
         self._versions, self.operations = said["versions"], said["operations"]
 
     def versions(self) -> Mapping[str, str]:
         return self._versions
 
     def run(self, operation: str, target: Target) -> Answer:
-        assert self._process.stdin is not None
         request = {"operation": operation, **msgspec.to_builtins(target)}
-        self._process.stdin.write(f"{json.dumps(request)}\n".encode())
-        self._process.stdin.flush()
-        return msgspec.convert(self._answer(), Answer)
+        return msgspec.convert(json.loads(self._process.ask(json.dumps(request))), Answer)
 
     def another(self) -> "Tool":
         if self._second is None:
@@ -114,25 +98,7 @@ class ProcessTool(Tool):
     def close(self) -> None:
         if self._second is not None:
             self._second.close()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._directory.cleanup()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            # An answer is one line written at once: when it begins, the rest is on its way.
-            line = self._process.stdout.readline() if selector.select(TIMEOUT_S) else b""
-        if not line:
-            self._process.kill()
-            raise RuntimeError(f"{self.name} ended or does not answer; it wrote:\n{self._log.read_text()[-4000:]}")
-        return dict(json.loads(line))
+        self._process.close()
 
 
 class CommandTool(Tool):

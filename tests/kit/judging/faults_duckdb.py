@@ -20,7 +20,7 @@ DUCKDB = (
         "crashes at manifests of Iceberg Java where the name of a partition field has a letter beyond ASCII",
         has_names_of_java,
         OF_JAVA,
-        says="it ended",
+        says="DuckDB ended",
     ),
     Fault(
         "DuckDB",
@@ -56,7 +56,7 @@ DUCKDB = (
         "crashes where a column is gone by which files are partitioned",
         lambda kind: kind.is_partitioned_by(is_gone),
         "a partition's column dropped",
-        says="it ended",
+        says="DuckDB ended",
     ),
     Fault(
         "DuckDB",
@@ -91,14 +91,14 @@ DUCKDB = (
         "crashes where a column is gone by which rows were deleted",
         lambda kind: kind.has_keys(is_gone),
         "keys of a dropped column",
-        says="it ended",
+        says="DuckDB ended",
     ),
     Fault(
         "DuckDB",
         "crashes at equality deletes by a field of a struct",
         has_nested_keys,
         "nested keys",
-        says="it ended",
+        says="DuckDB ended",
     ),
     Fault(
         "DuckDB",
