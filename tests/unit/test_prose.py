@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[2]
     [
         "README.md",
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
         "docs/configuration.md",
         "docs/conformance.md",
+        "docs/design/README.md",
         "docs/health.md",
         "docs/judges.md",
         "docs/observability.md",
