@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
         "docs/health.md",
         "docs/judges.md",
         "docs/observability.md",
+        "docs/performance.md",
         "tests/README.md",
         "tests/conformance/README.md",
     ],
