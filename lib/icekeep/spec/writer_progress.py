@@ -10,7 +10,7 @@ is gone the commit is refused, and so is every later one ("Cannot determine hist
 known ancestor"; iceberg #2482 is the same for deletes of positions, which Flink no longer has looked for).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -21,7 +21,8 @@ _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
 _FLINK_JOB = "flink.job-id"
 _FLINK_OPERATOR = "flink.operator-id"
 ADDED_VECTORS = "added-dvs"
-"""In the summaries of snapshots with new deletion vectors; the key of what stays since their writer needs the whole history."""
+"""In the summaries of snapshots with new deletion vectors. It is also the key of snapshots that stay since a writer of
+vectors needs the whole history."""
 _SPARK_EPOCH = "spark.sql.streaming.epochId"
 _SPARK_QUERY = "spark.sql.streaming.queryId"
 # The second is how the connector named them before its third version, at first without the name of a group.
@@ -36,8 +37,8 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 class KeptForWriter(msgspec.Struct, frozen=True):
-    """A snapshot of a branch that a writer walks over to its progress, or finds it in; or, where the key is `ADDED_VECTORS`, that
-    it walks over before it commits vectors.
+    """A snapshot of a branch that a writer finds its progress in, or walks over to that; where the key is `ADDED_VECTORS`,
+    one that it walks over before it commits vectors.
     """
 
     snapshot_id: int
@@ -58,8 +59,8 @@ def kept_for_writers(
     """The snapshots that writers need to find their progress in, by id.
 
     On each branch these are the newest snapshot of each writer, where that is younger than `keep_ms`, and all between it and
-    the head. One that several writers need is told of one of them. Where a Flink job of these commits vectors, all others stay as
-    well, unless some are gone already: then it lives without them.
+    the head. Of several writers that need one, one is named. Where a Flink job of these commits vectors, all others stay as well,
+    unless some are gone already: then the job does without them, or is broken already.
 
     Args:
         now_ms: the moment that ages are measured against; a snapshot dated after it is young.
@@ -70,7 +71,8 @@ def kept_for_writers(
     kept: dict[int, KeptForWriter] = {}
     # What was found from a head on need not be looked for by the branches that come upon it.
     found_below: dict[int, set[Writer]] = {}
-    for name, ref in sorted(branches.items(), key=lambda item: made(metadata.snapshots_by_id[item[1].snapshot_id])):
+    oldest_first = sorted(branches.items(), key=lambda item: made(metadata.snapshots_by_id[item[1].snapshot_id]))
+    for name, ref in oldest_first:
         unseen, found = set(wanted), set[Writer]()
         walked: list[int] = []
         for snapshot in metadata.ancestors(ref.snapshot_id) if unseen else ():
@@ -89,7 +91,7 @@ def kept_for_writers(
             if not unseen:
                 break
         found_below[ref.snapshot_id] = found
-    _keep_histories(kept, metadata, branches, writers, young)
+    _keep_histories(kept, metadata, oldest_first, writers, young)
     return kept
 
 
@@ -109,7 +111,7 @@ def _keep(kept: dict[int, KeptForWriter], snapshot_ids: list[int], writers: set[
 def _keep_histories(
     kept: dict[int, KeptForWriter],
     metadata: TableMetadata,
-    branches: Mapping[str, SnapshotRef],
+    branches: Iterable[tuple[str, SnapshotRef]],
     writers: Mapping[int, tuple[Writer, ...]],
     young: Collection[int],
 ) -> None:
@@ -122,7 +124,7 @@ def _keep_histories(
         if writer.key == _FLINK_CHECKPOINT
     }
     whole: dict[int, Writer] = {}
-    for name, ref in sorted(branches.items(), key=lambda item: made(metadata.snapshots_by_id[item[1].snapshot_id])):
+    for name, ref in branches:
         walked: list[Snapshot] = []
         found = set[Writer]()
         for snapshot in metadata.ancestors(ref.snapshot_id) if adding else ():
