@@ -27,6 +27,7 @@ from kit.judging.judge import JudgeError
 from kit.judging.kinds import Kind
 from kit.judging.of_java import ALL_OF_JAVA, OF_JAVA, TWO_DECIMALS_OF_JAVA, TWO_UUIDS_OF_JAVA
 from kit.judging.panel import Panel, our_rows
+from kit.judging.tally import LEFT_OUT
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.row_texts import scanned_rows
@@ -70,7 +71,9 @@ def test_the_list_of_faults_is_of_these_versions(panel: Panel) -> None:
 
 @pytest.mark.parametrize("name", [*EXAMPLES, HISTORY, *ALL_OF_JAVA])
 def test_who_is_not_known_to_fail_reads_it(name: str, made: Made, panel: Panel) -> None:
+    left_out = panel.counts[LEFT_OUT]
     assert panel.disagreements(made(name)) == []
+    assert panel.counts[LEFT_OUT] == left_out
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.judge} {fault.what}")

@@ -76,6 +76,19 @@ def test_what_files_counted_one_after_the_other_is_added_up(tmp_path: Path, monk
     assert tally.kept_files() == ["tests/interop/test_judges.py", "tests/interop/test_pruning.py"]
 
 
+def test_a_run_tells_what_judges_read_and_what_they_were_not_asked_about() -> None:
+    counts = Counter(
+        {("polars", "all", "tables"): 1200, ("polars", "all", "rows"): 3400, ("polars", "all", "fails"): 5}
+    )
+    told = "judged: polars 2.1.0 read 1,200 states of tables as icekeep does, 3,400 rows, and showed a known fault at 5"
+    assert list(tally.summary(counts)) == [told]
+    counts[tally.LEFT_OUT] = 7
+    assert list(tally.summary(counts)) == [
+        told,
+        "judged: nobody was asked about 7 states of tables that icekeep does not read",
+    ]
+
+
 def test_a_table_is_judged_now_and_at_snapshots_before_and_each_state_once(tmp_path: Path) -> None:
     seen: set[str] = set()
     lake = Lake(tmp_path)

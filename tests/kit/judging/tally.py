@@ -14,6 +14,9 @@ KEPT = ROOT / "build" / "judged_by_file.json"
 Count = tuple[str, str, str]
 """Of what is counted: a judge, a label of a table or `ALL`, and `READ`, `ROWS`, or what a known fault is."""
 
+LEFT_OUT: Count = ("icekeep", ALL, "left out")
+"""States of tables that no judge was asked about, since icekeep does not read them."""
+
 
 def save(counts: Mapping[Path, Counter[Count]]) -> None:
     """Keep what a run has counted, by the test file that made the tables.
@@ -48,7 +51,7 @@ def _kept_by_file() -> dict[str, Counter[Count]]:
 
 
 def summary(counts: Counter[Count]) -> Iterator[str]:
-    """A line for each judge that was asked."""
+    """A line for each judge that was asked, and one for what none was asked about."""
     for judge, version in VERSIONS.items():
         read, rows, failed = counts[judge, ALL, READ], counts[judge, ALL, ROWS], _faults_count(counts, judge, ALL)
         if read or failed:
@@ -56,6 +59,8 @@ def summary(counts: Counter[Count]) -> Iterator[str]:
                 f"read {read:,} states of tables as icekeep does, {rows:,} rows, and showed a known fault at {failed:,}"
             )
             yield f"judged: {judge} {version} {told}"
+    if counts[LEFT_OUT]:
+        yield f"judged: nobody was asked about {counts[LEFT_OUT]:,} states of tables that icekeep does not read"
 
 
 def counted_table(counts: Counter[Count]) -> Iterator[str]:
