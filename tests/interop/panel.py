@@ -9,13 +9,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kit.judging.tally import counted_table, faults_table, kept, kept_files
+from kit.judging.tally import KEPT, counted_table, faults_table, kept, kept_files
 from kit.shell import ROOT
 
 PAGE = ROOT / "docs" / "judges.md"
 
 
 def main() -> None:
+    if not KEPT.exists():
+        sys.exit(
+            f"there is no {KEPT}, as no file was run; run `.venv/bin/python -m pytest tests/interop --panel` first"
+        )
     files = {str(file.relative_to(ROOT)) for file in Path(__file__).parent.glob("test_*.py")}
     if lacking := sorted(files - {*kept_files()}):
         print(f"not run yet with --panel: {', '.join(lacking)}", file=sys.stderr)

@@ -30,10 +30,11 @@ from icekeep.tables.append import append
 from kit.beside import Beside
 from kit.changes import Recorder
 from kit.flink import V2_SINK, Flink, Follower, quoted
-from kit.flink_tables import NAMES, Written, row, texts
+from kit.flink_tables import NAMES, FlinkTable, row, texts
 from kit.java import JavaError
 from kit.lake import Lake
 from kit.naive_scan import live_entries
+from kit.shell import ROOT
 
 FAR_AHEAD_MS = 4_102_444_800_000  # the year 2100
 CHECKPOINT = "flink.max-committed-checkpoint-id"
@@ -70,6 +71,12 @@ def spark(flink: Flink, spark_session: SparkSession) -> SparkSession:
     return spark_session
 
 
+def test_the_page_names_these_versions(flink: Flink) -> None:
+    versions = flink.versions()
+    told = f"Flink {versions['flink']} with Iceberg's connector {versions['iceberg']} "
+    assert told in (ROOT / "docs" / "judges.md").read_text()
+
+
 CASES: tuple[Any, ...] = (
     (2, "parquet", (("kind", "identity"),), {}),
     (3, "orc", (("id", "bucket[2]"),), V2_SINK),
@@ -94,7 +101,7 @@ def test_every_job_works_beside_a_job_that_upserts(
     flink: Flink, lake: Lake, spark: SparkSession, version: int, file_format: str, partition_by: Any, settings: Any
 ) -> None:
     """Flink commits whenever files were rewritten, before each job swaps the metadata, and after it."""
-    written = Written(
+    written = FlinkTable(
         flink, lake, partition_by=partition_by, version=version, file_format=file_format, settings=settings
     )
     for _ in range(3):
@@ -117,7 +124,7 @@ def test_a_commit_that_is_under_way_lands_after_each_job(
     flink: Flink, lake: Lake, spark: SparkSession, version: int, settings: Any
 ) -> None:
     """The job has written its metadata, and loses the swap."""
-    written = Written(flink, lake, version=version, settings=settings)
+    written = FlinkTable(flink, lake, version=version, settings=settings)
     for _ in range(2):
         written.commit()
     for name in ("rewrite_manifests", "convert_equality_deletes", "sort", "expire_snapshots"):
@@ -131,13 +138,13 @@ def test_a_commit_that_is_under_way_lands_after_each_job(
     written.job.cancel()
 
 
-def maintained(written: Written, spark: SparkSession) -> None:
+def maintained(written: FlinkTable, spark: SparkSession) -> None:
     """Compacted, and without its history as far as that may go."""
     for name in ("compact everything", "rewrite_manifests", "expire_snapshots"):
         JOBS[name](written.table, spark)
 
 
-def flink_snapshots(written: Written) -> list[Any]:
+def flink_snapshots(written: FlinkTable) -> list[Any]:
     return [s.summary[CHECKPOINT] for s in written.table.metadata.snapshots if s.summary and CHECKPOINT in s.summary]
 
 
@@ -146,7 +153,7 @@ def test_a_job_that_starts_again_commits_nothing_twice_and_loses_nothing(
     flink: Flink, lake: Lake, spark: SparkSession, has_key: bool, file_format: str, settings: Any
 ) -> None:
     """apache/iceberg #5846: it looks in the summaries of snapshots for what it has committed."""
-    written = Written(flink, lake, has_key=has_key, file_format=file_format, settings=settings)
+    written = FlinkTable(flink, lake, has_key=has_key, file_format=file_format, settings=settings)
     for _ in range(3):
         written.commit()
     maintained(written, spark)
@@ -178,7 +185,7 @@ def test_without_its_progress_a_job_does_not_start_again(
     flink: Flink, lake: Lake, spark: SparkSession, settings: Any
 ) -> None:
     """apache/iceberg #5846: it is Flink that needs what `keep-writer-progress` keeps, to know that its files are in the table."""
-    written = Written(flink, lake, has_key=False, settings=settings)
+    written = FlinkTable(flink, lake, has_key=False, settings=settings)
     written.commit()
     last = written.job.cancel()
     compact(written.table, spark, options=ALL)
@@ -189,7 +196,7 @@ def test_without_its_progress_a_job_does_not_start_again(
 
 def test_a_job_that_commits_vectors_needs_all_of_the_history(flink: Flink, lake: Lake) -> None:
     """apache/iceberg #2482, for vectors: Iceberg Java looks for those of others, and Flink does not say from where on."""
-    written = Written(flink, lake, version=3)
+    written = FlinkTable(flink, lake, version=3)
     for _ in range(2):
         written.commit()
     told = Recorder()
@@ -206,7 +213,7 @@ def test_a_job_that_commits_vectors_needs_all_of_the_history(flink: Flink, lake:
         written.commit()
 
 
-def aged(written: Written, days: int) -> None:
+def aged(written: FlinkTable, days: int) -> None:
     """All files of the table are older."""
     then = SYSTEM.now_ms() / 1000 - days * 86_400
     for path in written.lake.files_on_disk():
@@ -215,7 +222,7 @@ def aged(written: Written, days: int) -> None:
 
 def test_orphan_removal_beside_a_job_whose_files_no_snapshot_has_yet(flink: Flink, lake: Lake) -> None:
     """apache/iceberg #4194, #8994, #9002: young files stay; those of a job that was away for days come back from the trash."""
-    written = Written(flink, lake)
+    written = FlinkTable(flink, lake)
     written.commit()
     orphan = Path(local_path(written.table.metadata.location)) / "data" / "left-behind.parquet"
     orphan.write_bytes(b"of a writer that died")
@@ -242,7 +249,7 @@ def test_orphan_removal_beside_a_job_whose_files_no_snapshot_has_yet(flink: Flin
     written.job.cancel()
 
 
-def followed(flink: Flink, written: Written, strategy: str) -> Follower:
+def followed(flink: Flink, written: FlinkTable, strategy: str) -> Follower:
     """A streaming query of all columns, which looks for new snapshots all the time."""
     columns = ", ".join(map(quoted, NAMES))
     options = f"'streaming'='true', 'monitor-interval'='20ms', 'starting-strategy'='{strategy}'"
@@ -253,7 +260,7 @@ def followed(flink: Flink, written: Written, strategy: str) -> Follower:
 def test_a_streaming_query_has_each_row_once_whatever_is_rewritten(
     flink: Flink, lake: Lake, spark: SparkSession, strategy: str
 ) -> None:
-    written = Written(flink, lake, has_key=False)
+    written = FlinkTable(flink, lake, has_key=False)
     written.commit()
     follower = followed(flink, written, strategy)
     seen = follower.rows(last=max(written.rows))
@@ -269,7 +276,7 @@ def test_a_streaming_query_has_each_row_once_whatever_is_rewritten(
 
 def test_a_streaming_query_has_no_rows_of_commits_with_deletes(flink: Flink, lake: Lake) -> None:
     """apache/iceberg #9948: of a table that is upserted it has what was there when it began, and what others append."""
-    written = Written(flink, lake)
+    written = FlinkTable(flink, lake)
     written.commit()
     at_first = written.expected()
     follower = followed(flink, written, "TABLE_SCAN_THEN_INCREMENTAL")

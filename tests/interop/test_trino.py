@@ -31,7 +31,7 @@ from kit.lake import Lake
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.trino import Trino
-from kit.trino_tables import Written
+from kit.trino_tables import TrinoTable
 
 FAR_AHEAD_MS = 4_102_444_800_000  # the year 2100
 ALL = {"rewrite-all": "true"}
@@ -63,7 +63,7 @@ def spark(trino: Trino, spark_session: SparkSession) -> SparkSession:
     return spark_session
 
 
-def contents(written: Written) -> set[FileContent]:
+def contents(written: TrinoTable) -> set[FileContent]:
     return {entry.data_file.content for entry in live_entries(written.table)}
 
 
@@ -88,7 +88,7 @@ def test_every_job_works_beside_trino(
     trino: Trino, lake: Lake, spark: SparkSession, file_format: str, partitioning: list[str]
 ) -> None:
     """Trino inserts, deletes, updates and merges whenever a job rewrote files, and before it swaps the metadata."""
-    written = Written(trino, lake.catalog, file_format=file_format, partitioning=partitioning)
+    written = TrinoTable(trino, lake.catalog, file_format=file_format, partitioning=partitioning)
     for change in (written.insert, written.insert, written.update, written.merge):
         change()
     assert contents(written) == {FileContent.DATA, FileContent.POSITION_DELETES}
@@ -101,7 +101,7 @@ def test_every_job_works_beside_trino(
 
 
 def test_trinos_own_jobs_and_ours_after_one_another(trino: Trino, lake: Lake, spark: SparkSession) -> None:
-    written = Written(trino, lake.catalog, partitioning=["kind"])
+    written = TrinoTable(trino, lake.catalog, partitioning=["kind"])
     for change in (written.insert, written.delete, written.insert, written.update):
         change()
     for ours, theirs in (
@@ -123,7 +123,7 @@ def test_trinos_own_jobs_and_ours_after_one_another(trino: Trino, lake: Lake, sp
 
 def test_what_expired_comes_back_though_trino_removed_orphans_meanwhile(trino: Trino, lake: Lake) -> None:
     """icekeep keeps deleted files beside the table's; for Trino they are in no directory of it that it cleans."""
-    written = Written(trino, lake.catalog)
+    written = TrinoTable(trino, lake.catalog)
     versions = []
     for _ in range(3):
         written.insert()
@@ -139,7 +139,7 @@ def test_what_expired_comes_back_though_trino_removed_orphans_meanwhile(trino: T
 
 
 def test_only_orphans_go_while_trino_commits(trino: Trino, lake: Lake) -> None:
-    written = Written(trino, lake.catalog, partitioning=["kind"])
+    written = TrinoTable(trino, lake.catalog, partitioning=["kind"])
     written.insert()
     written.update()
     files = {Path(local_path(entry.data_file.file_path)) for entry in live_entries(written.table)}
@@ -168,7 +168,7 @@ def test_in_postgresql(trino: Trino, postgres: Any, spark: SparkSession, tmp_pat
     catalog = open_catalog("local", properties)
     catalog.create_namespace(("db",))
     trino.open_catalog("local", properties)
-    maintained(Written(trino, catalog), spark)
+    maintained(TrinoTable(trino, catalog), spark)
 
 
 def test_by_a_rest_catalog(trino: Trino, spark: SparkSession, tmp_path: Path) -> None:
@@ -178,13 +178,13 @@ def test_by_a_rest_catalog(trino: Trino, spark: SparkSession, tmp_path: Path) ->
         catalog = open_catalog("local", server.properties)
         catalog.create_namespace(("db",))
         trino.open_catalog("local", server.properties)
-        maintained(Written(trino, catalog), spark)
+        maintained(TrinoTable(trino, catalog), spark)
     finally:
         trino.query("DROP CATALOG local")
         server.close()
 
 
-def maintained(written: Written, spark: SparkSession) -> None:
+def maintained(written: TrinoTable, spark: SparkSession) -> None:
     """Trino and two of our jobs get in each other's way."""
     for change in (written.insert, written.insert, written.update):
         change()

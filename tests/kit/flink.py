@@ -124,18 +124,9 @@ class Job:
     def __init__(self, flink: Flink, name: str, job_id: str) -> None:
         self._flink, self.name, self.job_id = flink, name, job_id
 
-    def feed(self, rows: Iterable[Row], kind: str = "+I") -> None:
-        """Give it rows, of a kind as Flink writes it for short: `+I`, `-U`, `+U` or `-D`."""
-        self.feed_changes((kind, *row) for row in rows)
-
-    def feed_changes(self, rows: Iterable[Row]) -> None:
-        """Give it rows of several kinds, each after its kind."""
+    def feed(self, rows: Iterable[Row]) -> None:
+        """Give it rows, each behind its kind as Flink writes it for short: `+I`, `-U`, `+U` or `-D`."""
         self._flink._ask("feed", job=self.name, rows=[list(map(_told, row)) for row in rows])
-
-    def commit(self, rows: Iterable[Row] = (), kind: str = "+I") -> Checkpoint:
-        """Give it rows, let it make a checkpoint, and wait until their commit has landed."""
-        self.feed(rows, kind)
-        return self.checkpoint()
 
     def checkpoint(self, until: str = "committed") -> Checkpoint:
         """Let it make a checkpoint of what it was given, and wait until that is `committed`; or the commit is `held` right

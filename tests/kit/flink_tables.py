@@ -60,7 +60,7 @@ def row(id_: int, number: int) -> Row:
     )
 
 
-class Written:
+class FlinkTable:
     """A table and the job that writes it.
 
     Attributes:
@@ -168,7 +168,7 @@ class Written:
 
     def _note(self, changes: Iterable[tuple[str, Row]]) -> None:
         changes = list(changes)
-        self.job.feed_changes((kind, *values) for kind, values in changes)
+        self.job.feed((kind, *values) for kind, values in changes)
         for kind, values in changes:
             if kind == "-D":
                 self.rows.pop(values[0], None)

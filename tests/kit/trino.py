@@ -12,7 +12,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from typing import Any, NamedTuple
 import requests
 from sqlalchemy.engine import make_url
 
-from kit.java_values import multiset
 from kit.line_process import environment_without
 from kit.shell import ROOT
 
@@ -102,10 +100,6 @@ class Trino:
         self.query(f"DROP CATALOG IF EXISTS {name}")
         told = ", ".join(f"\"{key}\" = '{value}'" for key, value in _catalog_properties(properties).items())
         self.query(f"CREATE CATALOG {name} USING iceberg WITH ({told})")
-
-    def rows(self, query: str) -> Counter[str]:
-        """Those of a table or a query as texts with their numbers: all digits that Trino shows, in whatever order."""
-        return multiset(self.query(query if query.startswith("SELECT") else f"SELECT * FROM {query}").rows)
 
     def query(self, statement: str) -> Answer:
         """Carry out a statement to its end; raises `TrinoError` where Trino does."""

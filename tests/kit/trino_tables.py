@@ -40,7 +40,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 _NUMBERS = count(1)
 
 
-class Written:
+class TrinoTable:
     """A table that Trino made, in one of our catalogs, which Trino has open as `local`.
 
     Attributes:

@@ -13,11 +13,11 @@ from kit.judging.kinds import Kind, was_promoted
 
 
 def not_parquet(kind: Kind) -> bool:
-    return bool(kind.formats() - {"Parquet"})
+    return bool(kind.formats - {"Parquet"})
 
 
 def has_avro(kind: Kind) -> bool:
-    return "Avro" in kind.formats()
+    return "Avro" in kind.formats
 
 
 def has_equality_deletes(kind: Kind) -> bool:

@@ -22,7 +22,7 @@ CLICKHOUSE = (
     Fault(
         "ClickHouse",
         "fails at required UUIDs in ORC",
-        lambda kind: "ORC" in kind.formats() and has_types(UUID)(kind),
+        lambda kind: "ORC" in kind.formats and has_types(UUID)(kind),
         "required UUIDs in ORC",
         says="Cannot parse uuid|UnicodeDecodeError",
     ),
@@ -50,7 +50,7 @@ CLICKHOUSE = (
     Fault(
         "ClickHouse",
         "has null for UUIDs in ORC",
-        lambda kind: "ORC" in kind.formats() and has_types(UUID)(kind),
+        lambda kind: "ORC" in kind.formats and has_types(UUID)(kind),
         "types in ORC",
         missing=(1,),
         added=(1,),

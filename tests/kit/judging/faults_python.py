@@ -53,7 +53,7 @@ PYTHON = (
     Fault(
         "PyIceberg",
         "reads no times, UUIDs and bytes of fixed length in ORC",
-        lambda kind: "ORC" in kind.formats() and has_types(TIME, UUID, FixedType)(kind),
+        lambda kind: "ORC" in kind.formats and has_types(TIME, UUID, FixedType)(kind),
         "types in ORC",
         says=r"ResolveError: Cannot promote (long to time|an binary to (uuid|fixed))",
     ),

@@ -1,6 +1,6 @@
 """What kind of table a judge is given: what of the format is in it, and which jobs it has been through."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from icekeep.catalog.base import Table
@@ -38,10 +38,10 @@ class Kind:
     def has_vectors(self) -> bool:
         return any(entry.data_file.content_offset is not None for entry in self.entries)
 
-    def formats(self, files: Iterable[DataFile] | None = None) -> set[str]:
-        """Of these files, or of all but deletion vectors."""
-        found = (entry.data_file for entry in self.entries) if files is None else files
-        return {_FORMATS[file.file_format.lower()] for file in found} - {"Puffin"}
+    @cached_property
+    def formats(self) -> set[str]:
+        """Of all files but deletion vectors."""
+        return {_FORMATS[entry.data_file.file_format.lower()] for entry in self.entries} - {"Puffin"}
 
     @cached_property
     def keys(self) -> set[int]:
@@ -101,7 +101,7 @@ class Kind:
         }
         return [
             f"format version {metadata.format_version}",
-            *sorted(self.formats()),
+            *sorted(self.formats),
             *(name for name, is_so in has.items() if is_so),
             *(f"written by {writer}" for writer in sorted(self.writers)),
             *(f"after {job}" for job in sorted(self.jobs)),
