@@ -35,7 +35,7 @@ def test_the_page_counts_all_judges_in_their_versions() -> None:
     assert head == f"| states of tables | {' | '.join(f'{judge} {version}' for judge, version in VERSIONS.items())} |"
 
 
-def test_the_lock_has_these_versions() -> None:
+def test_the_environments_have_these_versions() -> None:
     lock = (ROOT / ".ci" / "requirements-judges.lock").read_text()
     go = (ROOT / "tests" / "kit" / "judging" / "go" / "go.mod").read_text()
     packages = {"DuckDB": "duckdb", "iceberg-rust": "pyiceberg-core", "polars": "polars", "PyIceberg": "pyiceberg"}
@@ -43,6 +43,8 @@ def test_the_lock_has_these_versions() -> None:
         assert f"\n{package}=={VERSIONS[judge]} " in f"\n{lock}"
     assert f"iceberg-go {VERSIONS['iceberg-go']}\n" in go
     assert f"chdb-core=={'.'.join(VERSIONS['ClickHouse'].split('.')[:2])}." in lock
+    trino = (ROOT / ".ci" / "trino" / "pom.xml").read_text()
+    assert trino.count(f"<version>{VERSIONS['Trino']}</version>") == 2
 
 
 def test_each_fault_has_an_example_and_one_way_to_fail() -> None:
