@@ -35,8 +35,11 @@ def told() -> dict[str, dict[str, str]]:
 
 def check(case: str, tool: Tool) -> None:
     found = play(CASES[case], tool)
-    said = told()[tool.name][case]
-    assert cell(found).replace(LEFT, "") == said.replace(LEFT, ""), found
+    now, said = cell(found), told()[tool.name][case]
+    if not isinstance(tool, Icekeep):
+        # Others may still delete files when they have answered.
+        now, said = now.replace(LEFT, ""), said.replace(LEFT, "")
+    assert now == said, found
 
 
 @pytest.fixture(scope="module")
