@@ -28,7 +28,7 @@ from kit.written_deletes import data_files, delete_by_vector, delete_equal, dele
 NAME = ("db", "t")
 ROWS_A_FILE = 500
 OLD_S = 10 * 24 * 60 * 60
-"""The age of old snapshots: those of a table with a history, but for the newest."""
+"""The age of old snapshots: those of a table with a history, except the newest."""
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ OPERATIONS = (COMPACT, MANIFESTS, EXPIRE)
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A table, and where its catalog answers. Snapshots that are older than `max_age_s` expire, but for the newest."""
+    """A table, and where its catalog answers. Snapshots that are older than `max_age_s` expire, except the newest."""
 
     uri: str
     table: str

@@ -1,7 +1,7 @@
 """Proof that row groups were copied as they are: bytes prove bytes, and nothing is decoded.
 
 A file that was put together of whole row groups holds the rows of its sources if any reader must read both alike: the same
-schema and key-values, row groups that are described in the same words but for their places, behind these the same bytes, and
+schema and key-values, row groups that are described in the same words except for their places, behind these the same bytes, and
 offset indexes that say the same of the same pages. Sources are read again, as is the new file.
 """
 

@@ -65,7 +65,7 @@ class TaskWriter:
     """
 
     def __init__(self, task: RewriteTask, columns: Schema, storage: Storage) -> None:
-        """`columns` are those of the rows but for their origins, as `columns_to_write` gives them.
+        """`columns` are those of the rows except their origins, as `columns_to_write` gives them.
 
         Raises:
             PropertyError: a table property of the writer is wrong.

@@ -63,7 +63,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class _Chunk(msgspec.Struct, frozen=True):
-    """A column chunk in its place; what describes it is done but for the places of its indexes."""
+    """A column chunk in its place; what describes it is done, except for the places of its indexes."""
 
     start: int
     compressed_bytes: int
