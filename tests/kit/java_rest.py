@@ -1,10 +1,10 @@
 """Iceberg Java as a REST server, in a process of its own with a catalog of its own."""
 
 import os
-import subprocess
 from pathlib import Path
 
 from kit.java import JARS, PYTHON
+from kit.line_process import LineProcess, environment_without
 
 WORKER = Path(__file__).with_name("java_rest_server.py")
 
@@ -15,23 +15,12 @@ class JavaRestServer:
     def __init__(self, directory: Path, *, warehouse: str = "", is_old: bool = False) -> None:
         if not PYTHON.exists() or not JARS.exists():
             raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
         iceberg = (JARS / "rest-1.10" if is_old else JARS).glob("iceberg-*.jar")
-        found = [*iceberg, *JARS.glob("sqlite-*.jar")]
-        jars = os.pathsep.join(map(str, found))
-        self.log = directory / "server.log"
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(PYTHON), str(WORKER), jars, str(directory), warehouse or f"file://{directory}/warehouse"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**environment, "TZ": "UTC"},
-            )
-        assert self._process.stdout is not None
-        port = self._process.stdout.readline().decode().strip()
-        if not port:
-            raise RuntimeError(f"the server did not start: {self.log.read_text()[-2000:]}")
+        jars = os.pathsep.join(map(str, [*iceberg, *JARS.glob("sqlite-*.jar")]))
+        command = (PYTHON, WORKER, jars, directory, warehouse or f"file://{directory}/warehouse")
+        environment = environment_without("PYSPARK_", "SPARK_", "PYTHON", TZ="UTC")
+        self._process = LineProcess("Iceberg Java's REST server", command, environment)
+        port = self._process.answer()
         self.uri = f"http://127.0.0.1:{port}"
 
     @property
@@ -41,10 +30,4 @@ class JavaRestServer:
 
     def close(self) -> None:
         """End the process and Java with it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.close()

@@ -93,7 +93,9 @@ class LineProcess:
 
     def _log_tail(self) -> str:
         """Without the lines of Java's stack traces."""
-        lines = (self.home / "log").read_text(errors="replace").splitlines()
+        log = self.home / "log"
+        # A process may remove its directory when it ends.
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(line for line in lines if not line.startswith("\tat "))[-_LOG_LENGTH:]
 
 
