@@ -1,0 +1,51 @@
+"""How the JVM of a command's own session runs on this machine: it lives for one job, and hands payloads to Python."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+
+from icekeep.formats.processors import processors_count
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, has_local_master
+from icekeep.planning.spark.memory_settings import heap_bytes
+from icekeep.spec.units import GIB
+
+_OPTIONS = "spark.driver.defaultJavaOptions"
+_EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
+_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""By these a JVM is told options too. Some exclude each other, and a JVM that is told both does not start."""
+
+_LATE_COMPILATION = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""The optimizing compiler begins at ten times as many calls: in a short job it takes more than it gives. What is called so often,
+as where Spark joins millions of rows, is compiled as before."""
+
+_ONE_COLLECTOR = "-XX:+UseSerialGC"
+_SMALL_PROCESSORS, _SMALL_HEAP_BYTES = 4, 2 * GIB
+"""Up to so much a collector of garbage with one thread, and none of its own, is the cheaper one."""
+
+
+def lean_jvm(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the JVM of a session that is to be started; none where a JVM runs, or an operator has told it any options."""
+    is_told = _OPTIONS in configured or _EXTRA_OPTIONS in configured or any(map(environ.get, _VARIABLES))
+    if SUBMITTED_VARIABLE in environ or is_told or not has_local_master(configured) or _has_script(environ):
+        return {}
+    options = [*_LATE_COMPILATION]
+    if processors_count() <= _SMALL_PROCESSORS and heap_bytes(configured, is_driver=True) <= _SMALL_HEAP_BYTES:
+        options.append(_ONE_COLLECTOR)
+    return {_OPTIONS: " ".join(options)}
+
+
+def conf_directory(environ: Mapping[str, str]) -> Path:
+    """Where Spark's launcher looks for scripts and properties, whether that is there or not."""
+    given = environ.get("SPARK_CONF_DIR")
+    return Path(given) if given else Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "conf")
+
+
+def _has_script(environ: Mapping[str, str]) -> bool:
+    """Whether the launcher runs a script of the operator's first, which may tell the JVM options too."""
+    return Path(conf_directory(environ), "spark-env.sh").exists()
