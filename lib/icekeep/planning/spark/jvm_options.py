@@ -1,6 +1,6 @@
-"""How the JVM of a command's own session runs on this machine: it lives for one job, and hands payloads to Python."""
+"""How the JVMs of a command's own session run: they live for one job, and hand payloads to Python."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -10,8 +10,8 @@ from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, has_local_master
 from icekeep.planning.spark.memory_settings import heap_bytes
 from icekeep.spec.units import GIB
 
-_OPTIONS = "spark.driver.defaultJavaOptions"
-_EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
+_DRIVER, _EXECUTOR = "spark.driver", "spark.executor"
+_OPTIONS, _EXTRA_OPTIONS = "defaultJavaOptions", "extraJavaOptions"
 _VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 """By these a JVM is told options too. Some exclude each other, and a JVM that is told both does not start."""
 
@@ -29,15 +29,26 @@ _SMALL_PROCESSORS, _SMALL_HEAP_BYTES = 4, 2 * GIB
 """Up to so much a collector of garbage with one thread, and none of its own, is the cheaper one."""
 
 
-def lean_jvm(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the JVM of a session that is to be started; none where a JVM runs, or an operator has told it any options."""
-    is_told = _OPTIONS in configured or _EXTRA_OPTIONS in configured or any(map(environ.get, _VARIABLES))
-    if SUBMITTED_VARIABLE in environ or is_told or not has_local_master(configured) or _has_script(environ):
-        return {}
-    options = [*_LATE_COMPILATION]
-    if processors_count() <= _SMALL_PROCESSORS and heap_bytes(configured, is_driver=True) <= _SMALL_HEAP_BYTES:
-        options.append(_ONE_COLLECTOR)
-    return {_OPTIONS: " ".join(options)}
+def lean_jvms(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the JVMs of a session that is to be started; none for a JVM that an operator has told any options."""
+    options = _driver_options(configured, environ) if has_local_master(configured) else ()
+    found = {f"{_DRIVER}.{_OPTIONS}": " ".join(options)} if options else {}
+    if not has_local_master(configured) and not _is_told(configured, _EXECUTOR):
+        found[f"{_EXECUTOR}.{_OPTIONS}"] = " ".join(_LATE_COMPILATION)
+    return found
+
+
+def _driver_options(configured: Mapping[str, str], environ: Mapping[str, str]) -> Sequence[str]:
+    """Of the JVM that is driver and executor at once, if it is started here."""
+    is_told = _is_told(configured, _DRIVER) or any(map(environ.get, _VARIABLES)) or _has_script(environ)
+    if SUBMITTED_VARIABLE in environ or is_told:
+        return ()
+    is_small = processors_count() <= _SMALL_PROCESSORS and heap_bytes(configured, is_driver=True) <= _SMALL_HEAP_BYTES
+    return (*_LATE_COMPILATION, _ONE_COLLECTOR) if is_small else _LATE_COMPILATION
+
+
+def _is_told(configured: Mapping[str, str], kind: str) -> bool:
+    return any(configured.get(f"{kind}.{name}") for name in (_OPTIONS, _EXTRA_OPTIONS))
 
 
 def conf_directory(environ: Mapping[str, str]) -> Path:

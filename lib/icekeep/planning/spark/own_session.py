@@ -10,7 +10,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from icekeep.planning.spark.answers import OWN_WORKER_VARIABLE
-from icekeep.planning.spark.jvm_options import lean_jvm
+from icekeep.planning.spark.jvm_options import lean_jvms
 from icekeep.planning.spark.late_session import LateSession
 from icekeep.planning.spark.session import build_session, is_running, live_properties, noted, session_settings, starting
 
@@ -30,7 +30,7 @@ def build_own_session(app_name: str) -> SparkSession:
         # A server of Spark Connect has no context here.
         if is_running() or os.environ.keys() & {*_CONNECT_VARIABLES} or configured.keys() & {*_CONNECT_PROPERTIES}:
             return build_session(app_name)
-        settings = session_settings(configured, {}) | lean_jvm(configured, os.environ)
+        settings = session_settings(configured, {}) | lean_jvms(configured, os.environ)
         if _OWN_WORKER not in configured:
             settings[_OWN_WORKER] = "1"
         # As `SparkSession.builder` does it, but for SQL.

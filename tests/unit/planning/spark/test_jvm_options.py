@@ -1,9 +1,10 @@
 import pytest
 
 from icekeep.planning.spark import jvm_options
-from icekeep.planning.spark.jvm_options import lean_jvm
+from icekeep.planning.spark.jvm_options import lean_jvms
 
 OPTIONS = "spark.driver.defaultJavaOptions"
+OF_EXECUTORS = "spark.executor.defaultJavaOptions"
 SERIAL = "-XX:+UseSerialGC"
 
 
@@ -13,7 +14,7 @@ def _two_processors(monkeypatch):
 
 
 def options_of(configured, environ=None):
-    return lean_jvm(configured, {"SPARK_CONF_DIR": "/nowhere", **(environ or {})}).get(OPTIONS, "").split()
+    return lean_jvms(configured, {"SPARK_CONF_DIR": "/nowhere", **(environ or {})}).get(OPTIONS, "").split()
 
 
 @pytest.mark.parametrize("configured", [{}, {"spark.master": "local[2]"}, {"spark.driver.memory": "2g"}])
@@ -35,12 +36,24 @@ def test_on_one_machine_little_is_compiled_with_all_optimizations(configured):
     ],
 )
 def test_a_jvm_that_an_operator_has_told_options_is_told_none(configured, environ):
-    assert lean_jvm(configured, {"SPARK_CONF_DIR": "/nowhere", **environ}) == {}
+    assert lean_jvms(configured, {"SPARK_CONF_DIR": "/nowhere", **environ}) == {}
 
 
 @pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://host"])
 def test_a_driver_of_a_cluster_is_told_none(master):
     assert options_of({"spark.master": master}) == []
+
+
+def test_executors_of_a_cluster_compile_less_and_keep_their_collector():
+    found = lean_jvms({"spark.master": "yarn", "spark.executor.extraJavaOptions": ""}, {"PYSPARK_GATEWAY_PORT": "1"})
+    assert "-XX:Tier4InvocationThreshold=50000" in found[OF_EXECUTORS]
+    assert SERIAL not in found[OF_EXECUTORS]
+    assert OF_EXECUTORS not in lean_jvms({}, {"SPARK_CONF_DIR": "/nowhere"})
+
+
+@pytest.mark.parametrize("name", [OF_EXECUTORS, "spark.executor.extraJavaOptions"])
+def test_executors_that_an_operator_has_told_options_are_told_none(name):
+    assert lean_jvms({"spark.master": "yarn", name: "-Dx=y"}, {}) == {}
 
 
 def test_a_jvm_that_runs_already_is_told_none():
