@@ -30,6 +30,10 @@ def batches(number):
 spark = build_own_session("own")
 told = {"tasks": all_results(run_tasks(spark, [1, 2], seen, "ab"))}
 told["tags"] = inherited(spark, lambda number: number)(sorted(spark.getTags()))
+try:
+    spark.sparkContext.parallelize([1], 1).map(lambda number: number / 0).collect()
+except Exception as error:
+    told["error"] = [kind.__name__ for kind in type(error).__mro__]
 told["begun before"] = "_jsparkSession" in vars(spark)
 import pyarrow as pa
 rows = dataframe_from_tasks(spark, [3, 4], batches, pa.schema([("a", pa.int64())]))
@@ -63,6 +67,10 @@ def told(tmp_path_factory):
 def test_tasks_need_no_sql(told):
     assert [task["text"] for task in told["tasks"]] == ["ab", "abab"]
     assert not told["begun before"]
+
+
+def test_errors_of_the_jvm_are_those_of_pyspark_before_sql_begins_too(told):
+    assert "PySparkException" in told["error"]
 
 
 def test_sql_begins_with_the_first_rows_as_it_is_configured(told):

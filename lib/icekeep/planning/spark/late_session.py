@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import install_exception_handler
 from pyspark.sql import SparkSession
 
 
@@ -19,6 +20,8 @@ class LateSession(SparkSession):
 
     def __init__(self, context: SparkContext, options: dict[str, Any]) -> None:
         self._sc = context
+        # What the JVM says is an error of PySpark's from now on, as in any session.
+        install_exception_handler()
         self._late_options, self._late_lock, self._is_whole = options, RLock(), False
 
     def __getattr__(self, name: str) -> Any:
