@@ -223,8 +223,9 @@ bench-rivals: $(READY) java-env rivals-env ## Compare with Iceberg Java, iceberg
 bench-scale: $(READY) ## Plan and maintain tables of 1, 3 and 10 million files on a Spark cluster with a driver of 2 GB; about an hour
 	$(BIN)/python tests/bench/run.py scale $(BENCH)
 
-bench-submitted: $(READY) ## Say where the seconds of a small job under spark-submit go, on a Spark cluster with a table on S3
+bench-submitted: $(READY) ## Say where the seconds of a small job in Spark go, on a cluster and here, up to the first row
 	$(BIN)/python tests/bench/submitted/where_seconds_go.py $(BENCH)
+	$(BIN)/python tests/bench/submitted/first_row.py $(BENCH)
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .

@@ -56,6 +56,7 @@ from icekeep.settings import Job
 SEAMS = Seams(
     load_table="icekeep.operations.loading:load_table",
     build_session="icekeep.planning.spark.session:build_session",
+    build_own_session="icekeep.planning.spark.own_session:build_own_session",
     stop_session="icekeep.planning.spark.session:stop_session",
     cancel_jobs="icekeep.planning.spark.session:cancel_jobs",
     live_properties="icekeep.planning.spark.session:live_properties",
@@ -114,6 +115,7 @@ def main(
                 require_new_file(command.plan_out, "plan")
             if argv is None and _works_on_data(command.name, jobs):
                 start_lean()
+                seams = seams.of_own_process()
             with telling(command, settings, log_format, runtime) as listener:
                 surroundings = Surroundings(
                     seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun

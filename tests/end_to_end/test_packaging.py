@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -88,6 +89,40 @@ def test_the_zip_has_the_whole_door(dist: Path) -> None:
     file, missing = done.stdout.splitlines()
     assert "icekeep.zip" in file
     assert missing == "[]"
+
+
+@pytest.mark.parametrize(
+    ("magic", "loaded"), [(importlib.util.MAGIC_NUMBER, ".pyc"), (b"old\n", ".py")], ids=["same-python", "another"]
+)
+def test_modules_in_the_zip_are_compiled_for_the_python_that_zipped(
+    dist: Path, tmp_path: Path, magic: bytes, loaded: str
+) -> None:
+    shown, name = tmp_path / "icekeep.zip", "icekeep/spec/bins.py"
+    with zipfile.ZipFile(dist / "icekeep.zip") as whole, zipfile.ZipFile(shown, "w") as changed:
+        modules = {entry for entry in whole.namelist() if entry.endswith(".py")}
+        assert {entry for entry in whole.namelist() if entry.endswith(".pyc")} == {f"{entry}c" for entry in modules}
+        for entry in whole.namelist():
+            content = whole.read(entry)
+            if entry.endswith(".pyc"):
+                assert content.startswith(importlib.util.MAGIC_NUMBER)
+                content = magic + content[len(magic) :]
+            changed.writestr(entry, content)
+    code = (
+        "import inspect; from icekeep.spec import bins; print(bins.__file__); print(bins.packed.__code__.co_filename); "
+        "print(inspect.getsource(bins.packed))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(shown)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file, said, source = done.stdout.split("\n", 2)
+    assert Path(file).suffix == loaded
+    assert said.endswith(f"icekeep.zip/{name}")
+    assert source.startswith("def packed")
 
 
 def test_the_zip_has_what_makes_a_page(dist: Path) -> None:

@@ -21,7 +21,10 @@ class StartsSpark(Protocol):
 
 
 class Seams(msgspec.Struct, frozen=True, kw_only=True):
-    """The rest of the world, as "module:function"; tests name fakes."""
+    """The rest of the world, as "module:function"; tests name fakes.
+
+    `build_own_session` is for a process that belongs to the command alone; `None`: as for any other.
+    """
 
     load_table: str
     build_session: str
@@ -29,6 +32,11 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
     cancel_jobs: str
     live_properties: str
     open_catalog: str = "icekeep.operations.loading:open_settings"
+    build_own_session: str | None = None
+
+    def of_own_process(self) -> "Seams":
+        """The same in a process that belongs to the command alone."""
+        return msgspec.structs.replace(self, build_session=self.build_own_session or self.build_session)
 
 
 class OfRun:

@@ -31,8 +31,6 @@ from icekeep.spec.transforms import Void
 from icekeep.spec.types import UNKNOWN, PrimitiveType
 
 _ZERO, _ONE = b"\x00", b"\x01"
-_END = pa.scalar(_ZERO, pa.large_binary())
-_NOTHING = pa.scalar(b"", pa.large_binary())
 
 _Part: TypeAlias = "Unsigned | pa.Array"
 """Of each row the same number of bytes, or as many as its value has."""
@@ -112,9 +110,9 @@ def _field_parts(rows: pa.Table, field: SortField, schema: Schema, *, is_last: b
     if is_varying(type_):
         values = pc.fill_null(values.cast(pa.large_binary()), b"")
         if is_descending or not is_last:
-            values = pc.binary_join_element_wise(_escaped(values), _END, _NOTHING)
+            values = pc.binary_join_element_wise(_escaped(values), _constant(_ZERO), _constant(b""))
         part = column.spread(_inverted(values) if is_descending else values)
-        yield part if column.nulls is None else pc.if_else(pa.array(column.nulls), _NOTHING, part)
+        yield part if column.nulls is None else pc.if_else(pa.array(column.nulls), _constant(b""), part)
         return
     for numbers in ordered(values, type_):
         part = column.spread(~numbers if is_descending else numbers)
@@ -122,6 +120,11 @@ def _field_parts(rows: pa.Table, field: SortField, schema: Schema, *, is_last: b
             part = np.array(part)
             part[column.nulls] = 0
         yield part
+
+
+def _constant(value: bytes) -> pa.Scalar:
+    # Not made when this is imported: a task that sorts nothing imports it too.
+    return pa.scalar(value, pa.large_binary())
 
 
 def _escaped(values: pa.Array) -> pa.Array:
@@ -167,7 +170,7 @@ def _joined(parts: Sequence[_Part], row_count: int) -> pa.Array:
         joined.append(_packed(fixed, row_count))
     if len(joined) == 1:
         return joined[0]
-    return pc.binary_join_element_wise(*(array.cast(pa.large_binary()) for array in joined), _NOTHING)
+    return pc.binary_join_element_wise(*(array.cast(pa.large_binary()) for array in joined), _constant(b""))
 
 
 def _packed(parts: Sequence[Unsigned], row_count: int) -> pa.Array:

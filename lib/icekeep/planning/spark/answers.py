@@ -1,5 +1,6 @@
 """What travels between the driver and tasks: what all tasks share, payloads, answers and errors."""
 
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.arrow.memory_pool import take_small_pages
+from icekeep.formats.arrow.without_pandas import leave_pandas_out
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error
 from icekeep.planning.spark.lazily import task_context
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+OWN_WORKER_VARIABLE = "ICEKEEP_OWN_WORKER"
+"""An environment variable of Python workers that do tasks of a command alone."""
 
 _MAX_CLOSURE_BYTES = 256 << 10
 
@@ -136,7 +141,12 @@ def told_of(payload: Any) -> Iterator[None]:
 
 
 def prepare_worker() -> None:
-    """Let Arrow take small pages and no threads: a slot of Spark's is one thread, and others would only fight over it."""
+    """Let Arrow take small pages and no threads: a slot of Spark's is one thread, and others would only fight over it.
+
+    A worker that is a command's own needs no pandas; in one of others, PySpark may hand Arrow what is of pandas.
+    """
+    if OWN_WORKER_VARIABLE in os.environ:
+        leave_pandas_out()
     take_small_pages()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -32,6 +32,11 @@ def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
     return properties
 
 
+def has_local_master(properties: Mapping[str, str]) -> bool:
+    """Whether a session of these properties has its tasks on this machine, as one that is configured nowhere has."""
+    return properties.get("spark.master", "local").startswith("local")
+
+
 def _submit_arguments(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Pairs of a flag and the word after it, `--flag=word` included."""
     try:

@@ -7,7 +7,8 @@ would fail on it; icekeep needs none of Spark's catalogs. Whatever else the oper
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icekeep.errors import UsageError
-from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties, has_local_master
 from icekeep.planning.spark.java import java_program
 from icekeep.runs import note_application
 
@@ -48,20 +49,31 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
     Raises:
         UsageError: there is no Java, or Spark does not start.
     """
+    with starting():
+        if is_running():
+            # `getOrCreate` applies what it is given to the session it finds, which is the application's.
+            return noted(SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate())
+        settings = session_settings(live_properties(), extra_conf or {})
+        return noted(SparkSession.builder.appName(app_name).config(map=settings).getOrCreate())
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """The block starts Spark.
+
+    Raises:
+        UsageError: there is no Java, or Spark does not start.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _require_java()
     try:
-        if is_running():
-            # `getOrCreate` applies what it is given to the session it finds, which is the application's.
-            return _noted(SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate())
-        settings = session_settings(live_properties(), extra_conf or {})
-        return _noted(SparkSession.builder.appName(app_name).config(map=settings).getOrCreate())
+        yield
     # Where the cluster ends the application meanwhile PySpark knows no class for what the JVM says.
     except (PySparkException, Py4JJavaError) as error:
         raise UsageError(f"cannot start Spark: {_said(error)}; what Spark says stands above") from error
 
 
-def _noted(spark: SparkSession) -> SparkSession:
+def noted(spark: SparkSession) -> SparkSession:
     """The session; its application is that of this process from now on, whether any work goes to it or not."""
     note_application(spark.sparkContext.applicationId)
     return spark
@@ -98,7 +110,7 @@ def live_properties() -> dict[str, str]:
 def session_settings(configured: Mapping[str, str], extra_conf: Mapping[str, str]) -> dict[str, str]:
     """What a session is started with beside what is configured."""
     wished = dict(_UNLESS_CONFIGURED)
-    if {**configured, **extra_conf}.get("spark.master", "local").startswith("local"):
+    if has_local_master({**configured, **extra_conf}):
         wished |= _LOCAL_UNLESS_CONFIGURED
     settings = {key: value for key, value in wished.items() if key not in configured}
     return settings | _quiet_jvm(configured) | _worker_path(configured) | _FORCED | dict(extra_conf)

@@ -33,7 +33,7 @@ _COLUMNS = frozenset(
 
 
 _MAX_SUMMED = 1 << 62
-_FORMATS = pa.array(["parquet", "orc", "avro", "puffin"])
+_FORMATS = ("parquet", "orc", "avro", "puffin")
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +229,7 @@ class _Look:
         version = self._known.format_version
         records, sizes, formats = rows["record_count"], rows["file_size_in_bytes"], rows["file_format"]
         offsets, lengths = rows["content_offset"], rows["content_size_in_bytes"]
-        unknown = pc.invert(pc.is_in(pc.utf8_lower(formats), _FORMATS))
+        unknown = pc.invert(pc.is_in(pc.utf8_lower(formats), pa.array(_FORMATS)))
         ids = rows["equality_ids"]
         no_ids = pc.fill_null(pc.equal(pc.list_value_length(ids), 0), True).to_numpy(zero_copy_only=False)
         lacks = ~_all_valid(rows, "referenced_data_file", "content_offset", "content_size_in_bytes")
