@@ -168,7 +168,7 @@ matrix: $(READY) ## Run the tests that use Spark with other versions of PySpark:
 		$(UV) pip install --python .venv-spark-$$version --require-hashes -r .ci/requirements.lock && \
 		$(UV) pip install --python .venv-spark-$$version pyspark==$$version && \
 		$(UV) pip install --python .venv-spark-$$version --no-deps --no-build-isolation --editable . && \
-		.venv-spark-$$version/bin/python -m pytest --cases 1 tests/spark tests/end_to_end/test_jobs.py || exit 1; \
+		.venv-spark-$$version/bin/python -m pytest --cases 1 tests/spark tests/end_to_end/test_jobs.py tests/end_to_end/test_own_session.py || exit 1; \
 	done
 
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
