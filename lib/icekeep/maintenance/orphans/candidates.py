@@ -65,6 +65,7 @@ class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
         outside_count: in a list of files that was given, but not under the location.
         mismatched_count: metadata leads to them under another scheme or authority (mode `IGNORE`).
         versions_count: metadata files that may be the current version for a catalog that finds them by name.
+        unborn_count: metadata of tables that were to be this one and never had a snapshot (`ignore-metadata-of` lets it go).
         adopted_count: metadata led to them when it was read again right before the deletion.
         waiting_count: plans of other runs name them: they wait for their time, or `restore` is bringing them back.
     """
@@ -74,6 +75,7 @@ class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
     outside_count: int = 0
     mismatched_count: int = 0
     versions_count: int = 0
+    unborn_count: int = 0
     adopted_count: int = 0
     waiting_count: int = 0
 
@@ -260,6 +262,8 @@ def sorter_of(
         head_ms=metadata.last_updated_ms if head is None else head.modified_ms,
         before_ms=before_ms,
         last_version=parse_version_name(table.metadata_location.rpartition("/")[2]),
+        table_location=canonical(metadata.location.rstrip("/")),
+        columns=frozenset(tuple(field.name for field in schema.fields) for schema in metadata.schemas),
         now_ms=now_ms,
         storage=table.storage,
         living=living,
@@ -323,4 +327,5 @@ def _kept(listing: Listing, compared: Compared, counts: dict[Sort, int], waiting
         outside_count=listing.outside_count,
         mismatched_count=compared.mismatched_count,
         versions_count=counts[Sort.VERSION],
+        unborn_count=counts[Sort.UNBORN],
     )

@@ -5,7 +5,9 @@ of another table in the same place, or of another line of this one's history: th
 metadata leads to files which ours does not.
 
 Dead metadata does not stand in the way for ever: a file that was cut off while it was written leads nowhere once it is old, and
-an operator may name tables that are dead by their uuid. A commit that is under way ends by itself.
+an operator may name tables that are dead by their uuid. A commit that is under way ends by itself. What a writer leaves that
+wanted to make this very table once more, and found it there, leads to no file: PyIceberg's `create_table_if_not_exists` writes
+the metadata of a new table before it asks the catalog, each time.
 """
 
 import re
@@ -13,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -48,6 +51,7 @@ class Sort(StrEnum):
     GONE = "gone"
     FOREIGN = "foreign"
     FORK = "fork"
+    UNBORN = "unborn"
     UNFINISHED = "unfinished"
 
 
@@ -67,6 +71,8 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
         last_version: the number in the current file's name, if catalogs may find the table by it.
         now_ms: the earlier of the clocks.
         living: runs that are at work: files with such a name in theirs are not old enough, whatever their age.
+        table_location: where the table lies, in canonical form.
+        columns: the names of its top-level columns, in each of its schemas.
         ignored_uuids: in lower case, of tables whose old metadata leads nowhere; that of this table means old metadata that is
             further on than the current one.
     """
@@ -79,6 +85,8 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
     last_version: int | None
     now_ms: int
     storage: Storage
+    table_location: str = ""
+    columns: frozenset[tuple[str, ...]] = frozenset()
     living: frozenset[str] = frozenset()
     ignored_uuids: tuple[str, ...] = ()
 
@@ -129,6 +137,8 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
         is_young = modified_ms is None or modified_ms >= self.before_ms
         is_ignored = uuid in self.ignored_uuids and not is_young
         if not is_ours and not is_ignored:
+            if self._is_unborn(found):
+                return Sort.UNBORN, None
             return Sort.FOREIGN, f"{location!r} is of table {found.table_uuid}"
         if is_ours and not is_ignored and self._is_ahead(found):
             if is_young:
@@ -160,6 +170,19 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
             _is_location(entry.metadata_file, ours) for entry in found.metadata_log or ()
         )
 
+    def _is_unborn(self, found: "_Document") -> bool:
+        """Whether metadata is of another table that was to be this one, and never had a snapshot, nor another state.
+
+        Should it live in another catalog for all that, then its next metadata, with its first snapshot, lies beside it.
+        """
+        has_places = any(name.startswith("write.") and name.endswith("path") for name in found.properties or ())
+        return (
+            not (found.snapshots or found.metadata_log or found.last_sequence_number or has_places)
+            and found.current_snapshot_id in (None, -1)
+            and _is_location(found.location.rstrip("/"), self.table_location)
+            and found.columns in self.columns
+        )
+
     def _may_be_found_by_name(self, location: str, modified_ms: int) -> bool:
         version = parse_version_name(location.rpartition("/")[2])
         if version is None:
@@ -173,12 +196,32 @@ class _Entry(msgspec.Struct):
     metadata_file: str = msgspec.field(name="metadata-file", default="")
 
 
-class _Document(msgspec.Struct):
+class _Column(msgspec.Struct):
+    name: str = ""
+
+
+class _Schema(msgspec.Struct):
+    fields: list[_Column] = []
+
+
+class _Document(msgspec.Struct, rename="kebab"):
     """Of a metadata file what tells whose it is."""
 
-    table_uuid: str | None = msgspec.field(name="table-uuid", default=None)
-    last_sequence_number: int = msgspec.field(name="last-sequence-number", default=0)
-    metadata_log: list[_Entry] | None = msgspec.field(name="metadata-log", default=None)
+    table_uuid: str | None = None
+    location: str = ""
+    last_sequence_number: int = 0
+    current_snapshot_id: int | None = None
+    snapshots: list[Any] | None = None
+    properties: dict[str, Any] | None = None
+    schemas: list[_Schema] | None = None
+    schema: _Schema | None = None
+    metadata_log: list[_Entry] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of the columns of a table that has had one schema; `schema` is that of version 1."""
+        all_of = self.schemas or ([] if self.schema is None else [self.schema])
+        return tuple(column.name for column in all_of[0].fields) if len(all_of) == 1 else None
 
 
 def _is_location(text: str, key: str) -> bool:

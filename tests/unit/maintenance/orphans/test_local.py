@@ -7,6 +7,7 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
 from icekeep.errors import SafetyError
 from icekeep.maintenance.orphans.job import remove_orphan_files
@@ -137,3 +138,31 @@ def test_delete_files_are_live(tmp_path, format_version):
     assert result.orphan_file_locations == (f"file://{stray}",)
     assert lake.files_on_disk() == names
     assert len([path for path in names if path.name.startswith("deletes-")]) == 2
+
+
+def test_what_pyiceberg_leaves_where_it_is_asked_for_a_table_that_is_there_stays_and_does_not_stop_the_run(tmp_path):
+    """`create_table_if_not_exists` in a pipeline writes the metadata of a new table first, and then asks the catalog."""
+    lake = Lake(tmp_path)
+    lake.filled(3, 2)
+    schema = lake.foreign().schema()
+    for _ in range(3):
+        lake.foreign_catalog().create_table_if_not_exists(EVENTS, schema)
+    age_all(lake)
+    stray = put(lake, "data/stray.parquet")
+    before = lake.files_on_disk()
+    result = remove_orphan_files(lake.load(), no_spark)
+    assert (result.deleted_files_count, result.kept.unborn_count) == (1, 3)
+    assert before - lake.files_on_disk() == {stray}
+
+
+def test_a_table_that_pyiceberg_made_in_the_same_place_and_filled_stops_the_run(tmp_path):
+    lake = Lake(tmp_path)
+    lake.filled(3, 2)
+    other = ForeignSqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=lake.properties["warehouse"])
+    other.create_namespace(EVENTS[0])
+    table = other.create_table(EVENTS, lake.foreign().schema(), location=lake.location())
+    rows = lake.foreign().scan().to_arrow()
+    table.append(rows)
+    age_all(lake)
+    with pytest.raises(SafetyError, match="metadata that is not of table"):
+        remove_orphan_files(lake.load(), no_spark)

@@ -196,3 +196,48 @@ def test_the_rule_travels_to_other_processes(store):
         storage=MemoryStorage(),
     )
     assert pickle.loads(pickle.dumps(sorter)).last_version == 3
+
+
+OTHER = "3f1a9a2e-6f0b-4a4e-9f5c-0c8d3c9a1b22"
+TABLE = "memory://lake/tbl"
+
+
+def unborn(**keys):
+    """What a writer leaves that would make the table once more."""
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "id"}, {"id": 2, "name": "at"}]}
+    whole = {"location": TABLE, "schemas": [schema], "last-sequence-number": 0, "snapshots": [], "metadata-log": []}
+    return document(**{"uuid": OTHER, **whole, **keys})
+
+
+def sorts_unborn(store, data, modified_ms=HEAD_MS - DAY_MS, **known):
+    told = {"table_location": TABLE, "columns": frozenset([("id",), ("id", "at")]), **known}
+    return store.sorts("00000-y.metadata.json", data, modified_ms, **told)
+
+
+def test_metadata_of_a_table_that_was_to_be_this_one_and_never_had_a_snapshot_does_not_stand_in_the_way(store):
+    assert sorts_unborn(store, unborn()) is Sort.UNBORN
+    assert sorts_unborn(store, unborn(), HEAD_MS + 2 * DAY_MS) is Sort.UNBORN
+    assert sorts_unborn(store, unborn(location=f"{TABLE}/")) is Sort.UNBORN
+    assert sorts_unborn(store, unborn(**{"current-snapshot-id": -1, "snapshots": None})) is Sort.UNBORN
+    assert sorts_unborn(store, unborn(), ignored_uuids=(OTHER,)) is Sort.METADATA
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"snapshots": [{"snapshot-id": 1}]},
+        {"current-snapshot-id": 1},
+        {"last-sequence-number": 1},
+        {"metadata-log": [{"metadata-file": f"{TABLE}/metadata/00000-x.metadata.json"}]},
+        {"location": "memory://lake/another"},
+        {"location": f"{TABLE}/below"},
+        {"properties": {"write.metadata.path": "memory://lake/elsewhere"}},
+        {"properties": {"write.data.path": "memory://lake/elsewhere"}},
+        {"schemas": [{"fields": [{"name": "id"}, {"name": "other"}]}]},
+        {"schemas": [{"fields": [{"name": "id"}]}, {"fields": [{"name": "id"}, {"name": "at"}]}]},
+        {"schemas": None},
+    ],
+    ids=str,
+)
+def test_metadata_that_may_be_of_a_table_that_lives_stands_in_the_way(keys, store):
+    assert sorts_unborn(store, unborn(**keys)) is Sort.FOREIGN
