@@ -185,10 +185,11 @@ class Sorter:
         rows = in_one(self._runs)
         starts = np.cumsum([0, *(piece.num_rows for piece in self._runs)])
         self._runs = []
-        order = key_order(_keys(rows))
-        step = self._piece_rows(rows)
+        step, keys = self._piece_rows(rows), [_keys(rows)]
         if not with_keys:
             rows = _without_keys(rows)
+        # Handed over, so that nobody holds them while what is made of them takes memory.
+        order = key_order(keys.pop())
         left = {number: rows.slice(at, end - at) for number, (at, end) in enumerate(pairwise(starts.tolist()))}
         del rows
         done = starts[:-1].copy()
