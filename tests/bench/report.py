@@ -7,15 +7,14 @@ Spark is started.
 """
 
 import argparse
-import resource
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).parents[1])]
 
-from icekeep.reports.job import report  # noqa: E402 - the path comes first
+from bench.rival.watching import Watch  # noqa: E402 - the path comes first
+from icekeep.reports.job import report  # noqa: E402
 from icekeep.tables.append import append  # noqa: E402
 from icekeep.tables.create import create_table  # noqa: E402
 from kit.lake import SCHEMA, Lake, events  # noqa: E402
@@ -36,14 +35,12 @@ def main() -> None:
             for commit in range(asked.commits):
                 table = append(table, [events(commit, 5, 1 + commit % 3)])
         for _ in range(ROUNDS):
-            began, used = time.perf_counter(), time.process_time()
-            found = report(lake.catalog, no_spark)
-            took, cpu = time.perf_counter() - began, time.process_time() - used
+            with Watch() as watch:
+                found = report(lake.catalog, no_spark)
             assert (found.status, len(found.tables)) == ("done", asked.tables)
-            memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000
             print(
-                f"{asked.tables} tables: {took:.2f} s, {cpu:.2f} processor s, {memory_mb} MB, "
-                f"{found.requests_count:,} requests, {found.read_bytes:,} bytes"
+                f"{asked.tables} tables: {watch.seconds:.2f} s, {watch.cpu_seconds:.2f} processor s, "
+                f"{watch.total_bytes // 1_000_000} MB, {found.requests_count:,} requests, {found.read_bytes:,} bytes"
             )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bench.planning.benchmark import check_files
 from bench.rival import process
-from bench.rival.watching import Watch
+from bench.rival.watching import Watch, _together
 from bench.runner import comparing
 from bench.runner.command_line import BENCHMARKS, chosen_cases, parser
 from bench.runner.figures import Answer, Figures, Run
@@ -76,6 +76,12 @@ def test_the_memory_of_all_processes_below_is_seen_and_that_of_the_largest_pytho
     assert 300_000_000 < found["worker_bytes"] < 400_000_000 < found["total_bytes"]
     assert found["driver_bytes"] < 100_000_000
     assert (found["jvm_bytes"], found["seconds"] > 1) == (0, True)
+
+
+def test_what_processes_of_one_program_have_of_files_counts_once() -> None:
+    python, java = "python3.11", "java"
+    assert _together([(python, 100, 60), (java, 400, 20), (python, 50, 70), (python, 5, 0)]) == 555 + 70 + 20
+    assert _together([]) == 0
 
 
 def test_the_processor_time_of_the_block_alone_is_seen() -> None:

@@ -35,6 +35,7 @@ import pyarrow.compute as pc  # noqa: E402
 from pyiceberg.table import StaticTable  # noqa: E402
 from pyroaring import BitMap64  # noqa: E402
 
+from bench.rival.watching import Watch  # noqa: E402
 from icekeep.catalog.base import Table  # noqa: E402
 from icekeep.catalog.open import open_catalog  # noqa: E402
 from icekeep.commit.changes.row_delta import RowDelta  # noqa: E402
@@ -70,7 +71,9 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One compaction: what carrying took, and the whole of it."""
+    """One compaction: what carrying took, and the whole of it; `memory_mb` of all processes, which the table and its deletes
+    were made in before.
+    """
 
     kind: str
     strategy: str
@@ -78,6 +81,7 @@ class Figure(msgspec.Struct, frozen=True):
     seconds: float
     cpu_seconds: float
     compaction_seconds: float
+    memory_mb: int
 
 
 class Beside:
@@ -121,8 +125,7 @@ def measured(kind: str, strategy: str, size: Size) -> Figure:
         table = made(Path(directory), KINDS[kind], size)
         others, live = deletes(table, size)
         beside = Beside(table, others)
-        began = time.perf_counter()
-        with Timed() as timed:
+        with Watch() as watch, Timed() as timed:
             compact(
                 table,
                 no_spark,
@@ -130,9 +133,16 @@ def measured(kind: str, strategy: str, size: Size) -> Figure:
                 options={"rewrite-all": "true", "target-file-size-bytes": str(1 << 40)},
                 **STRATEGIES[strategy],
             )
-        took = time.perf_counter() - began
         check(table, live)
-        return Figure(kind, strategy, timed.carried, timed.seconds, timed.cpu_seconds, took)
+        return Figure(
+            kind,
+            strategy,
+            timed.carried,
+            timed.seconds,
+            timed.cpu_seconds,
+            watch.seconds,
+            watch.total_bytes // 1_000_000,
+        )
 
 
 def made(directory: Path, version: int, size: Size) -> Table:
@@ -233,8 +243,8 @@ def main() -> None:
     print(
         f"{size.deletes:,} deletes over {size.runs:,} runs of {size.files * size.rows:,} rows, {os.cpu_count()} cores"
     )
-    print("| deletes | compaction | carried | s, median (all) | processor s | whole compaction s |")
-    print("|---|---|---|---|---|---|")
+    print("| deletes | compaction | carried | s, median (all) | processor s | whole compaction s | all processes MB |")
+    print("|---|---|---|---|---|---|---|")
     for kind in given.kinds:
         for strategy in given.strategies:
             print(_line([f for f in figures if (f.kind, f.strategy) == (kind, strategy)]))
@@ -248,7 +258,7 @@ def _line(figures: Sequence[Figure]) -> str:
         f"| {figures[0].kind} | {figures[0].strategy} | {figures[0].carried:,} "
         f"| {statistics.median(seconds):.2f} ({', '.join(f'{one:.2f}' for one in seconds)}) "
         f"| {statistics.median(f.cpu_seconds for f in figures):.2f} "
-        f"| {statistics.median(f.compaction_seconds for f in figures):.1f} |"
+        f"| {statistics.median(f.compaction_seconds for f in figures):.1f} | {max(f.memory_mb for f in figures):,} |"
     )
 
 

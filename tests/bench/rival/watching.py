@@ -3,13 +3,16 @@
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 _GLANCE_S = 0.1
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_Memory = tuple[str, int, int]
+"""The program of a process, its memory beside files, and of files; bytes."""
+
 _GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
@@ -23,9 +26,10 @@ class Watch:
         driver_bytes, jvm_bytes, worker_bytes: the most memory (resident set) of this process, of the JVM, which in local
             mode is driver and executor at once, and of the largest Python worker, in the block alone.
         executor_jvm_bytes: of the largest JVM of an executor on a cluster.
-        total_bytes: the most memory of all processes together at one glance; pages that Python's share count for each. A
-            child of the JVM that is still the JVM, about to become another program, has no memory of its own; its name is
-            that of a thread.
+        total_bytes: the most memory of all processes together at one glance. Of files, such as libraries, processes of one
+            program have the same pages: those of the process that has most of them count, once. Pages that a fork left shared
+            count for each. A child of the JVM that is still the JVM, about to become another program, has no memory of its own;
+            its name is that of a thread.
         driver_total_bytes: the same of this process and those below it.
         steal_seconds: of all processors, what the machine below took for others.
         others_cpu_seconds: of all processors, what processes that are not watched took.
@@ -70,17 +74,17 @@ class Watch:
         stats = _stats()
         self._driver_cpu.look(stats)
         self._cluster_cpu.look(stats)
-        driver_total = self._look_at(_below(stats, os.getpid()), is_cluster=False)
-        total = driver_total + self._look_at(_below(stats, *self._cluster), is_cluster=True)
-        self.total_bytes = max(self.total_bytes, total)
-        self.driver_total_bytes = max(self.driver_total_bytes, driver_total)
+        driver = self._look_at(_below(stats, os.getpid()), is_cluster=False)
+        cluster = self._look_at(_below(stats, *self._cluster), is_cluster=True)
+        self.total_bytes = max(self.total_bytes, _together(driver + cluster))
+        self.driver_total_bytes = max(self.driver_total_bytes, _together(driver))
 
-    def _look_at(self, tree: Mapping[int, int], *, is_cluster: bool) -> int:
-        """Note the peaks of some processes, parents first; how much memory they have now."""
-        total, javas = 0, dict[int, bytes]()
+    def _look_at(self, tree: Mapping[int, int], *, is_cluster: bool) -> list[_Memory]:
+        """Note the peaks of some processes, parents first; what each has now."""
+        found, javas = list[_Memory](), dict[int, bytes]()
         for pid, parent in tree.items():
             with suppress(*_GONE):
-                (peak, present), name = _peak_and_present_bytes(pid), Path(f"/proc/{pid}/comm").read_text().strip()
+                (peak, own, of_files), name = _memory_bytes(pid), Path(f"/proc/{pid}/comm").read_text().strip()
                 program = Path(os.readlink(f"/proc/{pid}/exe")).name
                 if program == "java":
                     javas[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -88,7 +92,7 @@ class Watch:
                         continue
                 if pid in self._cluster:
                     continue
-                total += present
+                found.append((program, own, of_files))
                 if pid == os.getpid():
                     self.driver_bytes = max(self.driver_bytes, peak)
                 elif program.startswith("python"):  # a script has its own name
@@ -97,7 +101,7 @@ class Watch:
                     self.executor_jvm_bytes = max(self.executor_jvm_bytes, peak)
                 elif name == "java":
                     self.jvm_bytes = max(self.jvm_bytes, peak)
-        return total
+        return found
 
     def figures(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in _FIGURES}
@@ -116,11 +120,21 @@ def _machine_seconds() -> tuple[float, float]:
     return (user + nice + system + irq + soft_irq) / _TICKS_A_SECOND, steal / _TICKS_A_SECOND
 
 
-def _peak_and_present_bytes(pid: int) -> tuple[int, int]:
-    """The most memory of a process so far, and what it has now."""
+def _memory_bytes(pid: int) -> tuple[int, int, int]:
+    """The most memory of a process so far, what it has now beside files, and of files."""
     lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    kilobytes = {words[0]: int(words[1]) for words in lines if words[0] in ("VmHWM:", "VmRSS:")}
-    return kilobytes.get("VmHWM:", 0) * 1024, kilobytes.get("VmRSS:", 0) * 1024
+    kilobytes = {words[0]: int(words[1]) for words in lines if words[0] in ("VmHWM:", "VmRSS:", "RssFile:")}
+    of_files = kilobytes.get("RssFile:", 0)
+    return kilobytes.get("VmHWM:", 0) * 1024, (kilobytes.get("VmRSS:", 0) - of_files) * 1024, of_files * 1024
+
+
+def _together(found: Iterable[_Memory]) -> int:
+    """The memory of some processes, what they have of files once for each program."""
+    total, files = 0, dict[str, int]()
+    for program, own, of_files in found:
+        total += own
+        files[program] = max(files.get(program, 0), of_files)
+    return total + sum(files.values())
 
 
 def _below(stats: Mapping[int, list[str]], *roots: int) -> dict[int, int]:

@@ -51,10 +51,13 @@ class Package(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a run took, in seconds, part by part, in their order; and processor seconds."""
+    """What a run took, in seconds, part by part, in their order; processor seconds; and the most memory of its processes without
+    the cluster's, in bytes.
+    """
 
     parts: Mapping[str, float]
     cpu_seconds: float
+    total_bytes: int
 
     @property
     def seconds(self) -> float:
@@ -143,7 +146,8 @@ def _taken(submitter: Submitter, job: str, arguments: Sequence[str], *, in_tasks
         done = submitter.run(job, *arguments, table="db.events", in_tasks=in_tasks, settings=PLAIN)
         ended_ms = SYSTEM.now_ms()
     assert done.status == 0, done.err
-    return Taken(dict(_parts(submitter.events(), began_ms, ended_ms)), watch.cpu_seconds)
+    parts = dict(_parts(submitter.events(), began_ms, ended_ms))
+    return Taken(parts, watch.cpu_seconds, watch.total_bytes)
 
 
 def _parts(events: Events, began_ms: int, ended_ms: int) -> Iterator[tuple[str, float]]:
@@ -177,7 +181,8 @@ def _print(job: str, taken: Mapping[str, list[Taken]]) -> None:
     for name, runs in taken.items():
         parts = dict.fromkeys(part for run in runs for part in run.parts)
         print(f"\n{job}, {name}: {_median(run.seconds for run in runs):.1f} s, ", end="")
-        print(f"{_median(run.cpu_seconds for run in runs):.1f} processor seconds (median of {len(runs)})")
+        print(f"{_median(run.cpu_seconds for run in runs):.1f} processor seconds (median of {len(runs)}), ", end="")
+        print(f"at most {max(run.total_bytes for run in runs) / 1e6:,.0f} MB of the command's processes")
         for part in parts:
             print(f"  {_median(run.parts.get(part, 0.0) for run in runs):6.1f} s  {part}")
     if len(taken) > 1:

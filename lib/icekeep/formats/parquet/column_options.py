@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,19 +33,31 @@ def repeating_columns(table: pa.Table) -> list[str]:
 
     Building a dictionary that is too large costs time, and a larger file when it is given up.
     """
-    step = max(1, table.num_rows // _SAMPLE_ROWS)
-    positions = pa.array(range(0, table.num_rows, step), pa.int64())
+    judged = [n for n, f in enumerate(table.schema) if not (f.type.num_fields or pa.types.is_dictionary(f.type))]
+    samples = dict(zip(judged, _sample(table.select(judged)).columns, strict=True)) if judged else {}
     paths: list[str] = []
-    for field, column in zip(table.schema, table.columns, strict=True):
-        if field.type.num_fields or pa.types.is_dictionary(field.type):
+    for number, field in enumerate(table.schema):
+        if number not in samples:
             paths += [path for _, path, _ in _leaves(field.name, field.name, field.type)]
             continue
-        sample = column.take(positions).drop_null()
+        sample = samples[number].drop_null()
         if field.type == pa.uuid():
             sample = sample.cast(pa.binary(16))
         if pc.count_distinct(sample).as_py() <= len(sample) * _REPEATING_SHARE:
             paths.append(field.name)
     return paths
+
+
+def _sample(table: pa.Table) -> pa.Table:
+    """Every so-manieth row. Batch by batch: of a column in many pieces Arrow would first make one, as large as the column."""
+    step, first = max(1, table.num_rows // _SAMPLE_ROWS), 0
+    parts: list[pa.RecordBatch] = []
+    for batch in table.to_batches():
+        positions = np.arange(-first % step, batch.num_rows, step)
+        first += batch.num_rows
+        if len(positions):
+            parts.append(batch.take(pa.array(positions)))
+    return pa.Table.from_batches(parts, table.schema)
 
 
 def with_dictionary(columns: ParquetColumns, schema: pa.Schema, repeating: Collection[str]) -> list[str]:

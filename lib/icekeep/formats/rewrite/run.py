@@ -134,16 +134,16 @@ def _read_into(
 
 
 def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of about a run: they are put in one piece here, once for all ranges."""
+    """The same rows in tables of about a run, whose dictionaries are made one here, once for all ranges."""
     waiting = WaitingRows(RUN_BYTES)
     schema = None
     for table in tables:
         if waiting.row_count and not (waiting.has_room_for(table) and table.schema.equals(schema, check_metadata=True)):
-            yield in_one(waiting.take()).combine_chunks()
+            yield in_one(waiting.take())
         schema = table.schema
         waiting.add(table)
     if waiting.row_count:
-        yield in_one(waiting.take()).combine_chunks()
+        yield in_one(waiting.take())
 
 
 class _OrderedWriting:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 _WORD_BYTES = 8
 
 _BLOCK_ROWS = 16_384
-"""Keys that are padded at one time, with a position for each byte."""
+"""Keys that are padded at one time, so that they stay in the processor's cache."""
 
 _LONGEST_PADDED = 32
 """Keys of up to so many bytes are padded to one length and compared as words."""
@@ -23,7 +23,11 @@ def key_order(keys: pa.Array) -> NDArray[np.int64]:
     words = _words(keys)
     if words is None:
         return pc.sort_indices(keys).to_numpy().astype(np.int64)
-    return _stable_order(_varying_words(words), len(keys))
+    count = len(keys)
+    # The keys, and then these words, take more than all else here: whoever hands them over need not hold them either.
+    del keys
+    words = _varying_words(words)
+    return _stable_order(words, count)
 
 
 def _words(keys: pa.Array) -> list[Words] | None:
@@ -51,10 +55,13 @@ def _words(keys: pa.Array) -> list[Words] | None:
 
 def _as_words(rows: NDArray[np.uint8]) -> Iterator[Words]:
     for start in range(0, rows.shape[1], _WORD_BYTES):
-        piece = rows[:, start : start + _WORD_BYTES]
-        padded = np.zeros((len(rows), _WORD_BYTES), dtype=np.uint8)
-        padded[:, : piece.shape[1]] = piece
-        yield padded.view(">u8")[:, 0].astype(np.uint64)
+        word = np.empty(len(rows), dtype=np.uint64)
+        padded = np.zeros((min(_BLOCK_ROWS, len(rows)), _WORD_BYTES), dtype=np.uint8)
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            piece = rows[first : first + _BLOCK_ROWS, start : start + _WORD_BYTES]
+            padded[: len(piece), : piece.shape[1]] = piece
+            word[first : first + _BLOCK_ROWS] = padded[: len(piece)].view(">u8")[:, 0]
+        yield word
 
 
 def _varying_words(words: Sequence[Words]) -> list[Words]:

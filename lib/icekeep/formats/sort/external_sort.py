@@ -5,6 +5,7 @@ does not fit the budget is put on disk in sorted files, which DataFusion merges.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -30,6 +31,9 @@ RUN_BYTES = 32 * MIB
 
 _FEW = 0.4
 """Rows that are left out wait with the others until a run is put in order, unless they are most of a table."""
+
+_PIECES_A_RUN = 2
+"""A run is held in so many pieces, each of which is let go of as soon as its rows have come out."""
 
 _ORDER_BYTES = 40
 """What finding the order of a row takes beside the row, its key and a copy of the key."""
@@ -114,8 +118,11 @@ class Sorter:
     def sorted_rows(self) -> Iterator[pa.Table]:
         """All rows in order, in tables of at most `RUN_ROWS` rows and about `RUN_BYTES`. To be asked for once."""
         self._keep(self._waiting.take())
-        for rows in self._merged_runs() if self._spilled is None else self._merged_files():
-            yield rows.remove_column(rows.num_columns - 1)
+        if self._spilled is None:
+            yield from self._merged_runs(with_keys=False)
+            return
+        for rows in self._merged_files():
+            yield _without_keys(rows)
 
     def _add_piece(self, rows: pa.Table) -> None:
         full: list[pa.Table] = []
@@ -129,7 +136,7 @@ class Sorter:
         """Put rows in order and keep them as a run; what takes time is done without the lock."""
         if not tables:
             return
-        rows = in_one(tables).combine_chunks()
+        rows = in_one(tables)
         keys = _keys(rows)
         inside = keys_inside(keys, self._key_range)
         if inside is None:
@@ -139,12 +146,14 @@ class Sorter:
             order = positions[key_order(keys.filter(inside))]
         if not len(order):
             return
-        run = rows.take(pa.array(order))
-        size_bytes = run.nbytes + run.column(-1).nbytes + _ORDER_BYTES * run.num_rows
+        step = -(-len(order) // _PIECES_A_RUN)
+        # Arrow takes rows from several chunks at once; to put these into one first would be one more copy of all rows.
+        run = [rows.take(pa.array(order[start : start + step])) for start in range(0, len(order), step)]
+        size_bytes = sum(piece.nbytes + piece.column(-1).nbytes for piece in run) + _ORDER_BYTES * len(order)
         with self._lock:
             if self._runs and self._held_bytes + size_bytes > self._budget_bytes:
                 self._spill()
-            self._runs.append(run)
+            self._runs += run
             self._held_bytes += size_bytes
 
     def _spill(self) -> None:
@@ -169,24 +178,36 @@ class Sorter:
             waiting.add(rows)
         yield in_one(waiting.take())
 
-    def _merged_runs(self) -> Iterator[pa.Table]:
-        """The rows of all runs in order, with their keys."""
+    def _merged_runs(self, *, with_keys: bool = True) -> Iterator[pa.Table]:
+        """The rows of all runs in order, with their keys or without; what has come out is held no longer."""
         if not self._runs:
             return
         rows = in_one(self._runs)
-        order = key_order(_keys(rows))
-        starts = np.cumsum([0, *(run.num_rows for run in self._runs)])
-        step = self._piece_rows(rows)
+        starts = np.cumsum([0, *(piece.num_rows for piece in self._runs)])
+        self._runs = []
+        step, keys = self._piece_rows(rows), [_keys(rows)]
+        if not with_keys:
+            rows = _without_keys(rows)
+        # Handed over, so that nobody holds them while what is made of them takes memory.
+        order = key_order(keys.pop())
+        left = {number: rows.slice(at, end - at) for number, (at, end) in enumerate(pairwise(starts.tolist()))}
+        del rows
         done = starts[:-1].copy()
         for start in range(0, len(order), step):
             positions = order[start : start + step]
-            run_numbers = np.searchsorted(starts, positions, side="right") - 1
-            counts = np.bincount(run_numbers, minlength=len(done))
-            # The order is stable, so that what a run gives to a piece lies together in it, behind what it gave before.
-            slices = [rows.slice(int(at), int(count)) for at, count in zip(done, counts, strict=True) if count]
-            local = positions + (np.cumsum(counts) - counts - done)[run_numbers]
-            yield pa.concat_tables(slices).combine_chunks().take(pa.array(local))
+            numbers = np.searchsorted(starts, positions, side="right") - 1
+            counts = np.bincount(numbers, minlength=len(done))
+            # The order is stable, so that what a piece gives lies together in it, behind what it gave before.
+            given = np.flatnonzero(counts).tolist()
+            slices = [left[number].slice(int(done[number] - starts[number]), int(counts[number])) for number in given]
+            local = positions + (np.cumsum(counts) - counts - done)[numbers]
             done += counts
+            for number in given:
+                if done[number] == starts[number + 1]:
+                    del left[number]
+            taken = pa.concat_tables(slices).take(pa.array(local))
+            del slices
+            yield taken
 
     def _piece_rows(self, rows: pa.Table) -> int:
         """How many rows make a piece that is neither too long nor too large."""
@@ -227,6 +248,10 @@ class WaitingRows:
 def in_one(tables: list[pa.Table]) -> pa.Table:
     """Tables of one schema behind each other, with the same dictionaries throughout."""
     return pa.concat_tables(tables).unify_dictionaries()
+
+
+def _without_keys(rows: pa.Table) -> pa.Table:
+    return rows.remove_column(rows.num_columns - 1)
 
 
 def _keys(rows: pa.Table) -> pa.Array:

@@ -1,10 +1,12 @@
 """Dictionaries, statistics and bloom filters of single columns, as the files have them."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -183,3 +185,12 @@ def test_pages_are_of_the_version_and_length_that_the_table_asks_for(version, en
     sizes = [chunks(written(**properties)[0])["id"].total_uncompressed_size for properties in (few, many)]
     # Each page has a header.
     assert sizes[0] > sizes[1] + 9 * 10
+
+
+def test_the_same_rows_are_looked_at_however_many_pieces_a_column_is_in() -> None:
+    # Every sixth row is looked at, and only these repeat.
+    numbers = np.arange(100_000)
+    whole = pa.table({"a": np.where(numbers % 6, numbers, -1), "b": numbers})
+    cuts = np.cumsum([0, 1, 5, 6, 7, 40_000, 3, 50_001]).tolist()
+    parts = [whole.slice(first, end - first) for first, end in pairwise([*cuts, len(numbers)])]
+    assert repeating_columns(pa.concat_tables(parts)) == repeating_columns(whole) == ["a"]

@@ -169,6 +169,25 @@ def test_what_was_put_on_disk_is_gone_after_an_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rows_that_have_come_out_are_held_no_longer(tmp_path):
+    schema = schema_of(column(1, "a", INT), column(2, "b", STRING))
+    chance = np.random.default_rng(7)
+    with Sorter(by(schema, "a"), schema, 2**26, str(tmp_path)) as sorter:
+        before_bytes = pa.total_allocated_bytes()
+        for _ in range(12):
+            numbers = pa.array(chance.integers(0, 2**30, 4_000), pa.int32())
+            texts = pa.array(["x" * 1_000] * 4_000)
+            sorter.add(pa.table([numbers, texts], schema=arrow_schema(schema)))
+        all_bytes = pa.total_allocated_bytes() - before_bytes
+        # What is handed out is a third of all rows at most, and is forgotten at once.
+        held = [(pa.total_allocated_bytes() - before_bytes, rows.num_rows) for rows in sorter.sorted_rows()]
+    assert sum(row_count for _, row_count in held) == 48_000
+    assert (sorter.spilled_count, len(held)) == (0, 3)
+    # Half of each run goes when the middle of the keys is past, the other half at the end.
+    assert held[1][0] < 1.1 * all_bytes
+    assert held[2][0] < 0.6 * all_bytes
+
+
 MEMORY = """
 import resource, sys, tempfile
 import numpy as np
