@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.errors import InvalidTableError
+from icekeep.formats.datafusion_package import datafusion_package
 from icekeep.formats.parquet import reader as parquet_reader
 from icekeep.formats.parquet.page_choice import needed_pages
 from icekeep.formats.parquet.page_choice.needed_pages import NeededPages
@@ -22,6 +24,7 @@ from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.metadata_columns import POS
+from icekeep.spec.name_mapping import parse_name_mapping
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import INT, LONG, STRING, ListType, StructType
 from kit import filters
@@ -214,7 +217,7 @@ def test_a_column_of_which_most_pages_are_needed_is_read_whole():
     with without_floors(), mock.patch.object(needed_pages, "_MOST_SHARE", 0.5):
         assert [row["n"] for row in read(data, NUMBERS, ask(NUMBERS, "n < 80"))] == [*range(80)]
         spoilt = with_garbage(data, ["n", "text"], range(80))
-        with pytest.raises(Exception, match="damaged"):
+        with pytest.raises(InvalidTableError, match="damaged"):
             read(spoilt, NUMBERS, ask(NUMBERS, "n < 80"))
         assert [row["n"] for row in read(spoilt, NUMBERS, ask(NUMBERS, "n < 20"))] == [*range(20)]
 
@@ -246,6 +249,44 @@ def test_columns_whose_names_are_paths_are_read_whole():
     with without_floors() as told:
         assert len(read(data, schema, ask(schema, "a.b = 7"))) in (0, 40)
     assert not told
+
+
+def test_bounds_in_no_known_order_rule_nothing_out():
+    data = with_garbage(in_pages(numbers(), use_dictionary=False), ["n"], range(40, 50))
+    needed = ask(NUMBERS, "n = 42")
+    with without_floors():
+        assert [row["n"] for row in read(data, NUMBERS, needed)] == [42]
+        with pytest.raises(InvalidTableError, match="damaged"):
+            read(with_edits(data, footer={7: None}), NUMBERS, needed)
+
+
+@pytest.mark.parametrize("length", [3, 70])
+def test_files_of_datafusion_are_read_by_pages_too(length, tmp_path):
+    """It cuts bounds of pages at 64 bytes."""
+    path = tmp_path / "f.parquet"
+    texts = [f"{n:06}".rjust(length, "x") for n in range(100_000)]
+    table = pa.table({"n": pa.array(range(100_000), pa.int64()), "text": pa.array(texts)})
+    datafusion_package().SessionContext().from_arrow(table).write_parquet(path)
+    storage = MemoryStorage()
+    storage.create(LOCATION, path.read_bytes())
+    mapping = parse_name_mapping('[{"field-id": 1, "names": ["n"]}, {"field-id": 2, "names": ["text"]}]')
+    source = SourceFile(location=LOCATION, name_mapping=mapping)
+    for where in ("n = 77777", f"text = '{texts[77_777]}'", "n >= 19998 and n < 20003"):
+        bound = ask(NUMBERS, where)
+        with without_floors() as told:
+            found = [
+                row for part in read_positioned(storage, source, NUMBERS, needed=bound) for row in part[1].to_pylist()
+            ]
+        wanted = [n for n in range(100_000) if row_matches(bound, {1: n, 2: texts[n]})]
+        assert [(row["n"], row["text"]) for row in found] == [(n, texts[n]) for n in wanted]
+        assert told == [1]
+
+
+def test_where_nearly_all_rows_were_needed_the_next_row_groups_are_not_looked_at_first():
+    data = in_pages(table_of(NUMBERS, [{"n": n % 100, "text": "t"} for n in range(1000)]), row_group_rows=100)
+    with without_floors() as told:
+        assert len(read(data, NUMBERS, ask(NUMBERS, "n != 7"))) == 1000 - 1 * 2
+    assert told == [2, *[None] * 7, 2, None]
 
 
 Place = tuple[int, int, int]
