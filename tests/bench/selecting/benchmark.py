@@ -13,7 +13,8 @@ from bench.runner.rivals import DUCKDB, Rival
 from bench.runner.trial import BENCH, SMALL, Benchmark, Case, Trial, target
 from bench.tables.sorted_lineitem import SortedLineitem
 
-_QUERIES = 20
+_QUERIES = {"one-order": 5, "half": 2}
+_MANY_QUERIES = 20
 _KEYS = "l_orderkey >= 1000000 and l_orderkey < 1100000"
 _FILTERS = {
     "week": "l_shipdate >= '1995-03-01' and l_shipdate < '1995-03-08'",
@@ -25,11 +26,14 @@ _FILTERS = {
 
 
 class SelectingCase(Case, frozen=True, kw_only=True):
-    """Attributes:
-    where: the filter, as all rivals read it.
+    """
+    Attributes:
+        where: the filter, as all rivals read it.
+        queries: how often it is asked in a run.
     """
 
     where: str
+    queries: int
 
 
 class SelectingTrial(Trial):
@@ -42,11 +46,7 @@ class SelectingTrial(Trial):
         }
 
     def asks(self, rival: Rival) -> Mapping[str, Any]:
-        return {
-            "spark": {},
-            "where": self.case.where,
-            "queries": 2 if self.case.where == _FILTERS["half"] else _QUERIES,
-        }
+        return {"spark": {}, "where": self.case.where, "queries": self.case.queries}
 
     def check(self, figures: Sequence[Figures]) -> None:
         found = {f.rival: [run.result for run in f.runs] for f in figures}
@@ -56,7 +56,7 @@ class SelectingTrial(Trial):
 
 
 SELECTING = Benchmark(
-    about="the rows that a selective filter leaves of a sorted table, 20 times",
+    about="the rows that a selective filter leaves of a sorted table",
     cases={
         name: SelectingCase(
             table=SortedLineitem(scale="1", files=60),
@@ -65,6 +65,7 @@ SELECTING = Benchmark(
             rounds=3,
             rivals=("icekeep", DUCKDB),
             where=where,
+            queries=_QUERIES.get(name, _MANY_QUERIES),
         )
         for name, where in _FILTERS.items()
     },
