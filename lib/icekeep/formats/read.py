@@ -118,8 +118,10 @@ class FileColumns:
         return table
 
     def needed(self, bound: Expression, file_schema: pa.Schema, source: SourceFile) -> NeededRows | None:
-        """The rows of a file that a filter over fields of the schema needs; null where it looks at none that the file has."""
-        if bound == ALWAYS_TRUE:
+        """The rows of a file that a filter needs; null where it looks at fields that the schema lacks, or at none of the file."""
+        asked = {predicate.field.field_id for predicate in predicates(bound)}
+        # What a file stores of row lineage is not yet the value.
+        if not asked or asked & _LINEAGE or not asked <= set().union(*map(_ids_in, self._stored.fields)):
             return None
         if self._compared is None or self._compared[0] != bound:
             self._compared = bound, FileColumns(_compared(self._stored, bound)), Looks()

@@ -5,7 +5,8 @@ which rows do; of all other columns come the pages that have one of those rows. 
 Columns whose pages are not known for sure, and those of which most pages are needed, are read whole, as ever.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -226,10 +227,11 @@ class _RowGroup:
         found: dict[str, _Column] = {}
         if by_rows:
             of_rows = [ChosenRows(rows_in(rows), pages) for rows, _, pages in by_rows.values()]
-            columns_count = len(self._opened.file.schema)
-            file = self._opened.opened(page_file(self._footer, columns_count, of_rows, self._opened.read))
-            for number, (rows, own, _) in enumerate(by_rows.values()):
-                found |= _columns(file, number, own, rows)
+            data = page_file(self._footer, len(self._opened.file.schema), of_rows, self._opened.read)
+            with _left_to_others():
+                file = self._opened.opened(data)
+                for number, (rows, own, _) in enumerate(by_rows.values()):
+                    found |= _columns(file, number, own, rows)
         if read_whole:
             found |= _columns(self._opened.file, self._number, read_whole, whole(self.row_count))
         return found
@@ -265,6 +267,17 @@ class _RowGroup:
         chosen_bytes = sum(one.length for pages in chosen for one in pages.ranges)
         all_bytes = sum(self._chunks[position].end - self._chunks[position].start for position in positions)
         return (rows, chosen) if chosen_bytes <= _MOST_SHARE * all_bytes else None
+
+
+@contextmanager
+def _left_to_others() -> Iterator[None]:
+    """What is wrong with a file in memory is told, if it is the pages, by whoever reads the row group as it is."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError, InvalidTableError) as error:
+        raise CannotChoose("the chosen pages cannot be decoded") from error
 
 
 def _columns(file: pq.ParquetFile, number: int, names: Sequence[str], rows: Ranges) -> dict[str, _Column]:

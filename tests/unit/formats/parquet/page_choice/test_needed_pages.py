@@ -251,6 +251,29 @@ def test_columns_whose_names_are_paths_are_read_whole():
     assert not told
 
 
+def test_pages_that_cannot_be_decoded_are_told_by_who_reads_them_all():
+    data = with_garbage(in_pages(numbers(), use_dictionary=False, compression="none"), ["text"], range(50))
+    spoilt = bytearray(data)
+    place = data.index(b"row 44")
+    spoilt[place : place + 6] = b"ROW 44"
+    with without_floors() as told:
+        assert [row["n"] for row in read(data, NUMBERS, ask(NUMBERS, "n = 42"))] == [42]
+        with pytest.raises(InvalidTableError, match="CRC"):
+            read(bytes(spoilt), NUMBERS, ask(NUMBERS, "n = 42"))
+    assert told == [1, None]
+
+
+def test_a_filter_on_a_column_that_is_not_asked_for_leaves_out_row_groups_alone():
+    data = in_pages(numbers(), row_group_rows=50, use_dictionary=False)
+    storage = MemoryStorage()
+    storage.create(LOCATION, data)
+    only = schema_of(NUMBERS.fields[1])
+    with without_floors() as told:
+        found = read_positioned(storage, SourceFile(location=LOCATION), only, needed=ask(NUMBERS, "n = 7"))
+        assert [table.num_rows for _, table in found] == [50]
+    assert not told
+
+
 def test_bounds_in_no_known_order_rule_nothing_out():
     data = with_garbage(in_pages(numbers(), use_dictionary=False), ["n"], range(40, 50))
     needed = ask(NUMBERS, "n = 42")
