@@ -37,7 +37,7 @@ class PartSize(msgspec.Struct, frozen=True, kw_only=True):
 class Looks(msgspec.Struct):
     """Whether it pays to look for the rows that match before other columns are read; of files that are read one by one.
 
-    Where nearly all rows of a part were needed nevertheless, the next ones are not looked at, and then one is again.
+    Where all pages of a part were needed nevertheless, the next ones are not looked at, and then one is again.
     """
 
     left_out: int = 0
@@ -50,7 +50,7 @@ class Looks(msgspec.Struct):
         return True
 
     def did_not_pay(self) -> None:
-        """Nearly all rows of a part were needed."""
+        """All pages of a part were needed."""
         self.left_out = _LOOKS_LEFT_OUT
 
 

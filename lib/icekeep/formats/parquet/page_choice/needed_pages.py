@@ -108,10 +108,13 @@ class NeededPages:
         if len(ranges):
             found |= group.read(looked_at, ranges, most_rows)
         if others and len(ranges):
-            ranges = self._matching(found, looked_at, ranges)
-            if rows_in(ranges) >= _NEARLY_ALL * group.row_count:
+            matching = self._matching(found, looked_at, ranges)
+            found |= group.read(others, matching, most_rows) if len(matching) else {}
+            if len(matching) and all(rows_in(found[name].rows) == group.row_count for name in others):
+                # Cut into many ranges, what was read anyway would only take longer.
                 self._needed.looks.did_not_pay()
-            found |= group.read(others, ranges, most_rows) if len(ranges) else {}
+            else:
+                ranges = matching
         return [(int(first), _table(found, columns, first, end)) for first, end in ranges]
 
     def _candidates(self, group: "_RowGroup") -> Ranges:

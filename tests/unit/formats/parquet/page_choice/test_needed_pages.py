@@ -236,11 +236,15 @@ def test_small_row_groups_are_read_whole():
     assert len(read(data, NUMBERS, ask(NUMBERS, "n = 7"))) == 100
 
 
-def test_a_file_without_indexes_is_read_whole():
+def test_a_file_without_indexes_is_read_whole_unless_no_row_matches():
     data = in_pages(numbers(), write_page_index=False)
     with without_floors() as told:
-        assert [row["n"] for row in read(data, NUMBERS, ask(NUMBERS, "n = 7"))] == [7]
+        assert len(read(data, NUMBERS, ask(NUMBERS, "n = 7"))) == 100
         assert told == [1]
+        spoilt = with_garbage(in_pages(numbers(), use_dictionary=False), ["n"], range(0))
+        without_bounds = with_edits(spoilt, 1, chunk={4: None, 5: None, 6: None, 7: None})
+        assert read(without_bounds, NUMBERS, ask(NUMBERS, "text = 'row 42x'")) == []
+        assert told == [1, 0]
 
 
 def test_columns_whose_names_are_paths_are_read_whole():
@@ -305,11 +309,11 @@ def test_files_of_datafusion_are_read_by_pages_too(length, tmp_path):
         assert told == [1]
 
 
-def test_where_nearly_all_rows_were_needed_the_next_row_groups_are_not_looked_at_first():
+def test_where_all_pages_were_needed_the_next_row_groups_are_not_looked_at_first():
     data = in_pages(table_of(NUMBERS, [{"n": n % 100, "text": "t"} for n in range(1000)]), row_group_rows=100)
     with without_floors() as told:
-        assert len(read(data, NUMBERS, ask(NUMBERS, "n != 7"))) == 1000 - 1 * 2
-    assert told == [2, *[None] * 7, 2, None]
+        assert len(read(data, NUMBERS, ask(NUMBERS, "n != 7"))) == 1000
+    assert told == [1, *[None] * 7, 1, None]
 
 
 Place = tuple[int, int, int]
