@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.field_ids import has_ids, with_mapped_ids
+from icekeep.formats.arrow.filter import rows_that_match
 from icekeep.formats.arrow.literals import constant_array
+from icekeep.formats.arrow.masks import where_true
 from icekeep.formats.arrow.projection import project, projected_columns
 from icekeep.formats.arrow.promotion import is_same
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, field_id
 from icekeep.formats.avro.files import AvroReader
-from icekeep.formats.base import BatchChoice, FileReader, PartChoice, SizesOfColumns, translated
+from icekeep.formats.base import BatchChoice, FileReader, Looks, NeededRows, PartChoice, SizesOfColumns, translated
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.formats.part_pruning import parts_that_may_match
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.metadata_columns import (
     DELETED,
     FILE,
@@ -38,7 +40,7 @@ from icekeep.spec.metadata_columns import (
 )
 from icekeep.spec.name_mapping import NameMapping
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import NestedField
+from icekeep.spec.types import NestedField, StructType
 from icekeep.storage.base import Storage
 
 _READERS: dict[str, Callable[[BinaryIO], FileReader]] = {"PARQUET": ParquetReader, "ORC": OrcReader, "AVRO": AvroReader}
@@ -94,6 +96,7 @@ class FileColumns:
         self._key: tuple[Any, ...] = ()
         self._found: _Found | None = None
         self._same: tuple[pa.Schema, list[int], pa.Schema, list[int]] | None = None
+        self._compared: tuple[Expression, FileColumns, Looks] | None = None
 
     def find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
         """The columns of a file that are wanted; raises `InvalidTableError` and `UnsupportedError` as `read_file` does."""
@@ -113,6 +116,26 @@ class FileColumns:
         table = project(selected, self._stored, constants)
         self._same = _same_columns(data, selected, table)
         return table
+
+    def needed(self, bound: Expression, file_schema: pa.Schema, source: SourceFile) -> NeededRows | None:
+        """The rows of a file that a filter needs; null where it looks at fields that the schema lacks, or at none of the file."""
+        asked = {predicate.field.field_id for predicate in predicates(bound)}
+        # What a file stores of row lineage is not yet the value.
+        if not asked or asked & _LINEAGE or not asked <= set().union(*map(_ids_in, self._stored.fields)):
+            return None
+        if self._compared is None or self._compared[0] != bound:
+            self._compared = bound, FileColumns(_compared(self._stored, bound)), Looks()
+        _, columns, looks = self._compared
+        found = columns.find(file_schema, source)
+        if not found.names:
+            return None
+        return NeededRows(
+            bound=bound,
+            columns=found.schema,
+            names=found.names,
+            matches=lambda data: where_true(rows_that_match(bound, columns.projected(data, found, source.constants))),
+            looks=looks,
+        )
 
     def _find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
         identified = _identified(file_schema, source)
@@ -174,11 +197,14 @@ def read_positioned(
     *,
     batch_rows: int | BatchChoice | None = None,
     needed: Expression = ALWAYS_TRUE,
+    by_pages: bool = True,
 ) -> Iterator[tuple[int, pa.Table]]:
     """The tables of `read_file`, each with the position of its first row in the file; raises as it does.
 
     Args:
-        needed: a bound filter; parts that hold no row which matches it, by what the file says of them, are left out.
+        needed: a bound filter; parts and pages that hold no row which matches it, by what the file says of them, are left
+            out.
+        by_pages: whether page indexes are believed, and not only what files say of parts.
     """
     columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
@@ -190,7 +216,11 @@ def read_positioned(
             if needed != ALWAYS_TRUE:
                 parts = parts_that_may_match(reader, found.schema, parts, needed)
             batch_rows = batch_rows(SizesOfColumns(reader, found.names)) if callable(batch_rows) else batch_rows
-            steps = reader.tables(found.names, parts, found.kept, batch_rows)
+            rows = columns.needed(needed, reader.schema, source) if by_pages else None
+            if rows is not None and isinstance(reader, ParquetReader):
+                steps = reader.needed_tables(found.names, parts, found.kept, batch_rows, rows)
+            else:
+                steps = reader.tables(found.names, parts, found.kept, batch_rows)
         while True:
             with translated(source.location):
                 step = next(steps, None)
@@ -208,6 +238,21 @@ def open_reader(storage: Storage, location: str, file_format: str) -> Iterator[F
     """An open data file, to look at; raises what `read_file` raises."""
     with storage.open(location) as stream, translated(location):
         yield _open(stream, file_format)
+
+
+def _compared(schema: Schema, bound: Expression) -> Schema:
+    """The columns of a schema that a filter looks at: of two that have a field, the one that has perhaps no others."""
+    ids = {predicate.field.field_id for predicate in predicates(bound)}
+    last = {id_: n for n, field in enumerate(schema.fields) for id_ in _ids_in(field) & ids}
+    return msgspec.structs.replace(
+        schema, fields=tuple(schema.fields[n] for n in sorted({*last.values()})), identifier_field_ids=()
+    )
+
+
+def _ids_in(field: NestedField) -> set[int]:
+    """Of a field and of those in the structs that it holds."""
+    below = field.type.fields if isinstance(field.type, StructType) else ()
+    return {field.field_id}.union(*map(_ids_in, below))
 
 
 def _open(stream: BinaryIO, file_format: str) -> FileReader:

@@ -54,6 +54,7 @@ def scan(
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
+    page_indexes: bool = True,
     **version: Unpack[VersionArguments],
 ) -> DataFrame:
     """The rows of a table that match a filter and are not deleted.
@@ -66,6 +67,8 @@ def scan(
         where: a filter over the table's columns, as text or as an unbound expression.
         select: columns of the table in the order wanted, all if null. Also the metadata columns `_file`, `_pos`, `_spec_id`,
             `_partition`, `_row_id` and `_last_updated_sequence_number`.
+        page_indexes: whether pages that the filter does not need are left out by what Parquet files say of their pages. Where
+            a writer is known to say that wrongly, false reads row groups whole.
         version: see `icekeep.planning.scan.versions.VersionArguments`.
 
     Raises:
@@ -78,7 +81,7 @@ def scan(
     check_source(spark)
     opened = open_scan(table, where=where, **version)
     session = started(spark)
-    reader = _reader(opened, select, spark_workers(spark))
+    reader = _reader(opened, select, spark_workers(spark), page_indexes)
     with spark_run("scan", table.name, SILENT):
         packed = packed_tasks(opened, spark, shares_deletes=True)
         if packed.few is not None:
@@ -94,20 +97,22 @@ def read_table(
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
+    page_indexes: bool = True,
     **version: Unpack[VersionArguments],
 ) -> pa.Table:
     """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
 
     Args:
-        where, select, version: as for `scan`, and so what it raises.
+        where, select, page_indexes, version: as for `scan`, and so what it raises.
     """
     opened = open_scan(table, where=where, **version)
     workers = thread_workers()
-    reader = _reader(opened, select, workers)
+    reader = _reader(opened, select, workers, page_indexes)
     packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
     if packed.few is None:
         with spark_run("scan", table.name, SILENT):
-            return arrow_table(scan(table, where=where, select=select, **version), "reading rows")
+            rows = scan(table, where=where, select=select, page_indexes=page_indexes, **version)
+            return arrow_table(rows, "reading rows")
     parts = all_results(run_tasks(None, packed.few, _read_here, reader, threads=workers.slots))
     return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
 
@@ -139,7 +144,7 @@ def rows_worked_on(
     )
 
 
-def _reader(opened: Scan, select: Sequence[str] | None, workers: Workers) -> "_Reader":
+def _reader(opened: Scan, select: Sequence[str] | None, workers: Workers, by_pages: bool = True) -> "_Reader":
     metadata = opened.table.metadata
     wanted = _selected(opened.version.schema, select, metadata)
     return _Reader(
@@ -150,6 +155,7 @@ def _reader(opened: Scan, select: Sequence[str] | None, workers: Workers) -> "_R
         table_schemas=metadata.schemas,
         name_mapping=name_mapping_of(metadata.properties),
         slots=workers.process_slots,
+        by_pages=by_pages,
     )
 
 
@@ -158,6 +164,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         slots: how many tasks share an executor's memory.
+        by_pages: whether page indexes are believed.
     """
 
     storage: Storage
@@ -167,6 +174,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     table_schemas: tuple[Schema, ...]
     name_mapping: NameMapping | None
     slots: int
+    by_pages: bool = True
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the splits in batches of `task_groups.SHARING_TASKS`.
@@ -199,7 +207,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
         # Splits that are read together have their equality deletes looked up together.
         for residual, some in groupby(splits, self._residual):
             pieces = (self._piece(split, deletes) for split in some)
-            for rows in reader.read(pieces, residual=residual, batch_rows=memory.batch_rows):
+            for rows in reader.read(pieces, residual=residual, by_pages=self.by_pages, batch_rows=memory.batch_rows):
                 yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _residual(self, split: Mapping[str, Any]) -> Expression:

@@ -184,5 +184,5 @@ COMPACTION = Benchmark(
     cases={**dict(_cases()), **dict(_rival_cases())},
     quick=("sf1-200-deletes-binpack", "sf1-200-zorder", "sf10-40-stitch", "sf0.06-20-pyiceberg-binpack-process"),
     trial=CompactionTrial,
-    compared=("MB written", "scan s"),
+    compared=("MB written", "scan s", "scan CPU s"),
 )

@@ -1,10 +1,10 @@
 """Iceberg Java compacts a table, or merges its position deletes; writes TPC-H's lineitem; and reads what all rivals left."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from bench.rival.engines import Java, Target, quoted
+from bench.rival.watching import Watch
 
 _COLUMNS = """
     l_orderkey BIGINT NOT NULL, l_partkey BIGINT NOT NULL, l_suppkey BIGINT NOT NULL, l_linenumber INT NOT NULL,
@@ -40,18 +40,22 @@ def scan(engine: Java, _: Target) -> Callable[[], Any]:
 
 def _scanned(engine: Java) -> dict[str, Any]:
     spark, names = engine.spark, engine.request["tables"]
-    sums, seconds = {}, {name: [] for name in names}
+    sums, seconds, cpu_seconds = {}, {name: [] for name in names}, {name: [] for name in names}
     for name in names:
         columns = ", ".join(spark.table(name).columns)
         query = f"SELECT count(*), coalesce(sum(CAST(xxhash64({columns}) AS DECIMAL(20, 0))), 0) FROM {name}"
         sums[name] = [int(value) for value in spark.sql(query).first()]
-    # By turns, so that what the machine does meanwhile falls upon all alike.
-    for _ in range(engine.request["repeat"]):
-        for name in names:
-            began = time.perf_counter()
-            spark.table(name).write.format("noop").mode("overwrite").save()
-            seconds[name].append(time.perf_counter() - began)
-    return {name: {"sums": sums[name], "seconds": min(seconds[name])} for name in names}
+    # By turns, and in another order each time, so that what the machine does meanwhile falls upon all alike.
+    for number in range(engine.request["repeat"]):
+        for name in names[::-1] if number % 2 else names:
+            with Watch() as watch:
+                spark.table(name).write.format("noop").mode("overwrite").save()
+            seconds[name].append(watch.seconds)
+            cpu_seconds[name].append(watch.cpu_seconds)
+    return {
+        name: {"sums": sums[name], "seconds": min(seconds[name]), "cpu_seconds": min(cpu_seconds[name])}
+        for name in names
+    }
 
 
 def write_lineitem(engine: Java, target: Target) -> Callable[[], Any]:

@@ -143,7 +143,33 @@ class Zamboni(PyIceberg):
         return CatalogSession.from_catalog(catalog, threads=os.cpu_count() or 1)
 
 
-ENGINES = {"icekeep": Icekeep, "java": Java, "pyiceberg": PyIceberg, "rust": Rust, "zamboni": Zamboni}
+class DuckDb:
+    """DuckDB with its Iceberg extension, which comes with the environment."""
+
+    def __init__(self, request: Request) -> None:
+        import duckdb
+        import duckdb_extension_avro
+        import duckdb_extension_iceberg
+
+        self.request = request
+        offline = {f"auto{work}_known_extensions": "false" for work in ("install", "load")}
+        self.connection = duckdb.connect(config={**offline, "threads": str(os.cpu_count() or 1)})
+        for module in (duckdb_extension_avro, duckdb_extension_iceberg):
+            [extension] = Path(str(module.__file__)).parent.rglob("*.duckdb_extension")
+            self.connection.execute(f"LOAD '{extension}'")
+
+    def stop(self) -> None:
+        self.connection.close()
+
+
+ENGINES = {
+    "icekeep": Icekeep,
+    "java": Java,
+    "pyiceberg": PyIceberg,
+    "rust": Rust,
+    "zamboni": Zamboni,
+    "duckdb": DuckDb,
+}
 
 
 def quoted(value: object) -> str:

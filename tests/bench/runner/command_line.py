@@ -22,6 +22,7 @@ from bench.runner.published import Published
 from bench.runner.rivals import CACHE, RIVALS, Rival, before
 from bench.runner.trial import OF_RIVALS, Benchmark, Case
 from bench.scale.benchmark import SCALE
+from bench.selecting.benchmark import SELECTING
 from bench.verifying.benchmark import VERIFYING
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -32,6 +33,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "manifests": MANIFESTS,
     "verifying": VERIFYING,
     "reaching": REACHING,
+    "selecting": SELECTING,
     "scale": SCALE,
 }
 

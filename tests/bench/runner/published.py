@@ -29,7 +29,7 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
 }
 """What a rival consists of, by its engine; Iceberg Java is a jar beside PySpark."""
 
-_SHOWN = ("MB before", "MB written", "files", "manifests", "MB", "files left", "scan s", "opened")
+_SHOWN = ("MB before", "MB written", "files", "manifests", "MB", "files left", "scan s", "scan CPU s", "opened")
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,10 +15,11 @@ from bench.runner.processes import RivalFailedError, run
 ROOT = Path(__file__).resolve().parents[3]
 TESTS, LIB, CACHE = ROOT / "tests", ROOT / "lib", ROOT / ".bench"
 OURS, JAVAS, FOREIGN = ROOT / ".venv/bin", ROOT / ".venv-java/bin", ROOT / ".venv-rivals/bin"
+JUDGES = ROOT / ".venv-judges/bin"
 PROCESS, COMMAND = (TESTS / "bench/rival" / name for name in ("process.py", "command.py"))
 
 ICEKEEP, BEFORE, IN_SPARK = "icekeep", "icekeep-before", "icekeep-in-spark"
-RUST, ZAMBONI, PYICEBERG = "iceberg-compaction", "iceberg-zamboni", "pyiceberg"
+RUST, ZAMBONI, PYICEBERG, DUCKDB = "iceberg-compaction", "iceberg-zamboni", "pyiceberg", "duckdb"
 
 
 class Rival(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class Rival(msgspec.Struct, frozen=True):
     """
 
     name: str
-    engine: Literal["icekeep", "java", "pyiceberg", "rust", "zamboni"]
+    engine: Literal["icekeep", "java", "pyiceberg", "rust", "zamboni", "duckdb"]
     asks: Mapping[str, Any] = {}
     spark: Mapping[str, str] = {}
     lib: Path = LIB
@@ -39,16 +40,24 @@ class Rival(msgspec.Struct, frozen=True):
     def programs(self) -> Path:
         if self.is_foreign and not FOREIGN.exists():
             raise SystemExit("there is no .venv-rivals; run `make rivals-env` first")
-        return {"java": JAVAS, "rust": FOREIGN, "zamboni": FOREIGN}.get(self.engine, OURS)
+        if self.is_reader and not JUDGES.exists():
+            raise SystemExit("there is no .venv-judges; run `make judges-env` first")
+        known = {"java": JAVAS, "rust": FOREIGN, "zamboni": FOREIGN, "duckdb": JUDGES}
+        return known.get(self.engine, OURS)
 
     @property
     def python_path(self) -> tuple[Path, ...]:
-        return (TESTS,) if self.engine == "java" or self.is_foreign else (self.lib, TESTS)
+        return (TESTS,) if self.engine == "java" or self.is_foreign or self.is_reader else (self.lib, TESTS)
 
     @property
     def is_foreign(self) -> bool:
         """Whether it has its packages in an environment of rivals."""
         return self.engine in ("rust", "zamboni")
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether it only reads tables, and has its packages in the environment of the judges."""
+        return self.engine == "duckdb"
 
     @property
     def is_by_rest(self) -> bool:
@@ -76,6 +85,7 @@ RIVALS = {
         Rival(PYICEBERG, "pyiceberg"),
         Rival(RUST, "rust"),
         Rival(ZAMBONI, "zamboni"),
+        Rival(DUCKDB, "duckdb"),
         # Whole commands only: in a session that is given all work is Spark's.
         Rival(IN_SPARK, "icekeep"),
         Rival("reencode", "icekeep", asks={"stitch": "never"}),
@@ -115,7 +125,7 @@ def spark_settings(rival: Rival, driver_memory: str, warehouses: Mapping[str, Pa
         "spark.sql.catalogImplementation": "in-memory",
         **rival.spark,
     }
-    if rival.is_foreign:
+    if rival.is_foreign or rival.is_reader:
         return {}
     if rival.engine != "java":
         return settings

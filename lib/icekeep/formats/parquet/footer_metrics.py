@@ -4,7 +4,8 @@ Footers know sizes, counts, nulls and bounds; they do not count NaN, so the writ
 A metric that a footer does not prove is left out: a reader takes that as unknown, while a wrong one would lose rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID as UUIDValue
 
@@ -16,6 +17,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.field_ids import child_fields
 from icekeep.formats.arrow.schema import arrow_type, field_id
 from icekeep.formats.base import FileMetrics
+from icekeep.formats.parquet.page_bounds import PageBounds
 from icekeep.formats.parquet.thrift import Damaged, Struct
 from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.metrics_modes import NONE, MetricsMode
@@ -25,6 +27,15 @@ from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
 
 _BOUND_FIELDS = 1, 2, 5, 6
 """Of statistics: the greatest and the least value, as older writers say them and as others do."""
+
+_LAYOUTS = {
+    "BOOLEAN": (1, "<?"),
+    "INT32": (4, "<i"),
+    "INT64": (8, "<q"),
+    "FLOAT": (4, "<f"),
+    "DOUBLE": (8, "<d"),
+}
+"""How wide the values of a physical type are, in bytes, and how they are laid out."""
 
 _HIGHEST = "\U0010ffff".encode()
 _STORED_AS = {(pa.int32(), LONG), (pa.float32(), DOUBLE), (pa.binary(16), UUID)}
@@ -89,15 +100,9 @@ def row_group_metrics(
         types: of the table's columns that are asked for, by field id.
         footer: gives the bytes of the footer.
     """
-    leaves = [leaf for field in columns for leaf in _file_leaves(field, repeated=False)]
-    if len(leaves) != metadata.num_columns:
+    alone = leaf_positions(metadata, columns, types)
+    if alone is None:
         return None
-    positions: dict[int, list[int]] = {}
-    for position, (stored, repeated) in enumerate(leaves):
-        id_ = field_id(stored)
-        if id_ is not None and id_ in types and not repeated and _stores(stored.type, types[id_]):
-            positions.setdefault(id_, []).append(position)
-    alone = {id_: places[0] for id_, places in positions.items() if len(places) == 1}
     cut = _cut_bounds(metadata, alone.values(), footer)
     found = []
     for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
@@ -107,6 +112,28 @@ def row_group_metrics(
                 _add_chunk(metrics, id_, types[id_], group.column(position))
         found.append(metrics)
     return found
+
+
+def leaf_positions(
+    metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType]
+) -> dict[int, int] | None:
+    """Where in row groups some columns stand whose statistics are values of the table's types, by field id.
+
+    Args:
+        columns, types: as for `row_group_metrics`.
+
+    Returns:
+        Of columns that are not repeated, and of which there is one; null where the file has other columns.
+    """
+    leaves = [leaf for field in columns for leaf in _file_leaves(field, repeated=False)]
+    if len(leaves) != metadata.num_columns:
+        return None
+    positions: dict[int, list[int]] = {}
+    for position, (stored, repeated) in enumerate(leaves):
+        id_ = field_id(stored)
+        if id_ is not None and id_ in types and not repeated and _stores(stored.type, types[id_]):
+            positions.setdefault(id_, []).append(position)
+    return {id_: places[0] for id_, places in positions.items() if len(places) == 1}
 
 
 def _cut_bounds(
@@ -149,7 +176,10 @@ def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.C
     # Those of 96 bits are in no order that statistics know.
     if chunk.physical_type == "INT96":
         return
-    lower, upper = _bounds([chunk], [null_count], type_, None)
+    _put_bounds(metrics, id_, type_, *_bounds([chunk], [null_count], type_, None))
+
+
+def _put_bounds(metrics: PartMetrics, id_: int, type_: PrimitiveType, lower: bytes | None, upper: bytes | None) -> None:
     if lower is not None and upper is not None:
         metrics.lower_bounds[id_] = lower
         if type_.name == "string":
@@ -157,6 +187,40 @@ def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.C
             metrics.upper_bounds[id_] = upper + _HIGHEST
         elif type_.name != "binary":
             metrics.upper_bounds[id_] = upper
+
+
+def page_metrics(
+    pages: Sequence[PageBounds], row_counts: Sequence[int], id_: int, type_: PrimitiveType, leaf: pq.ColumnSchema
+) -> list[PartMetrics]:
+    """What a column index says of the pages of a column, as a footer says it of row groups.
+
+    Args:
+        row_counts: of the pages.
+        leaf: how the column is stored.
+    """
+    found = []
+    for page, row_count in zip(pages, row_counts, strict=True):
+        metrics = PartMetrics(row_count, {id_: row_count})
+        null_count = row_count if page.least is None else page.null_count
+        if null_count is not None:
+            metrics.null_value_counts[id_] = null_count
+        values = [_stored_value(bound, leaf) for bound in (page.least, page.greatest) if bound is not None]
+        known = [value for value in (_value(type_, raw) for raw in values if raw is not None) if value == value]
+        if len(known) == 2 and None not in known:
+            lower, upper = lower_bound(type_, known[0], None), upper_bound(type_, known[1], None)
+            _put_bounds(metrics, id_, type_, lower, upper)
+        found.append(metrics)
+    return found
+
+
+def _stored_value(bound: bytes, leaf: pq.ColumnSchema) -> Any:
+    """A bound of a page as pyarrow gives one of a row group; None where it is none of a value, or was cut."""
+    width, layout = _LAYOUTS.get(leaf.physical_type, (leaf.length, ""))
+    if leaf.physical_type == "BYTE_ARRAY":
+        return bound
+    if len(bound) != width or leaf.physical_type == "INT96":
+        return None
+    return struct.unpack(layout, bound)[0] if layout else bound
 
 
 def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:

@@ -1,22 +1,21 @@
-"""What Parquet says of the values of a column chunk and its pages: bounds and nulls (Parquet, `Statistics`, `ColumnIndex`).
+"""What Parquet says of the values of column chunks that are put together (Parquet, `Statistics`, `ColumnIndex`).
 
 Of chunks that are put together, both are put together from what the chunks said; a value is never looked at. Bounds are
 bytes as Parquet stores them, compared in the order that it defines for the column's type.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 
+from icekeep.formats.parquet.page_bounds import Order, PageBounds
 from icekeep.formats.parquet.thrift import (
     BINARY,
     I32,
     I64,
     LIST,
     TRUE,
-    Struct,
     binary_bytes,
     integer_bytes,
     list_bytes,
@@ -25,18 +24,6 @@ from icekeep.formats.parquet.thrift import (
 
 _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
 _UNORDERED, _ASCENDING, _DESCENDING = 0, 1, 2
-_WIDTHS = {"INT32": 4, "INT64": 8}
-
-Order = Callable[[bytes], Any]
-"""A key that puts stored values into the order of their type; raises `ValueError` where the bytes are no value."""
-
-
-class PageBounds(msgspec.Struct, frozen=True):
-    """What is known of a page: how many nulls it has, and its bounds, which are null where it has nothing but nulls."""
-
-    null_count: int | None
-    least: bytes | None
-    greatest: bytes | None
 
 
 class ChunkBounds(msgspec.Struct, frozen=True):
@@ -47,40 +34,6 @@ class ChunkBounds(msgspec.Struct, frozen=True):
     least: bytes | None
     greatest: bytes | None
     pages: tuple[PageBounds, ...] | None
-
-
-def order_of(physical_type: str, *, is_decimal: bool) -> Order:
-    """The order of a type: numbers by value, decimals in bytes too, all else byte by byte."""
-    width = _WIDTHS.get(physical_type)
-
-    def number(value: bytes) -> int:
-        if len(value) != width:
-            raise ValueError(f"{physical_type} takes {width} bytes")
-        return int.from_bytes(value, "little", signed=True)
-
-    if width is not None:
-        return number
-    return (lambda value: int.from_bytes(value, "big", signed=True)) if is_decimal else lambda value: value
-
-
-def pages_of_index(data: bytes, row_counts: Sequence[int], order: Order) -> tuple[PageBounds, ...] | None:
-    """The pages of a column index; null where it is damaged, or is not one of pages with these numbers of rows."""
-    try:
-        index = Struct(data)
-        nulls, least, greatest = index.booleans(1), index.binaries(2), index.binaries(3)
-        counts: Sequence[int | None] = index.integers(5) if index.span(5) else [None] * len(row_counts)
-        if {len(nulls), len(least), len(greatest), len(counts)} != {len(row_counts)}:
-            return None
-        pages: list[PageBounds] = []
-        for is_null, low, high, count, rows in zip(nulls, least, greatest, counts, row_counts, strict=True):
-            if count is not None and (not 0 <= count <= rows or (count == rows) != is_null):
-                return None
-            if not is_null and order(low) > order(high):
-                return None
-            pages.append(PageBounds(count, None, None) if is_null else PageBounds(count, low, high))
-    except ValueError:
-        return None
-    return tuple(pages)
 
 
 def statistics_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes:

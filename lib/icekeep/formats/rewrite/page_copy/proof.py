@@ -18,9 +18,9 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import translated
 from icekeep.formats.parquet.footer import CODECS, bytes_at, footer_errors, read_footer
+from icekeep.formats.parquet.page_bounds import Order, order_of
 from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.read import open_reader
-from icekeep.formats.rewrite.page_copy.chunk_bounds import Order, order_of
 from icekeep.formats.rewrite.page_copy.said import Indexes, SaidOfChunk, chunks_of, has_right_bounds, has_right_pages
 from icekeep.formats.rewrite.page_copy.sources import SpliceSource, stored_as
 from icekeep.formats.rewrite.task import RewriteTask

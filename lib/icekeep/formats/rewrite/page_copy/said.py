@@ -11,8 +11,9 @@ from typing import BinaryIO
 import msgspec
 
 from icekeep.formats.parquet.footer import Footer, RowGroup, bytes_at
+from icekeep.formats.parquet.page_bounds import Order, PageBounds, pages_of_index
 from icekeep.formats.parquet.thrift import Damaged, Struct
-from icekeep.formats.rewrite.page_copy.chunk_bounds import ChunkBounds, Order, PageBounds, pages_of_index
+from icekeep.formats.rewrite.page_copy.chunk_bounds import ChunkBounds
 from icekeep.formats.rewrite.page_copy.sources import SpliceChunk
 
 _OFFSETS, _BOUNDS = 4, 6

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.parquet.footer import CODECS
+from icekeep.formats.parquet.page_bounds import Order, PageBounds, order_of, pages_of_index
 from icekeep.formats.parquet.page_headers import CannotSplice, ChunkPages, chunk_pages
 from icekeep.formats.parquet.thrift import Damaged, Struct
-from icekeep.formats.rewrite.page_copy.chunk_bounds import ChunkBounds, Order, PageBounds, order_of, pages_of_index
+from icekeep.formats.rewrite.page_copy.chunk_bounds import ChunkBounds
 from icekeep.formats.rewrite.page_copy.footers import (
     FooterEnd,
     FooterHead,

@@ -1,15 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.formats.parquet.page_bounds import PageBounds, order_of, pages_of_index
 from icekeep.formats.parquet.thrift import Struct
-from icekeep.formats.rewrite.page_copy.chunk_bounds import (
-    ChunkBounds,
-    PageBounds,
-    column_index_bytes,
-    order_of,
-    pages_of_index,
-    statistics_bytes,
-)
+from icekeep.formats.rewrite.page_copy.chunk_bounds import ChunkBounds, column_index_bytes, statistics_bytes
 
 LONGS = order_of("INT64", is_decimal=False)
 
