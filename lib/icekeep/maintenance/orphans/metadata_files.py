@@ -175,12 +175,16 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
 
         Should it live in another catalog for all that, then its next metadata, with its first snapshot, lies beside it.
         """
-        has_places = any(name.startswith("write.") and name.endswith("path") for name in found.properties or ())
+        try:
+            first = msgspec.convert(msgspec.structs.asdict(found), _FirstState)
+        except msgspec.ValidationError:
+            return False
+        has_places = any(name.startswith("write.") and name.endswith("path") for name in first.properties or ())
         return (
-            not (found.snapshots or found.metadata_log or found.last_sequence_number or has_places)
-            and found.current_snapshot_id in (None, -1)
-            and _is_location(found.location.rstrip("/"), self.table_location)
-            and found.columns in self.columns
+            not (first.snapshots or found.metadata_log or found.last_sequence_number or has_places)
+            and first.current_snapshot_id in (None, -1)
+            and _is_location(first.location.rstrip("/"), self.table_location)
+            and first.columns in self.columns
         )
 
     def _may_be_found_by_name(self, location: str, modified_ms: int) -> bool:
@@ -205,17 +209,26 @@ class _Schema(msgspec.Struct):
 
 
 class _Document(msgspec.Struct, rename="kebab"):
-    """Of a metadata file what tells whose it is."""
+    """Of a metadata file what tells whose it is; what only a table's first state is asked for may be anything."""
 
     table_uuid: str | None = None
-    location: str = ""
     last_sequence_number: int = 0
-    current_snapshot_id: int | None = None
-    snapshots: list[Any] | None = None
-    properties: dict[str, Any] | None = None
-    schemas: list[_Schema] | None = None
-    schema: _Schema | None = None
     metadata_log: list[_Entry] | None = None
+    location: Any = None
+    current_snapshot_id: Any = None
+    snapshots: Any = None
+    properties: Any = None
+    schemas: Any = None
+    schema: Any = None
+
+
+class _FirstState(msgspec.Struct):
+    location: str
+    current_snapshot_id: int | None
+    snapshots: list[Any] | None
+    properties: dict[str, Any] | None
+    schemas: list[_Schema] | None
+    schema: _Schema | None
 
     @property
     def columns(self) -> tuple[str, ...] | None:

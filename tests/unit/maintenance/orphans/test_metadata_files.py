@@ -236,8 +236,15 @@ def test_metadata_of_a_table_that_was_to_be_this_one_and_never_had_a_snapshot_do
         {"schemas": [{"fields": [{"name": "id"}, {"name": "other"}]}]},
         {"schemas": [{"fields": [{"name": "id"}]}, {"fields": [{"name": "id"}, {"name": "at"}]}]},
         {"schemas": None},
+        {"location": None},
+        {"snapshots": "none"},
+        {"properties": []},
     ],
     ids=str,
 )
 def test_metadata_that_may_be_of_a_table_that_lives_stands_in_the_way(keys, store):
     assert sorts_unborn(store, unborn(**keys)) is Sort.FOREIGN
+
+
+def test_old_metadata_of_this_table_is_old_metadata_whatever_else_it_says(store):
+    assert store.sorts("a.metadata.json", document(location=None, snapshots="none", schemas=7)) is Sort.METADATA
