@@ -216,11 +216,11 @@ def read_positioned(
             if needed != ALWAYS_TRUE:
                 parts = parts_that_may_match(reader, found.schema, parts, needed)
             batch_rows = batch_rows(SizesOfColumns(reader, found.names)) if callable(batch_rows) else batch_rows
-            rows = columns.needed(needed, reader.schema, source) if by_pages else None
-            if rows is not None and isinstance(reader, ParquetReader):
-                steps = reader.needed_tables(found.names, parts, found.kept, batch_rows, rows)
-            else:
-                steps = reader.tables(found.names, parts, found.kept, batch_rows)
+            steps = reader.tables(found.names, parts, found.kept, batch_rows)
+            if by_pages and isinstance(reader, ParquetReader):
+                rows = columns.needed(needed, reader.schema, source)
+                if rows is not None:
+                    steps = reader.needed_tables(found.names, parts, found.kept, batch_rows, rows)
         while True:
             with translated(source.location):
                 step = next(steps, None)

@@ -17,7 +17,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.field_ids import child_fields
 from icekeep.formats.arrow.schema import arrow_type, field_id
 from icekeep.formats.base import FileMetrics
-from icekeep.formats.parquet.page_bounds import PageBounds
+from icekeep.formats.parquet.page_bounds import LAYOUTS, PageBounds
 from icekeep.formats.parquet.thrift import Damaged, Struct
 from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.metrics_modes import NONE, MetricsMode
@@ -27,15 +27,6 @@ from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
 
 _BOUND_FIELDS = 1, 2, 5, 6
 """Of statistics: the greatest and the least value, as older writers say them and as others do."""
-
-_LAYOUTS = {
-    "BOOLEAN": (1, "<?"),
-    "INT32": (4, "<i"),
-    "INT64": (8, "<q"),
-    "FLOAT": (4, "<f"),
-    "DOUBLE": (8, "<d"),
-}
-"""How wide the values of a physical type are, in bytes, and how they are laid out."""
 
 _HIGHEST = "\U0010ffff".encode()
 _STORED_AS = {(pa.int32(), LONG), (pa.float32(), DOUBLE), (pa.binary(16), UUID)}
@@ -215,10 +206,10 @@ def page_metrics(
 
 def _stored_value(bound: bytes, leaf: pq.ColumnSchema) -> Any:
     """A bound of a page as pyarrow gives one of a row group; None where it is none of a value, or was cut."""
-    width, layout = _LAYOUTS.get(leaf.physical_type, (leaf.length, ""))
+    layout = LAYOUTS.get(leaf.physical_type)
     if leaf.physical_type == "BYTE_ARRAY":
         return bound
-    if len(bound) != width or leaf.physical_type == "INT96":
+    if len(bound) != (struct.calcsize(layout) if layout else leaf.length) or leaf.physical_type == "INT96":
         return None
     return struct.unpack(layout, bound)[0] if layout else bound
 

@@ -11,8 +11,10 @@ import msgspec
 
 from icekeep.formats.parquet.thrift import Struct
 
-_WIDTHS = {"INT32": 4, "INT64": 8}
-_FLOATS = {"FLOAT": "<f", "DOUBLE": "<d"}
+LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+"""How values of a physical type of one width lie in bytes, as `struct` says it."""
+
+_NUMBERS = LAYOUTS.keys() - {"BOOLEAN"}
 
 Order = Callable[[bytes], Any]
 """A key that puts stored values into the order of their type; raises `ValueError` where the bytes are no value."""
@@ -28,23 +30,15 @@ class PageBounds(msgspec.Struct, frozen=True):
 
 def order_of(physical_type: str, *, is_decimal: bool) -> Order:
     """The order of a type: numbers by value, decimals in bytes too, all else byte by byte. NaN is in no order."""
-    width = _WIDTHS.get(physical_type)
 
-    def number(value: bytes) -> int:
-        if len(value) != width:
-            raise ValueError(f"{physical_type} takes {width} bytes")
-        return int.from_bytes(value, "little", signed=True)
-
-    def floating(value: bytes) -> float:
+    def number(value: bytes) -> Any:
         try:
-            return float(struct.unpack(_FLOATS[physical_type], value)[0])
+            return struct.unpack(LAYOUTS[physical_type], value)[0]
         except struct.error as error:
             raise ValueError(f"{physical_type} has another width") from error
 
-    if width is not None:
+    if physical_type in _NUMBERS:
         return number
-    if physical_type in _FLOATS:
-        return floating
     return (lambda value: int.from_bytes(value, "big", signed=True)) if is_decimal else lambda value: value
 
 

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, BinaryIO
 
 import msgspec
@@ -85,7 +86,7 @@ class ParquetReader:
 
     def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
         """What the footer says of row groups."""
-        return row_group_metrics(self._file.metadata, columns, types, self._footer)
+        return row_group_metrics(self._file.metadata, columns, types, lambda: self._footer)
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """The row group with the most data, whose columns are read page by page where it is read in batches."""
@@ -129,8 +130,9 @@ class ParquetReader:
             if chunk.bloom_filter_offset
         }
 
+    @cached_property
     def _footer(self) -> bytes:
-        """The bytes of the footer."""
+        """The bytes of the footer, which is asked for by bounds of row groups and again by page indexes."""
         length = self._file.metadata.serialized_size
         end = self._source.seek(0, io.SEEK_END) - TAIL_BYTES
         self._source.seek(end - length)
@@ -196,11 +198,11 @@ class ParquetReader:
         metadata = self._file.metadata
         counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         asked = range(len(counts)) if parts is None else parts
-        is_large = any(part < len(counts) and _is_large(metadata.row_group(part)) for part in asked)
-        pages = self._pages(kept_dictionaries, needed) if is_large else None
+        large = {part for part in asked if part < len(counts) and _is_large(metadata.row_group(part))}
+        pages = self._pages(kept_dictionaries, needed) if large else None
         for part in asked:
             found = None
-            if pages is not None and part < len(counts) and _is_large(metadata.row_group(part)):
+            if pages is not None and part in large:
                 most_rows = batch_rows if batch_rows is not None and counts[part] > batch_rows else None
                 with suppress(CannotChoose, Damaged):
                     found = pages.tables(part, columns, most_rows)
@@ -218,7 +220,7 @@ class ParquetReader:
             file = _open_parquet(self._source, metadata=file.metadata, read_dictionary=kept, pre_buffer=self._is_remote)
         opened = OpenedFile(
             file=file,
-            footer=self._footer(),
+            footer=self._footer,
             opened=lambda data: _open_parquet(pa.BufferReader(data), read_dictionary=kept),
             read=lambda ranges: read_ranges(self._source, ranges, _GAP_BYTES),
         )
