@@ -4,7 +4,7 @@ Each table has a model, the last row of every key; icekeep's scan and Flink's ow
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.restoring.job import restore
@@ -29,6 +28,7 @@ from icekeep.storage.locations import local_path
 from icekeep.tables.append import append
 from kit.beside import Beside
 from kit.changes import Recorder
+from kit.every_job import ALL, COMMON, FAR_AHEAD_MS, Work, sorting
 from kit.flink import V2_SINK, Flink, Follower, quoted
 from kit.flink_tables import NAMES, FlinkTable, row, texts
 from kit.java import JavaError
@@ -36,23 +36,19 @@ from kit.lake import Lake
 from kit.naive_scan import live_entries
 from kit.shell import ROOT
 
-FAR_AHEAD_MS = 4_102_444_800_000  # the year 2100
 CHECKPOINT = "flink.max-committed-checkpoint-id"
-ALL = {"rewrite-all": "true"}
-JOBS: Mapping[str, Callable[..., Any]] = {
-    "rewrite_manifests": rewrite_manifests,
-    "compact after deletes": lambda *table, **more: compact(*table, options={"delete-file-threshold": "1"}, **more),
+JOBS: Mapping[str, Work] = {
+    "rewrite_manifests": COMMON["rewrite_manifests"],
+    "compact after deletes": COMMON["compact after deletes"],
     "convert_equality_deletes": convert_equality_deletes,
-    "rewrite_position_deletes": lambda *table, **more: rewrite_position_deletes(*table, options=ALL, **more),
-    "sort": lambda *table, **more: compact(*table, sort_order="id DESC", options=ALL, **more),
-    "expire_snapshots": lambda *table, **more: expire_snapshots(*table, older_than=FAR_AHEAD_MS, retain_last=1, **more),
+    "rewrite_position_deletes": COMMON["rewrite_position_deletes"],
+    "sort": sorting("id DESC"),
+    "expire_snapshots": COMMON["expire_snapshots"],
     "rewrite_position_deletes and convert": lambda *table, **more: rewrite_position_deletes(
         *table, options=ALL, convert_equality_deletes=True, **more
     ),
-    "zorder": lambda *table, **more: compact(*table, sort_order="zorder(id, number)", options=ALL, **more),
-    "compact everything": lambda *table, **more: compact(
-        *table, options={**ALL, "remove-dangling-deletes": "true"}, **more
-    ),
+    "zorder": sorting("zorder(id, number)"),
+    "compact everything": COMMON["compact everything"],
 }
 IDLE_IN_VERSION_3 = ("rewrite_position_deletes", "expire_snapshots")
 """Jobs that find no work: there are only vectors, which are not merged, and the writer needs all of the history."""

@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from kit.every_job import FAR_AHEAD_MS
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
 from kit.lake import Lake
 
-FAR_AHEAD_MS = 4_102_444_800_000  # the year 2100
 SPECS = (
     "",
     "PARTITIONED BY (kind)",

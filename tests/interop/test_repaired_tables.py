@@ -9,6 +9,7 @@ from icekeep.commit.retry import commit
 from icekeep.maintenance.repairing.job import repair
 from kit.choices import Choices
 from kit.damager import Damager
+from kit.every_job import FAR_AHEAD_MS
 from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.lost_files import old_entries, rewritten_files
@@ -17,7 +18,6 @@ from kit.no_spark import no_spark
 from kit.written_deletes import data_files, vector_files
 
 NAME = "local.db.events"
-LATER_MS = 4_102_444_800_000
 
 
 def compacted(java: IcebergJava, version: int) -> None:
@@ -52,7 +52,7 @@ def test_java_reads_what_came_back_and_keeps_it_when_it_expires_snapshots(
     assert rows_of(java, version) == before
     old = [entry.data_file.file_path for entry in old_entries(lake.load())]
     # Java's own cleaning goes by what manifests mark as deleted, and not by what is live.
-    java.ask("Tables.expire", table=NAME.split("."), older_than_ms=LATER_MS)
+    java.ask("Tables.expire", table=NAME.split("."), older_than_ms=FAR_AHEAD_MS)
     assert len(lake.load().metadata.snapshots) == 1
     assert all(lake.load().storage.head(path) is None for path in old)
     assert rows_of(java, version) == before
@@ -87,7 +87,7 @@ def test_java_keeps_a_puffin_file_of_which_one_vector_went(lake: Lake, java: Ice
     before = rows_of(java, 3)
     assert len(before) == 190 - len(vectors) + (number == 414)
     assert len(vectors) > 1
-    java.ask("Tables.expire", table=NAME.split("."), older_than_ms=LATER_MS)
+    java.ask("Tables.expire", table=NAME.split("."), older_than_ms=FAR_AHEAD_MS)
     assert len(lake.load().metadata.snapshots) == 1
     live = {entry.data_file.file_path for entry in live_entries(lake.load())}
     assert path in live

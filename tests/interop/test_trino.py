@@ -5,7 +5,7 @@ at the end of its test.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,14 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.open import open_catalog
 from icekeep.events import Event
 from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import local_path
 from kit.beside import Beside
+from kit.every_job import COMMON, Work, sorting
 from kit.java_rest import JavaRestServer
 from kit.lake import Lake
 from kit.naive_scan import live_entries
@@ -33,19 +30,15 @@ from kit.no_spark import no_spark
 from kit.trino import Trino
 from kit.trino_tables import TrinoTable
 
-FAR_AHEAD_MS = 4_102_444_800_000  # the year 2100
-ALL = {"rewrite-all": "true"}
-JOBS: Mapping[str, Callable[..., Any]] = {
-    "rewrite_manifests": rewrite_manifests,
-    "rewrite_position_deletes": lambda *table, **more: rewrite_position_deletes(*table, options=ALL, **more),
-    "compact after deletes": lambda *table, **more: compact(*table, options={"delete-file-threshold": "1"}, **more),
-    "sort": lambda *table, **more: compact(*table, sort_order="day, id DESC", options=ALL, **more),
-    "expire_snapshots": lambda *table, **more: expire_snapshots(*table, older_than=FAR_AHEAD_MS, retain_last=1, **more),
-    "zorder": lambda *table, **more: compact(*table, sort_order="zorder(id, at)", options=ALL, **more),
-    "hilbert": lambda *table, **more: compact(*table, sort_order="hilbert(id, at)", options=ALL, **more),
-    "compact everything": lambda *table, **more: compact(
-        *table, options={**ALL, "remove-dangling-deletes": "true"}, **more
-    ),
+JOBS: Mapping[str, Work] = {
+    "rewrite_manifests": COMMON["rewrite_manifests"],
+    "rewrite_position_deletes": COMMON["rewrite_position_deletes"],
+    "compact after deletes": COMMON["compact after deletes"],
+    "sort": sorting("day, id DESC"),
+    "expire_snapshots": COMMON["expire_snapshots"],
+    "zorder": sorting("zorder(id, at)"),
+    "hilbert": sorting("hilbert(id, at)"),
+    "compact everything": COMMON["compact everything"],
 }
 
 

@@ -3,11 +3,12 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from itertools import count
 from pathlib import Path
+
+from kit.shell import free_port
 
 
 class Postgres:
@@ -26,7 +27,7 @@ class Postgres:
         self._run(
             "initdb", "--pgdata", self._data, "--username", "test", "--auth", "trust", "--no-sync", "--encoding", "UTF8"
         )
-        self.port = _free_port()
+        self.port = free_port()
         options = f"-p {self.port} -h 127.0.0.1 -k {self._home} -c fsync=off -c synchronous_commit=off"
         self._run("pg_ctl", "--pgdata", self._data, "--log", f"{self._home}/log", "--wait", "-o", options, "start")
 
@@ -73,9 +74,3 @@ def _programs() -> Path:
     if on_path is None:
         raise FileNotFoundError("there is no PostgreSQL server; install Debian's package `postgresql`")
     return Path(on_path).parent
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

@@ -8,7 +8,6 @@ import atexit
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -20,7 +19,7 @@ import requests
 from sqlalchemy.engine import make_url
 
 from kit.line_process import environment_without
-from kit.shell import ROOT
+from kit.shell import ROOT, free_port
 
 ENVIRONMENT = ROOT / ".trino-env"
 TIMEOUT_S = 300
@@ -143,7 +142,7 @@ class Trino:
         java = _java()
         self._home = Path(tempfile.mkdtemp(prefix="trino-"))
         atexit.register(self.close)
-        port = _free_port()
+        port = free_port()
         self._uri = f"http://127.0.0.1:{port}"
         config = self._home / "config.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in _server_properties(self._uri, port).items()))
@@ -271,9 +270,3 @@ def _messages(failure: Mapping[str, Any] | None) -> str:
         found.append(failure.get("message") or failure["type"])
         failure = failure.get("cause")
     return ": ".join(dict.fromkeys(found))
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
