@@ -8,7 +8,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
+from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest
@@ -173,10 +173,9 @@ def _expired(  # noqa: PLR0913 - the parts of one run
     planned, committed = done
     try:
         return _reclaimed(spark, change, committed, planned, request, claims, listener, runtime)
-    except IcekeepError as error:
-        # Whatever it was, "nothing was changed" would be wrong now; the next run finds the plan and finishes it.
+    except Exception as error:  # noqa: BLE001 - whatever it was, "nothing was changed" would be wrong now; the next run goes on
         where = "" if planned.plan is None else f"; what was to go with them is listed in {planned.plan.directory!r}"
-        reason = f"the snapshots are expired, and not all of their files are deleted: {error.message}{where}"
+        reason = f"the snapshots are expired, and not all of their files are deleted: {reason_of(error)}{where}"
         listener.on(Warned(reason))
         return _expiration(
             committed.base.metadata, committed, planned, planned.plan, kept_reason=reason, is_cut_off=True

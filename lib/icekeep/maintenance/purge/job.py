@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError
+from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
@@ -295,9 +295,10 @@ def _deleted(
         with released(claim, table.storage, runtime):
             _mark_dropped(plan, table, listener)
             return carry_out(plan, claim, table, spark, request, listener, runtime)
-    except IcekeepError as error:
-        listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {error.message}"))
-        return Reclaimed(stopped=error.message)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the table is dropped; the next purge goes on
+        reason = reason_of(error)
+        listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {reason}"))
+        return Reclaimed(stopped=reason)
 
 
 def _mark_dropped(plan: DeletionPlan, table: Table, listener: Listener) -> None:

@@ -18,7 +18,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
-from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError, NotFoundError, SafetyError
+from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError, NotFoundError, SafetyError, reason_of
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, last_work, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
@@ -191,11 +191,11 @@ def _restored(
         notes += [*late.notes(), *_ended(plan, claim, late, storage, has_changed=has_changed)]
         notes += [_may_be_at_work(held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]
         is_complete = late.is_complete
-    except IcekeepError as error:
+    except Exception as error:
         if not snapshot_ids:
             raise
         notes.append(
-            f"the snapshots are back, and it could not be seen whether all files are: {error.message}; {_once_more(plan.run)}"
+            f"the snapshots are back, and it could not be seen whether all files are: {reason_of(error)}; {_once_more(plan.run)}"
         )
         is_complete = False
     return RestoreResult(

@@ -251,8 +251,16 @@ def test_unused_schemas_and_specs_go_when_asked(lake: Lake) -> None:
     assert [s.schema_id for s in lake.load().metadata.schemas] == [1]
 
 
-def test_a_catalog_that_is_out_of_reach_after_the_commit_is_not_said_to_have_changed_nothing(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnavailableError("the catalog is out of reach; nothing was changed"), "the catalog is out of reach"),
+        (RuntimeError("the JVM is gone"), "RuntimeError: the JVM is gone"),
+    ],
+    ids=["ours", "another's"],
+)
+def test_whatever_stands_in_the_way_after_the_commit_the_run_is_not_said_to_have_changed_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
     table = compacted(lake)
     before = lake.files_on_disk()
@@ -265,13 +273,13 @@ def test_a_catalog_that_is_out_of_reach_after_the_commit_is_not_said_to_have_cha
 
     def load_until_then(identifier: Any) -> Any:
         if landed:
-            raise UnavailableError("the catalog is out of reach; nothing was changed")
+            raise error
         return load(identifier)
 
     monkeypatch.setattr(table.catalog, "swap", swap_and_vanish)
     monkeypatch.setattr(table.catalog, "load", load_until_then)
     result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert (result.status, result.expired_snapshots_count > 0) == ("partial", True)
-    assert "the snapshots are expired, and not all of their files are deleted" in result.left_reason
+    assert f"the snapshots are expired, and not all of their files are deleted: {said}" in result.left_reason
     assert len(landed) == 1
     assert before <= lake.files_on_disk()

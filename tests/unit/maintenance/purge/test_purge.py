@@ -520,17 +520,25 @@ def test_a_purge_ends_although_another_table_has_the_name_by_then():
     assert purged(another(world.catalog, "more")).status == "done"
 
 
-def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done():
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (UnavailableError("the store is out of reach"), "the store is out of reach"),
+        (RuntimeError("the JVM is gone"), "RuntimeError: the JVM is gone"),
+    ],
+    ids=["ours", "another's"],
+)
+def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done(error, problem):
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
 
     def fail(what, location):
         if what == "read" and location.endswith(".jsonl"):
-            raise UnavailableError("the store is out of reach")
+            raise error
 
     catalog.storage.before = fail
     result = purged(table)
-    assert (result.status, result.is_purged, result.problems) == ("partial", True, ("the store is out of reach",))
+    assert (result.status, result.is_purged, result.problems) == ("partial", True, (problem,))
     assert not is_there(table)
     catalog.storage.before = lambda what, location: None
     assert purged(another(catalog)).finished_files_count > 0

@@ -504,6 +504,33 @@ def test_files_that_a_run_takes_away_again_while_the_snapshots_come_back_are_fet
     assert result.restored_files_count == len(moves) + 2
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnavailableError("the store is out of reach"), "the store is out of reach"),
+        (RuntimeError("the JVM is gone"), "RuntimeError: the JVM is gone"),
+    ],
+    ids=["ours", "another's"],
+)
+def test_whatever_stands_in_the_way_after_the_commit_the_snapshots_are_said_to_be_back(error: Exception, said: str):
+    world = World()
+
+    def fail(operation: str, location: str) -> None:
+        if operation == "read" and location.endswith(".jsonl"):
+            raise error
+
+    def spoil() -> None:
+        world.storage.before = fail
+
+    world.catalog.follow(after(spoil))
+    result = world.restore()
+    assert (result.status, result.restored_snapshots_count > 0) == ("partial", True)
+    assert f"the snapshots are back, and it could not be seen whether all files are: {said}" in result.note
+    world.storage.before = lambda *_: None
+    assert world.restore(run=world.plan.run).status == "done"
+    world.check_restored()
+
+
 def test_files_that_are_deleted_while_the_snapshots_come_back_are_named_and_the_plan_stays():
     world = World(trash=False)
     place = f"{LOCATION}/data/a"
