@@ -7,7 +7,6 @@ from icekeep.maintenance.deletion.settings import (
     APPROVE,
     MAX_CONCURRENT_DELETES,
     OPTIONS,
-    TRUST_MANIFEST_LIST,
 )
 from icekeep.settings import Job, Kind, Setting
 
@@ -18,7 +17,6 @@ JOB = Job(
         Setting("purge", Kind.SWITCH, "also delete every file that its metadata leads to; nothing of it comes back"),
         MAX_CONCURRENT_DELETES,
         APPROVE,
-        TRUST_MANIFEST_LIST,
         ACCEPT_UNREADABLE,
         msgspec.structs.replace(OPTIONS, help="max-deletes-per-second, reclaim.roots; may be repeated"),
     ),

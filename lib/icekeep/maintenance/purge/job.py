@@ -100,7 +100,6 @@ class DropRequest(PlannedRequest, frozen=True, kw_only=True):
     purge: bool = False
     max_concurrent_deletes: int | None = None
     approve: str | None = None
-    trust_manifest_list: bool = False
     accept_unreadable: Sequence[str] = ()
     options: Mapping[str, Any] | ReclaimOptions | None = None
 
@@ -114,7 +113,6 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
         max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
-        trust_manifest_list: accepted as by the other jobs; a purge retains nothing that it could be about.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
         options: `max-deletes-per-second` and `reclaim.roots`.
         given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
