@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
         "docs/performance.md",
         "docs/policies.md",
         "docs/stores.md",
+        "docs/table-properties.md",
         "tests/README.md",
         "tests/conformance/README.md",
     ],
