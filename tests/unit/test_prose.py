@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
         *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs" / "deploy").glob("*.md"))),
         "docs/design/README.md",
         "docs/filters.md",
+        "docs/from-iceberg.md",
         "docs/health.md",
         "docs/install.md",
         "docs/judges.md",
