@@ -43,6 +43,7 @@ from icekeep.operations.lean_start import start_lean
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.policy_calls import HELD
 from icekeep.operations.receivers import chosen_format, telling, telling_settings
+from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.surroundings import Seams, Surroundings
@@ -192,7 +193,7 @@ def _failure(failure: BaseException, job: str | None, taken: Interrupts, begun: 
         message = said_with_flags(message, job or "")
         ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
     elif ended.status != INTERRUPTED:
-        message = f"unexpected error: {one_line(failure)} (please report; --verbose shows more)"
+        message = f"unexpected error: {one_line(failure)}; please report it, --verbose shows more"
     return Answer(ended.exit_status, plain_values(begun.failed(job, ended, runtime)), error=message)
 
 
@@ -226,7 +227,7 @@ def _undelivered(answer: Answer, failure: Exception) -> int:
     """Say that the answer did not get where it was wanted, and what the status is therefore."""
     done = "; the command itself is done, and what it committed stays" if answer.may_have_changed else ""
     status = answer.status or (PARTIAL if answer.may_have_changed else FAILURE)
-    say_error(f"{one_line(failure)}{done}", {"kind": "undelivered", "exit_status": status})
+    say_error(f"{one_line(failure)}{done}", {"kind": UNDELIVERED, "exit_status": status})
     return status
 
 

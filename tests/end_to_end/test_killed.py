@@ -141,7 +141,8 @@ def test_a_jvm_that_dies_below_its_driver_ends_the_job_in_one_line(operator: Ope
     assert run.process.wait() == 75
     assert (
         run.lines[-1]
-        == "icekeep: the JVM of Spark is gone (killed, or out of memory?); nothing is broken, run it again\n"
+        == "icekeep: the JVM of Spark is gone (killed, or out of memory?); nothing is broken, run it again "
+        "(icekeep help unavailable)\n"
     )
     left = check_table(operator.lake, rows, head)
     assert not left.attempts

@@ -126,9 +126,10 @@ def test_an_error_is_one_line_one_object_and_its_exit_status(failure, status, ki
         "started_ms": START_MS,
         "ended_ms": START_MS,
         "exit_status": status,
-        "error": {"kind": kind, "message": "x"},
+        "error": {"kind": kind, "message": "x", "help": f"icekeep help {kind}"},
     }
-    assert [line for line in err.splitlines() if line.startswith("icekeep: ")] == ["icekeep: x"]
+    said = "icekeep: x" if kind == "usage" else f"icekeep: x (icekeep help {kind})"
+    assert [line for line in err.splitlines() if line.startswith("icekeep: ")] == [said]
     assert "Traceback" not in err
 
 
@@ -150,9 +151,14 @@ def test_what_nobody_expected_is_exit_status_1_and_asks_for_a_report(capsys):
     assert run("compact", "--table", "db.t", "--output", "json") == 1
     out, err = capsys.readouterr()
     assert err.splitlines()[-1] == (
-        "icekeep: unexpected error: ZeroDivisionError: division by zero (please report; --verbose shows more)"
+        "icekeep: unexpected error: ZeroDivisionError: division by zero; please report it, --verbose shows more "
+        "(icekeep help unexpected)"
     )
-    assert json.loads(out)["error"] == {"kind": "unexpected", "message": "ZeroDivisionError: division by zero"}
+    assert json.loads(out)["error"] == {
+        "kind": "unexpected",
+        "message": "ZeroDivisionError: division by zero",
+        "help": "icekeep help unexpected",
+    }
 
 
 def test_verbose_adds_the_traceback(capsys):
@@ -233,6 +239,7 @@ def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_tha
     assert json.loads(out)["status"] in ("done", "planned")
     [line] = [line for line in err.splitlines() if line.startswith("icekeep: ")]
     assert "no space left on device" in line
+    assert line.endswith(" (icekeep help undelivered)")
     assert ("what it committed stays" in line) == (status == 3)
 
 
@@ -260,8 +267,12 @@ def test_sigterm_unwinds_the_job_cleans_up_and_is_exit_status_143(run_string, st
     }
     assert run("compact", "--table", "db.t", "--output", "json", jobs=jobs) == status
     out, err = capsys.readouterr()
-    assert json.loads(out)["error"] == {"kind": "interrupted", "message": "interrupted by SIGTERM"}
-    assert "icekeep: interrupted by SIGTERM" in err
+    assert json.loads(out)["error"] == {
+        "kind": "interrupted",
+        "message": "interrupted by SIGTERM",
+        "help": "icekeep help interrupted",
+    }
+    assert "icekeep: interrupted by SIGTERM (icekeep help interrupted)" in err
     assert HISTORY[-1] == "stop"
     assert HISTORY.count("cancel") == 1
     assert "not reached" not in HISTORY
@@ -355,6 +366,10 @@ def test_importing_loads_neither_spark_nor_arrow(module):
         ["compact", "--table", "db.t", "--where", "id >"],
         ["compact", "--catalog", "nope", "--table", "db.t"],
         ["config", "show"],
+        ["help"],
+        ["help", "safety"],
+        ["help", "compact"],
+        ["help", "nothing"],
         ["ref", "--help"],
         ["ref", "create-tag", "v1"],
         ["ref", "list", "--catalog", "nope", "--table", "db.t"],

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 _ERROR, _LOGGER = "icekeep: ", "icekeep"
+_READ_ON = re.compile(r" \(icekeep help [a-z-]+\)$")
 _SAID_LENGTH_MAX = 2000
 _APPLICATION = re.compile(r"\b(application_\d+_\d+)\b|spark-app-selector -> (spark-\w+)")
 
@@ -13,7 +14,7 @@ class Said:
     """What a process has said.
 
     Attributes:
-        line: of its error, without the name of the program.
+        line: of its error, without the name of the program and where to read on, as documents have it.
         tail: its last lines.
         application: the id of its Spark application; empty where it has none, or says none.
     """
@@ -40,7 +41,7 @@ class Said:
 def _error(line: str) -> str | None:
     """What a line says that tells of the end of a command, in either form of its logs; `None` for any other line."""
     if line.startswith(_ERROR):
-        return line.removeprefix(_ERROR)
+        return _READ_ON.sub("", line.removeprefix(_ERROR))
     if not line.startswith("{"):
         return None
     try:

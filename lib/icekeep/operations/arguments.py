@@ -16,6 +16,7 @@ from icekeep.operations.configuration.setting_values import parse_option, parse_
 from icekeep.operations.console.log_formats import FORMATS
 from icekeep.operations.help_texts import EXIT_STATUSES, Parser, examples_text, foot_of_job, listing, sentence
 from icekeep.operations.jobs import JOBS
+from icekeep.operations.runbooks import kinds
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 from icekeep.settings import Job, Kind, Setting
@@ -25,6 +26,10 @@ CONFIG_SHOW = "config show"
 
 _CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
 _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
+_HELP = "help"
+_FIRST_WORDS = frozenset({*JOBS, *VERBS, *_GROUPS})
+"""What a command line can begin with."""
+
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 _POLICY = Setting(
     "policy",
@@ -166,9 +171,17 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
 
 
 def _words(argv: Sequence[str]) -> list[str]:
-    """A command line with the job's name as Iceberg's procedure has it; `rewrite-manifests` is accepted too."""
-    first = argv[0].replace("-", "_") if argv else ""
-    return [first, *argv[1:]] if first in JOBS else list(argv)
+    """A command line with the job's name as Iceberg's procedure has it; `rewrite-manifests` is accepted too.
+
+    `help COMMAND` is `COMMAND --help`, but where a kind of error has the same name: its line sends readers to that.
+    """
+    first, *rest = argv or [""]
+    if first == _HELP and rest and not (len(rest) == 1 and rest[0] in kinds()):
+        asked = _words(rest)
+        if asked[0] in _FIRST_WORDS:
+            return [*asked, "--help"]
+    name = first.replace("-", "_")
+    return [name, *rest] if name in JOBS else list(argv)
 
 
 def _settings(name: str) -> tuple[Setting, ...]:
@@ -262,7 +275,11 @@ def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: i
         parse = lambda text: parse_setting(setting, text, now_ms)  # noqa: E731
     if setting.is_positional:
         parser.add_argument(
-            setting.name, metavar=setting.shown or setting.kind.value, type=_argument(parse), help=setting.help
+            setting.name,
+            metavar=setting.shown or setting.kind.value,
+            type=_argument(parse),
+            nargs=None if setting.is_required else "?",
+            help=setting.help,
         )
         return
     parser.add_argument(

@@ -8,6 +8,7 @@ from typing import Any
 
 from icekeep import errors
 from icekeep.errors import IcekeepError, one_line
+from icekeep.operations.runbooks import UNEXPECTED, address_of
 
 _OURS = re.compile(r"icekeep\.errors\.([A-Za-z]+): (\S.*)")
 
@@ -27,8 +28,9 @@ def our_error(failure: BaseException) -> IcekeepError | None:
 
 
 def describe_error(failure: BaseException) -> dict[str, Any]:
-    """A failure for machines: its kind, its message and, where there are any, the values in the message."""
+    """A failure for machines: its kind, its message, where to read on and, where there are any, the values in the message."""
     ours = our_error(failure)
     if ours is None:
-        return {"kind": "unexpected", "message": one_line(failure)}
-    return {"kind": ours.kind, "message": ours.message, **({"facts": ours.facts} if ours.facts else {})}
+        return {"kind": UNEXPECTED, "message": one_line(failure), "help": address_of(UNEXPECTED)}
+    told = {"kind": ours.kind, "message": ours.message, "help": address_of(ours.kind)}
+    return {**told, **({"facts": ours.facts} if ours.facts else {})}

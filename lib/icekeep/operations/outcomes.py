@@ -16,6 +16,8 @@ from icekeep.catalog.base import Table
 from icekeep.errors import OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.plan_files.writing import PlanWritten
+from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
+from icekeep.operations.runbooks import address_of
 from icekeep.run_records.values import FAILED, INTERRUPTED, REFUSED
 from icekeep.runs import Run, icekeep_version, new_run
 from icekeep.runtime import Runtime
@@ -80,10 +82,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorTold(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong: `kind` is a stable name, `message` one line, `facts` the values in it, left out where there are none."""
+    """What went wrong: `kind` is a stable name, `message` one line, `help` the command that says what to do.
+
+    `facts` are the values in the message, left out where there are none.
+    """
 
     kind: str
     message: str
+    help: str
     facts: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -215,7 +221,8 @@ def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *
         name = "SIGINT" if signal is None else signal.name
         exit_status = _BY_SIGINT if signal is None else 128 + signal
         message = f"interrupted by {name}" + (f": {ours.message}" if ours is not None else "")
-        return Ended(INTERRUPTED, exit_status, ErrorTold(kind="interrupted", message=message))
+        told = ErrorTold(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
+        return Ended(INTERRUPTED, exit_status, told)
     exit_status = FAILURE if ours is None else ours.exit_status
     status = REFUSED if exit_status == SafetyError.exit_status else FAILED
     told = ErrorTold(**describe_error(failure))

@@ -15,6 +15,12 @@ def test_the_line_of_the_last_error_is_kept_and_no_other():
     assert one.tail.endswith("icekeep: the table is gone\nINFO end")
 
 
+def test_where_to_read_on_is_left_out_as_in_documents():
+    one = said("icekeep: the table has gc.enabled=false (see there) (icekeep help safety)")
+    assert one.line == "the table has gc.enabled=false (see there)"
+    assert one.tail.endswith("(icekeep help safety)")
+
+
 def test_an_error_is_found_in_logs_of_json_too():
     def line(**changed):
         known = {"level": "error", "message": "the table is gone", "logger": "icekeep", "facts": {"exit_status": 2}}

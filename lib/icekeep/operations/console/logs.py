@@ -31,6 +31,7 @@ from icekeep.events import (
 from icekeep.operations.console.log_formats import JSON, TEXT
 from icekeep.operations.console.progress import ByRun, PlainProgress, about_run, describe
 from icekeep.operations.console.streams import lines_of_stderr
+from icekeep.operations.runbooks import ending_of
 from icekeep.runtime import SYSTEM, Runtime
 
 CONTEXT = ("run", "table", "job", "step")
@@ -145,11 +146,15 @@ def _log_foreign(line: str) -> None:
 
 
 def say_error(message: str, facts: Mapping[str, Any]) -> None:
-    """The one line of what failed."""
+    """The one line of what failed; for people it ends with where to read on.
+
+    Args:
+        facts: about it, for machines; `kind` is always there.
+    """
     if _is_json():
         _ICEKEEP.error("%s", message, extra={"facts": facts})
     else:
-        sys.stderr.write(f"icekeep: {message}\n")
+        sys.stderr.write(f"icekeep: {message}{ending_of(facts['kind'])}\n")
 
 
 def say_traceback(failure: BaseException) -> None:

@@ -251,7 +251,7 @@ def test_in_text_an_error_and_its_traceback_are_as_they_are_read_by_people(capsy
     configure_logs(verbose=True)
     say_traceback(ValueError("inside"))
     say_error("no", {"kind": "safety"})
-    assert capsys.readouterr().err == "ValueError: inside\nicekeep: no\n"
+    assert capsys.readouterr().err == "ValueError: inside\nicekeep: no (icekeep help safety)\n"
 
 
 def test_what_a_thread_dies_of_is_a_line_too(capsys):

@@ -172,7 +172,7 @@ def test_an_answer_that_cannot_be_delivered_says_of_no_change(
 
     monkeypatch.setattr(cli, "write_result_file", fail)
     assert cli.main(["doctor", "--result-file", str(lake.directory / "r.json")]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "icekeep: disk full"
+    assert capsys.readouterr().err.splitlines()[-1] == "icekeep: disk full (icekeep help undelivered)"
 
 
 @pytest.mark.slow

@@ -1,0 +1,85 @@
+"""The command `help`: what kinds of errors and situations there are pages on, or one of these pages."""
+
+import difflib
+
+import msgspec
+
+from icekeep.errors import UsageError
+from icekeep.operations.console.plain_text import plain_text
+from icekeep.operations.help_texts import listing
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.known_words import LISTED
+from icekeep.operations.runbooks import kinds, page, pages
+from icekeep.operations.verbs import VERBS
+
+_NEAR = 2
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is a page on.
+
+    Attributes:
+        exit_statuses: of commands that end with this kind of error; `None` for a situation, which is no error of its own.
+    """
+
+    name: str
+    title: str
+    exit_statuses: str | None
+
+
+class HelpShown(msgspec.Struct, frozen=True, kw_only=True):
+    """The topics that there are, or the page on one.
+
+    Attributes:
+        text: of the page, in Markdown; `None` where all topics are listed.
+    """
+
+    topics: tuple[Topic, ...]
+    text: str | None = None
+
+
+def help_on(*, topic: str | None = None) -> HelpShown:
+    """The page on a kind of error or a situation; with none, all that there are pages on.
+
+    Raises:
+        UsageError: there is no such topic.
+    """
+    exit_statuses = kinds()
+    if topic is None:
+        known = pages()
+        order = [name for name in exit_statuses if name in known] + [
+            name for name in known if name not in exit_statuses
+        ]
+        return HelpShown(
+            topics=tuple(
+                Topic(name=name, title=known[name].title, exit_statuses=exit_statuses.get(name)) for name in order
+            )
+        )
+    name = topic.strip().lower()
+    names = [*pages()]
+    if name not in names:
+        raise UsageError(_unknown(topic, names))
+    found = page(name)
+    return HelpShown(
+        topics=(Topic(name=name, title=found.title, exit_statuses=exit_statuses.get(name)),), text=found.text
+    )
+
+
+def help_text(shown: HelpShown) -> str:
+    """What `help` prints for people."""
+    if shown.text is not None:
+        return plain_text(shown.text)
+    errors = {f"{one.name} ({one.exit_statuses})": one.title for one in shown.topics if one.exit_statuses is not None}
+    situations = {one.name: one.title for one in shown.topics if one.exit_statuses is None}
+    return (
+        listing("kinds of errors (exit statuses); `icekeep help KIND` says what to do", errors)
+        + listing("situations; `icekeep help NAME`", situations)
+        + f"commands: {LISTED}, and `icekeep help COMMAND` shows the help of one\n"
+    )
+
+
+def _unknown(topic: str, names: list[str]) -> str:
+    known = [*names, *JOBS, *VERBS]
+    near = difflib.get_close_matches(topic.lower(), known, n=_NEAR)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`icekeep help` lists the topics"
+    return f"there is no help on {topic!r}; {hint}"
