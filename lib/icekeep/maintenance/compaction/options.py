@@ -17,6 +17,21 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
     `compression-factor` and `shuffle-partitions-per-file` go with any order of rows, `var-length-contribution` and
     `max-output-size` with z-order; given with another strategy they are refused, as Iceberg does. Ours is `stitch`: whether
     whole row groups, or data pages of small files, are copied byte for byte.
+
+    Attributes:
+        delete_file_threshold: a data file that so many deletes reach, or more, is rewritten.
+        delete_ratio_threshold: a data file is rewritten of whose rows so large a part is deleted, or a larger one.
+        max_files_to_rewrite: how many files one run rewrites, at most; the others are for the next run.
+        output_spec_id: the partition spec of new files; by default the current one.
+        use_starting_sequence_number: new files keep the sequence number of the snapshot that the run began with, so that
+            equality deletes which come meanwhile still reach their rows.
+        remove_dangling_deletes: also take delete files out that reach no data file any more, in the same commit.
+        compression_factor: of a sort: how many bytes come of one of the old ones, as the user expects it; 1 by default.
+        shuffle_partitions_per_file: of a sort: into how many parts the rows of one new file are shuffled; 1 by default.
+        var_length_contribution: of a z-order: how many bytes a text or binary column contributes; 8 by default.
+        max_output_size: of a z-order: how many bytes of the interleaved key are compared; all by default.
+        stitch: `auto` copies row groups and pages where that is allowed and worth it, `never` encodes all rows anew, `always`
+            refuses files that it cannot copy.
     """
 
     delete_file_threshold: NotNegative = field(name="delete-file-threshold", default=MAX_INT)

@@ -41,7 +41,7 @@ def schema(*, job: str | None = None) -> SchemaShown:
     if job is not None:
         require_known(job, known, "job or command", LISTED)
     names = known if job is None else [job]
-    types = {name: [*_result_types(name)] for name in names}
+    types = {name: [*result_types(name)] for name in names}
     every = {one for some in types.values() for one in some if one is not Any}
     structs = [Outcome, ErrorDocument, *sorted(every, key=lambda one: str(one.__qualname__))]
     found, components = msgspec.json.schema_components(structs, schema_hook=_as_text, ref_template=_DEFS)
@@ -78,7 +78,7 @@ def _outcome_of(name: str, results: list[dict[str, Any]], components: Mapping[st
     return {**outcome, "title": name, "properties": properties, "required": required}
 
 
-def _result_types(name: str) -> Iterable[Any]:
+def result_types(name: str) -> Iterable[Any]:
     """What a job or command may have as `result`."""
     if name == CONFIG_SHOW:
         return [ConfigShown]

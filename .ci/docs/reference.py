@@ -1,0 +1,179 @@
+"""Writes into pages of docs/ what the code says of flags, options and results: `make reference`.
+
+A page has pairs of marks, `<!-- begin: flags compact -->` and `<!-- end -->`; what stands between them is made, and nobody edits
+it. With `--check` nothing is written, and the exit status is 1 where a page is behind the code.
+
+    flags NAME      the flags of a job or command
+    options NAME    what `--option` of a job takes
+    result NAME     the fields of its result
+    jobs, commands  all of them, each with its page
+    statuses        what exit statuses mean
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from markdown_tables import as_sentence, code, meanings_of, prose, table
+from result_fields import result_block
+
+from icekeep.operations.arguments import command_parser, job_parser
+from icekeep.operations.help_texts import EXIT_STATUSES
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
+from icekeep.settings import Setting
+from icekeep.spec.units import GIB, MAX_INT, MAX_LONG, MIB
+
+DOCS = Path(__file__).parents[2] / "docs"
+_BLOCK = re.compile(r"^(<!-- begin: (\w+)(?: ([^>]+?))? -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
+_DEFAULT = re.compile(r" ?\(default: ([^)]*)\)")
+_OURS = frozenset({"stitch"})
+_OF_ICEBERG = ("compact", "rewrite_position_deletes")
+"""Jobs whose procedure has options; of all others the options are ours."""
+
+
+def flags_block(name: str) -> str:
+    """The flags of a job or command: its own, then those that all of its kind have."""
+    told = JOBS[name] if name in JOBS else VERBS.get(name)
+    one_of = () if told is None else getattr(told, "one_of", ())
+    own = {setting.name for setting in (*told.settings, *one_of)} if told is not None else set()
+    actions = [action for action in _parser(name)._actions if action.dest != "help"]
+    mine = [action for action in actions if action.dest in own]
+    others = [action for action in actions if action.dest not in own]
+    parts = [_flags(mine, one_of)] if mine else []
+    if mine:
+        parts.append("And those that jobs and commands have in common:")
+    return "\n\n".join([*parts, _flags(others)])
+
+
+def options_block(name: str) -> str:
+    """What `--option` of a job takes."""
+    cls: Any = resolve(str(JOBS[name].options))
+    said = meanings_of(cls)
+    rows = [
+        (
+            code(one.encode_name),
+            _value(one.default),
+            "Iceberg's" if name in _OF_ICEBERG and one.encode_name not in _OURS else "ours",
+            prose(as_sentence(said[one.name])),
+        )
+        for one in msgspec.structs.fields(cls)
+    ]
+    return table(("option", "default", "whose", "meaning"), rows)
+
+
+def jobs_block(_: str) -> str:
+    """All jobs."""
+    rows = [(f"[`{name}`]({_page(name)})", prose(as_sentence(job.summary))) for name, job in JOBS.items()]
+    return table(("job", "what it does"), rows)
+
+
+def commands_block(_: str) -> str:
+    """All commands beside the jobs, by what they are about."""
+    parts = []
+    summaries = {**{words: verb.summary for words, verb in VERBS.items()}, **GROUP_SUMMARIES}
+    summaries["config"] = "show each catalog's properties and where they come from"
+    for title, names in HELP_GROUPS.items():
+        rows = [(f"[`{name}`]({name}.md)", prose(as_sentence(summaries[name]))) for name in names]
+        parts.append(f"**{title.capitalize()}**\n\n{table(('command', 'what it does'), rows)}")
+    return "\n\n".join(parts)
+
+
+def statuses_block(_: str) -> str:
+    """What exit statuses mean, as `--help` says it."""
+    found = [re.fullmatch(r"  (\d+(?:, \d+)?) +(.+)", line) for line in EXIT_STATUSES.splitlines()[1:]]
+    return table(("exit status", "means"), [(one[1], prose(as_sentence(one[2]))) for one in found if one])
+
+
+BLOCKS: dict[str, Callable[[str], str]] = {
+    "flags": flags_block,
+    "options": options_block,
+    "result": result_block,
+    "jobs": jobs_block,
+    "commands": commands_block,
+    "statuses": statuses_block,
+}
+
+
+def written(text: str) -> str:
+    """A page with all its blocks made anew."""
+    return _BLOCK.sub(lambda m: f"{m[1]}\n{BLOCKS[m[2]](m[3] or '')}\n\n{m[4]}", text)
+
+
+def blocks_of(text: str) -> Iterator[tuple[str, str]]:
+    """The kind and the name of each block of a page."""
+    return ((found[2], found[3] or "") for found in _BLOCK.finditer(text))
+
+
+def pages() -> list[Path]:
+    """All pages that have blocks."""
+    return [path for path in sorted(DOCS.rglob("*.md")) if _BLOCK.search(path.read_text())]
+
+
+def main(check: bool) -> int:
+    behind = [path for path in pages() if written(path.read_text()) != path.read_text()]
+    for path in behind:
+        if check:
+            print(f"{path.relative_to(DOCS.parent)} is behind the code: run `make reference`", file=sys.stderr)
+        else:
+            path.write_text(written(path.read_text()))
+    return int(check and bool(behind))
+
+
+def _page(name: str) -> str:
+    return "../commands/drop.md" if name == "drop" else f"{name}.md"
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    """The parser of `icekeep NAME`, by which help goes too."""
+    parser: Any = command_parser(0, "")
+    if name in JOBS or name in VERBS:
+        return job_parser(name, 0)
+    for word in name.split():
+        [words] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        parser = words.choices[word]
+    return parser
+
+
+def _flags(actions: list[argparse.Action], one_of: tuple[Setting, ...] = ()) -> str:
+    alternatives = {setting.name for setting in one_of}
+    rows = []
+    for action in actions:
+        help_text = action.help or ""
+        default = _DEFAULT.search(help_text)
+        is_switch = action.nargs == 0
+        if action.dest in alternatives:
+            shown = "one of these must be given"
+        elif action.required:
+            shown = "must be given"
+        elif default:
+            shown = prose(default[1])
+        else:
+            shown = "off" if is_switch else code(str(action.default)) if action.default else ""
+        names = ", ".join(map(code, action.option_strings)) or code(str(action.metavar))
+        value = ", ".join(map(code, action.choices)) if action.choices else code(str(action.metavar or ""))
+        meaning = prose(as_sentence(_DEFAULT.sub("", help_text)))
+        rows.append((names, "" if is_switch or not action.option_strings else value, shown, meaning))
+    return table(("flag", "value", "default", "meaning"), rows)
+
+
+def _value(default: Any) -> str:
+    """A default of an option; empty where the meaning tells it, or nothing is in force."""
+    if default is None or default == "":
+        return ""
+    if default in (MAX_INT, MAX_LONG):
+        return "no limit"
+    if isinstance(default, bool):
+        return code(str(default).lower())
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB")):
+        if isinstance(default, int) and default >= size and not default % size:
+            return f"{code(str(default))} ({default // size} {unit})"
+    return code(str(default))
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv[1:]))

@@ -1,0 +1,97 @@
+"""Pages of docs/ say what the code says of flags, options and results: what `make reference` makes is what is there."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from icekeep.operations.arguments import CONFIG_SHOW
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.verbs import HELP_GROUPS, VERBS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+NAMES = [*JOBS, *VERBS, CONFIG_SHOW]
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    monkeypatch.syspath_prepend(ROOT / ".ci" / "docs")
+    return {name: importlib.import_module(name) for name in ("reference", "result_fields", "markdown_tables")}
+
+
+@pytest.mark.slow
+def test_what_is_made_is_what_the_pages_have(tools: dict[str, ModuleType]) -> None:
+    """If not: `make reference`."""
+    reference = tools["reference"]
+    pages = reference.pages()
+    assert len(pages) >= 24
+    behind = [str(path) for path in pages if reference.written(path.read_text()) != path.read_text()]
+    assert behind == []
+
+
+@pytest.mark.slow
+def test_each_job_and_command_has_its_flags_options_and_result_on_one_page(tools: dict[str, ModuleType]) -> None:
+    found = [block for path in tools["reference"].pages() for block in tools["reference"].blocks_of(path.read_text())]
+    for kind in ("flags", "result"):
+        assert sorted(name for what, name in found if what == kind) == sorted(NAMES)
+    assert {name for what, name in found if what == "options"} == {name for name, job in JOBS.items() if job.options}
+
+
+def test_each_has_a_page_of_its_name() -> None:
+    pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
+    assert {f"jobs/{name}" for name in JOBS if name != "drop"} < pages
+    assert {f"commands/{name}" for names in HELP_GROUPS.values() for name in names} < pages
+    assert "commands/drop" in pages
+
+
+@pytest.mark.slow
+def test_each_field_of_a_result_has_a_meaning_and_each_meaning_a_field(tools: dict[str, ModuleType]) -> None:
+    fields = tools["result_fields"]
+    classes = fields.all_results(NAMES)
+    untold = [(cls.__name__, name) for cls in classes for name in cls.__struct_fields__ if not fields.meaning_of(cls, name)]
+    assert len(classes) > 100
+    assert untold == []
+    silent = {
+        (cls.__name__, name)
+        for cls in classes
+        for name in cls.__struct_fields__
+        if not tools["markdown_tables"].meanings_of(cls).get(name)
+    }
+    used = {name for _, name in silent} | {f"{cls}.{name}" for cls, name in silent}
+    assert {*fields.meanings()} - used == set()
+
+
+def test_a_block_is_made_anew_and_all_else_stays(tools: dict[str, ModuleType]) -> None:
+    text = "# A\n\n<!-- begin: options compact -->\nold\n<!-- end -->\n\nB `<!-- end -->`\n"
+    made = tools["reference"].written(text)
+    assert made.startswith("# A\n\n<!-- begin: options compact -->\n\n| option |")
+    assert made.endswith("|\n\n<!-- end -->\n\nB `<!-- end -->`\n")
+    assert "old" not in made
+    assert "| `stitch` | `auto` | ours |" in made
+    assert "| `min-input-files` | `5` | Iceberg's |" in made
+    assert tools["reference"].written(made) == made
+
+
+def test_a_docstring_tells_of_fields_over_several_lines(tools: dict[str, ModuleType]) -> None:
+    class Above:
+        """A.
+
+        Attributes:
+            a, b: one
+                and more.
+        """
+
+    class Below(Above):
+        """B; `c` is not told of.
+
+        Attributes:
+            b: another.
+
+        More: no field.
+        """
+
+    said: dict[str, Any] = tools["markdown_tables"].meanings_of(Below)
+    assert said == {"a": "one and more.", "b": "another."}
