@@ -35,8 +35,8 @@ class Setting(msgspec.Struct, frozen=True):
     Attributes:
         keyword: the function's argument where it is not the setting's name.
         shown: how a usage line shows the value, where the kind says too little.
-        is_positional: stands without a flag, and must be given.
-        is_required: must be given, behind its flag.
+        is_positional: stands without a flag.
+        is_required: must be given.
     """
 
     name: str

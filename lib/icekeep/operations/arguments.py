@@ -262,7 +262,11 @@ def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: i
         parse = lambda text: parse_setting(setting, text, now_ms)  # noqa: E731
     if setting.is_positional:
         parser.add_argument(
-            setting.name, metavar=setting.shown or setting.kind.value, type=_argument(parse), help=setting.help
+            setting.name,
+            metavar=setting.shown or setting.kind.value,
+            nargs=None if setting.is_required else "?",
+            type=_argument(parse),
+            help=setting.help,
         )
         return
     parser.add_argument(

@@ -14,7 +14,7 @@ from icekeep.settings import Kind, Setting
 
 
 def _name(what: str, keyword: str = "") -> Setting:
-    return Setting("name", Kind.NAME, what, keyword=keyword, is_positional=True)
+    return Setting("name", Kind.NAME, what, keyword=keyword, is_positional=True, is_required=True)
 
 
 _BRANCH, _TAG = _name("the branch"), _name("the tag")
@@ -155,6 +155,7 @@ VERBS: Mapping[str, Verb] = {
                 "any file, by its location or the end of it: data, deletes, manifests, metadata, statistics, orphans",
                 shown="PATH",
                 is_positional=True,
+                is_required=True,
             ),
             Setting("where", Kind.FILTER, "tell which step of a scan with this filter leaves the file out"),
             TRUST_MANIFEST_LIST,
@@ -183,7 +184,7 @@ VERBS: Mapping[str, Verb] = {
         summary="carry out exactly the plan that --plan-out of a job wrote, or refuse and say what moved",
         run="icekeep.operations.commands.applying:apply_command",
         settings=(
-            Setting("file", Kind.TEXT, "the file of the plan", shown="FILE", is_positional=True),
+            Setting("file", Kind.TEXT, "the file of the plan", shown="FILE", is_positional=True, is_required=True),
             Setting("dry_run", Kind.SWITCH, "hold the plan against the table with all checks, and change nothing"),
         ),
         changes=False,
@@ -249,6 +250,23 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         about=About.NOTHING,
         texts={"table": Text(make="icekeep.operations.commands.document_schema:schema_text")},
+    ),
+    "path": Verb(
+        summary="print where a file is that is installed with icekeep: a job's script, a DAG's file, a configuration",
+        run="icekeep.operations.commands.shipped_paths:path",
+        settings=(
+            Setting(
+                "name",
+                Kind.TEXT,
+                "the file, e.g. jobs/compact.py (default: list the names of all)",
+                shown="NAME",
+                is_positional=True,
+            ),
+        ),
+        changes=False,
+        about=About.NOTHING,
+        texts={"table": Text(make="icekeep.operations.commands.shipped_paths:path_text")},
+        examples=("", "jobs/compact.py", "conf/log4j2.properties"),
     ),
     "maintain": Verb(
         summary="do what the policies want on all their tables, those first that bring the most for what they cost",
@@ -332,6 +350,6 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "report", "policy", "runs"),
     "one table": ("history", "why", "restore", "apply", "ref", "rollback", "register"),
-    "set-up": ("doctor", "config", "schema"),
+    "set-up": ("doctor", "config", "path", "schema"),
 }
 """First words of commands as help lists them, by what they are about."""

@@ -33,7 +33,7 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
     about |= {name for text in verb.texts.values() for name in text.arguments}
     assert taken | about == parameters.keys()
     must = {name for name, p in parameters.items() if p.default is p.empty} - about
-    assert must == {s.argument for s in settings if s.is_positional or s.is_required}
+    assert must == {s.argument for s in settings if s.is_required}
 
 
 def test_words_are_one_or_two_and_the_first_of_two_has_a_summary():
