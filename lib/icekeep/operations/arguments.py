@@ -264,8 +264,8 @@ def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: i
         parser.add_argument(
             setting.name,
             metavar=setting.shown or setting.kind.value,
-            nargs=None if setting.is_required else "?",
             type=_argument(parse),
+            nargs=None if setting.is_required else "?",
             help=setting.help,
         )
         return
