@@ -270,15 +270,17 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	printf '%s\n' 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2' | $(COMPILE) - -o .ci/requirements-docs.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
-dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in dist/
-	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir $(DIST) .
-	rm -rf build
+# An earlier build's list of files would bring into the sdist what is shipped no more.
+dist: $(READY) ## Build the sdist, the wheel of it, and the zip for `spark-submit --py-files`, in dist/
+	rm -rf build lib/*.egg-info
+	$(BIN)/python -m build --quiet --no-isolation --outdir $(DIST) .
+	rm -rf lib/*.egg-info
 	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
 
 dist-env: $(EXECUTORS_ENV) ## Pack an environment for executors, dist/icekeep-env.tar.gz for `spark-submit --archives`: make dist-env PYTHON=/usr/bin/python3
 
 # A node that has neither Java nor the environment of development can pack too. Spark brings pyspark and py4j itself.
-$(EXECUTORS_ENV): .ci/requirements-executors.lock .ci/pack_environment.py pyproject.toml $(shell find lib -name '*.py') $(EXECUTORS_PYTHON) | $(UV_READY)
+$(EXECUTORS_ENV): .ci/requirements-executors.lock .ci/pack_environment.py pyproject.toml $(shell find lib jobs conf airflow_dags -type f -not -name '*.pyc') $(EXECUTORS_PYTHON) | $(UV_READY)
 	rm -rf build
 	$(UV) build --wheel --python $(PYTHON) --build-constraints .ci/requirements.lock --require-hashes --out-dir build/wheel .
 	$(UV) venv --clear --relocatable --python $(PYTHON) build/env

@@ -13,7 +13,7 @@ Reading order: `catalog/base.py` (a table), `spec/metadata.py`, `planning/scan/p
 import ast
 from functools import cache
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pkgutil import get_data
 from typing import Any
 
@@ -28,7 +28,10 @@ def _homes() -> dict[str, str]:
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return version("icekeep")
+        try:
+            return version("icekeep")
+        except PackageNotFoundError:
+            raise AttributeError("icekeep is not installed, and has no version") from None
     if name == "__all__":
         return __dir__()
     if name.startswith("__") or name not in _homes():

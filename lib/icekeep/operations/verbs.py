@@ -268,6 +268,23 @@ VERBS: Mapping[str, Verb] = {
         texts={"table": Text(make="icekeep.operations.commands.help_pages:help_text")},
         examples=("", "safety", "dropped-table", "compact"),
     ),
+    "path": Verb(
+        summary="print where a file is that is installed with icekeep: a job's script, a DAG's file, a configuration",
+        run="icekeep.operations.commands.shipped_paths:path",
+        settings=(
+            Setting(
+                "name",
+                Kind.TEXT,
+                "the file, e.g. jobs/compact.py (default: list the names of all)",
+                shown="NAME",
+                is_positional=True,
+            ),
+        ),
+        changes=False,
+        about=About.NOTHING,
+        texts={"table": Text(make="icekeep.operations.commands.shipped_paths:path_text")},
+        examples=("", "jobs/compact.py", "conf/log4j2.properties"),
+    ),
     "maintain": Verb(
         summary="do what the policies want on all their tables, those first that bring the most for what they cost",
         run="icekeep.operations.commands.maintain:maintain_over",
@@ -350,6 +367,6 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "report", "policy", "runs"),
     "one table": ("history", "why", "restore", "apply", "ref", "rollback", "register"),
-    "set-up": ("doctor", "config", "schema", "help"),
+    "set-up": ("doctor", "config", "path", "schema", "help"),
 }
 """First words of commands as help lists them, by what they are about."""

@@ -295,6 +295,13 @@ def test_the_dags_may_lie_apart_from_the_rest(tmp_path):
     assert outcome["submitted"][0][1] == str(ROOT / "jobs" / "compact.py")
 
 
+def test_a_copy_of_the_file_beside_no_jobs_takes_the_installed_icekeep(tmp_path, conf):
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "maintenance.py").write_text((ROOT / "airflow_dags" / "maintenance.py").read_text())
+    [outcome] = look(conf, tmp_path / "dags", CASES=json.dumps([{"STATUS": "0"}]))["outcomes"]
+    assert outcome["submitted"][0][1] == str(SUBMITTED)
+
+
 def test_what_is_installed_needs_no_checkout(tmp_path):
     (tmp_path / "maintenance.py").write_text(
         f"from icekeep.airflow import dags\nglobals().update(dags({str(ROOT / 'conf' / 'icekeep.yaml')!r}))\n"

@@ -20,6 +20,7 @@ from icekeep.errors import UsageError
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties, has_local_master
 from icekeep.planning.spark.java import java_program
 from icekeep.runs import note_application
+from icekeep.shipped import LOG4J, shipped_file
 
 _FORCED = {
     "spark.sql.defaultCatalog": "spark_catalog",
@@ -37,7 +38,6 @@ _LOCAL_UNLESS_CONFIGURED = {"spark.ui.enabled": "false", "spark.python.unix.doma
 Over TCP each Python task waits 40 ms for an acknowledgement that the other side puts off. Elsewhere the operator decides:
 the path of an executor's temporary directory may be too long for such a socket.
 """
-_LOG_CONFIGURATION = "conf/log4j2.properties"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 _STOP_SECONDS = 30
@@ -147,11 +147,11 @@ def _require_java() -> None:
 
 
 def _quiet_jvm(configured: Mapping[str, str]) -> dict[str, str]:
-    """Let a JVM that is started here log as `conf/log4j2.properties` says, from its first line on."""
-    file = Path(_LOG_CONFIGURATION)
-    if SUBMITTED_VARIABLE in os.environ or _JAVA_OPTIONS in configured or not file.is_file():
+    """Let a JVM that is started here log as the shipped `conf/log4j2.properties` says, from its first line on."""
+    file = shipped_file(LOG4J)
+    if SUBMITTED_VARIABLE in os.environ or _JAVA_OPTIONS in configured or file is None:
         return {}
-    return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={file.absolute().as_uri()}"}
+    return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={file.as_uri()}"}
 
 
 def _worker_path(configured: Mapping[str, str]) -> dict[str, str]:

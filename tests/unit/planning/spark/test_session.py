@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from icekeep.errors import UsageError
 from icekeep.planning.spark import session
 from icekeep.planning.spark.session import build_session, live_properties, session_settings, stop_session
+from icekeep.shipped import LOG4J, shipped_file
 
 LIB = Path(__file__).resolve().parents[3] / "lib"
 
@@ -105,6 +106,30 @@ def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_o
 )
 def test_spark_s_pages_are_off_on_one_machine_alone_unless_the_operator_says_otherwise(configured, expected):
     assert session_settings(configured, {}).get("spark.ui.enabled") == expected
+
+
+def java_options(configured):
+    return session_settings(configured, {}).get("spark.driver.extraJavaOptions")
+
+
+def test_a_jvm_logs_as_the_shipped_file_says_wherever_the_command_is_run(monkeypatch, tmp_path):
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "log4j2.properties").write_text("rootLogger.level = trace\n")
+    monkeypatch.chdir(tmp_path)
+    assert java_options({}) == f"-Dlog4j2.configurationFile={shipped_file(LOG4J).as_uri()}"
+
+
+def test_a_jvm_is_told_nothing_of_logs_where_it_runs_already_or_has_options_or_nothing_is_shipped(
+    monkeypatch, tmp_path
+):
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert java_options({"spark.driver.extraJavaOptions": "-Xss4m"}) is None
+    monkeypatch.setattr(session, "shipped_file", lambda name: None)
+    assert java_options({}) is None
+    monkeypatch.undo()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert java_options({}) is None
 
 
 def test_what_is_given_wins_over_what_is_configured_but_for_catalogs_of_other_engines():

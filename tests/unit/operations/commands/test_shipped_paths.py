@@ -1,0 +1,80 @@
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from icekeep import cli, shipped
+from icekeep.errors import UsageError
+from icekeep.operations.commands.shipped_paths import path
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.verbs import VERBS
+from icekeep.shipped import PATTERNS, shipped_file, shipped_files
+
+ROOT = Path(__file__).parents[4]
+
+
+def asked(capsys, *words):
+    status = cli.main(["path", *words])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_the_path_of_a_file_is_printed_alone_and_can_be_opened(capsys):
+    status, out, err = asked(capsys, "jobs/compact.py")
+    assert (status, err) == (0, "")
+    [line] = out.splitlines()
+    assert Path(line).is_absolute()
+    assert Path(line).read_bytes() == (ROOT / "jobs" / "compact.py").read_bytes()
+
+
+def test_without_a_name_all_names_are_listed_one_a_line_and_each_can_be_asked_for(capsys):
+    status, out, _ = asked(capsys)
+    assert status == 0
+    names = out.splitlines()
+    scripts = {name for name in names if name.startswith("jobs/")}
+    assert {f"jobs/{job}.py" for job in JOBS} < scripts <= {f"jobs/{word}.py" for word in {*JOBS, *VERBS}}
+    assert {*names} - scripts == {
+        "airflow_dags/maintenance.py",
+        "conf/icekeep.yaml",
+        "conf/log4j2-json.properties",
+        "conf/log4j2.properties",
+    }
+    for name in names:
+        assert asked(capsys, name)[1].endswith(f"/{name}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("jobs/compcat.py", "did you mean 'jobs/compact.py'?"),
+        ("Compact", "did you mean 'jobs/compact.py'?"),
+        ("log4j2", "did you mean 'conf/log4j2-json.properties' or 'conf/log4j2.properties'?"),
+        ("jobs/../conf/icekeep.yaml", "did you mean 'conf/icekeep.yaml'?"),
+        ("", "`icekeep path` lists them"),
+    ],
+)
+def test_a_wrong_name_is_one_line_with_what_may_be_meant(capsys, name, hint):
+    status, out, err = asked(capsys, name)
+    assert (status, out) == (2, "")
+    [line] = err.splitlines()
+    assert line.startswith(f"icekeep: there is no shipped file {name!r}; ")
+    assert line.endswith(hint)
+
+
+def test_machines_get_one_object(capsys):
+    found = json.loads(asked(capsys, "conf/icekeep.yaml", "--output", "json")[1])["result"]
+    assert found == {"path": str(shipped_file("conf/icekeep.yaml"))}
+    assert json.loads(asked(capsys, "--output", "json")[1])["result"] == {"files": [*shipped_files()]}
+
+
+def test_where_the_package_is_in_a_zip_the_error_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(shipped, "_HOME", tmp_path / "icekeep.zip" / "icekeep" / "shipped")
+    assert shipped_file("jobs/compact.py") is None
+    with pytest.raises(UsageError, match="imported from a zip"):
+        path()
+
+
+def test_a_wheel_gets_what_the_command_knows():
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["icekeep"]
+    assert {one.removeprefix("shipped/") for one in told if one.startswith("shipped/")} == {*PATTERNS}
