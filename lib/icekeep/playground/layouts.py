@@ -17,7 +17,9 @@ def small_files(maker: Maker) -> None:
     for number in range(16):
         placed_ms = first_ms + number * 6 * HOUR_MS
         parts = [
-            orders(1000 * number + 300 * writer, 200, placed_ms, spread_ms=HOUR_MS, regions=REGIONS[writer : writer + 1])
+            orders(
+                1000 * number + 300 * writer, 200, placed_ms, spread_ms=HOUR_MS, regions=REGIONS[writer : writer + 1]
+            )
             for writer in range(3)
         ]
         maker.append(*parts, after_ms=6 * HOUR_MS - 15 * MINUTE_MS)

@@ -12,9 +12,7 @@ _FILES, _FILE_ROWS = 6, 1000
 def delete_files(maker: Maker) -> None:
     """Six data files, of which eight commits delete 5 % of the rows each."""
     maker.create()
-    parts = [
-        orders(10_000 * number, _FILE_ROWS, maker.clock.now_ms(), spread_ms=HOUR_MS) for number in range(_FILES)
-    ]
+    parts = [orders(10_000 * number, _FILE_ROWS, maker.clock.now_ms(), spread_ms=HOUR_MS) for number in range(_FILES)]
     maker.append(*parts, after_ms=HOUR_MS)
     for number in range(8):
         positions = [(file, range(number, _FILE_ROWS, 20)) for file in maker.files()]

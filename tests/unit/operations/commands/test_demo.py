@@ -13,21 +13,32 @@ import pytest
 from icekeep.cli import main
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.commands import demo as command
+from icekeep.operations.commands.demo import DemoResult
+from icekeep.operations.console.output import print_tables
 from icekeep.playground.histories import broken
-from icekeep.playground.layouts import skewed, small_files
+from icekeep.playground.layouts import skewed
 from icekeep.playground.states import State
 
 STATES = (
-    State(name="small_files", what="files are small", make=small_files, age_ms=4 * 86_400_000),
     State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000, more=("plan_scan",)),
-    State(name="broken", what="a file is gone", make=broken, age_ms=2 * 86_400_000, more=("check",)),
+    State(
+        name="broken", what="a file is gone", make=broken, age_ms=2 * 86_400_000, more=("check", "repair --fault 301")
+    ),
 )
+"""A playground of two tables takes little time."""
 
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A playground of three tables takes no time."""
     monkeypatch.setattr(command, "STATES", STATES)
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
+    """One that tests only look at; its name has a blank."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "STATES", STATES)
+        return command.demo(directory=str(tmp_path_factory.mktemp("play ground")))
 
 
 def made(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -35,38 +46,39 @@ def made(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -> An
     return json.loads(capsys.readouterr().out)["result"]
 
 
-def test_each_table_is_told_with_its_score_and_the_commands_that_help(tmp_path: Path, capsys: Any) -> None:
-    result = made(tmp_path / "it", capsys)
-    assert [one["table"] for one in result["tables"]] == [f"demo.db.{state.name}" for state in STATES]
-    small, uneven, gone = result["tables"]
-    conf = str(tmp_path / "it" / "icekeep.yaml")
-    assert small["commands"][0] == f"icekeep compact --table demo.db.small_files --config {conf}"
-    assert uneven["commands"] == [f"icekeep plan_scan --table demo.db.skewed --config {conf}"]
-    assert gone["commands"][0] == f"icekeep check --table demo.db.broken --config {conf}"
-    assert small["score"] < 50 < uneven["score"]
-    assert small["why"][0].startswith("files (-")
-    assert (result["config"], result["tables_count"], result["is_opened"]) == (conf, 3, False)
-    for line in (line for one in result["tables"] for line in one["commands"]):
-        parse_command(shlex.split(line)[1:], None, 0, "1")
+def test_each_table_is_told_with_its_score_and_the_commands_that_help(playground: DemoResult) -> None:
+    uneven, gone = playground.tables
+    assert (uneven.table, gone.table) == ("demo.db.skewed", "demo.db.broken")
+    ends = f"--config '{playground.directory}/icekeep.yaml'"
+    assert uneven.commands == (f"icekeep plan_scan --table demo.db.skewed {ends}",)
+    assert gone.commands == (
+        f"icekeep check --table demo.db.broken {ends}",
+        f"icekeep repair --fault 301 --table demo.db.broken {ends}",
+        f"icekeep rewrite_manifests --table demo.db.broken {ends}",
+    )
+    assert gone.score is not None
+    assert uneven.score is not None
+    assert gone.score < 60 < uneven.score
+    assert gone.why[0].startswith("faults (-")
+    assert (playground.catalog, playground.tables_count, playground.is_opened) == ("demo", 2, False)
 
 
-def test_the_report_lies_beside_the_tables(tmp_path: Path, capsys: Any) -> None:
-    result = made(tmp_path / "it", capsys)
-    assert result["report"] == str(tmp_path / "it" / "report.html")
-    page = Path(result["report"]).read_text()
+def test_the_report_lies_beside_the_tables(playground: DemoResult) -> None:
+    assert playground.report == f"{playground.directory}/report.html"
+    page = Path(playground.report).read_text()
     assert page.lower().startswith("<!doctype html>")
-    assert "demo.db.small_files" in page.replace("<wbr>", "")
+    assert "demo.db.skewed" in page.replace("<wbr>", "")
 
 
-def test_for_people_the_commands_can_be_copied_line_by_line(tmp_path: Path, capsys: Any) -> None:
-    assert main(["demo", str(tmp_path / "it with a blank")]) == 0
+def test_for_people_the_commands_can_be_copied_line_by_line(playground: DemoResult, capsys: Any) -> None:
+    print_tables("demo: done", command.demo_shown(playground), sys.stdout)
     out = capsys.readouterr().out
-    assert "files are small" in out
+    assert "a file is gone" in out
     lines = [line for line in out.splitlines() if line.startswith("icekeep ")]
-    assert len(lines) > 4
+    assert len(lines) == 6
     for line in lines:
         parsed = parse_command(shlex.split(line)[1:], None, 0, "1")
-        assert parsed.conf == str(tmp_path / "it with a blank" / "icekeep.yaml")
+        assert parsed.conf == f"{playground.directory}/icekeep.yaml"
 
 
 def test_without_the_packages_of_the_page_the_tables_are_made_all_the_same(
@@ -78,7 +90,7 @@ def test_without_the_packages_of_the_page_the_tables_are_made_all_the_same(
     result = json.loads(out)["result"]
     assert result["report"] is None
     assert not result["is_opened"]
-    assert len(result["tables"]) == 3
+    assert len(result["tables"]) == 2
     assert "the report is not written: package 'no_such_package' is not installed; install icekeep[report]" in err
 
 
