@@ -95,6 +95,7 @@ from icekeep.maintenance.restoring.result import Restorable as Restorable
 from icekeep.maintenance.restoring.result import RestoreResult as RestoreResult
 from icekeep.operations.commands.applying import apply_plan as apply_plan
 from icekeep.operations.commands.applying import write_plan as write_plan
+from icekeep.operations.console.notebook import progress as progress
 from icekeep.operations.doctor.examination import doctor as doctor
 from icekeep.operations.doctor.findings import DoctorResult as DoctorResult
 from icekeep.operations.doctor.findings import Finding as Finding

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from icekeep.rendered import Rendered
+
 
 class SnapshotsHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The snapshots of a table; times are epoch milliseconds.
@@ -263,7 +265,7 @@ class ScorePart(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+class TableHealth(Rendered, frozen=True, kw_only=True):
     """What metadata, manifest lists and the entries of heads say of a table.
 
     Attributes:

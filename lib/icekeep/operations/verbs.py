@@ -330,6 +330,25 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         about=About.POLICIES,
     ),
+    "demo": Verb(
+        summary="make a catalog of twelve tables in twelve states to play with, a report of it, and commands that help",
+        run="icekeep.operations.commands.demo:demo",
+        settings=(
+            Setting(
+                "directory",
+                Kind.TEXT,
+                "where it is made: a directory that is empty or not there",
+                shown="DIR",
+                is_positional=True,
+            ),
+            Setting("open", Kind.SWITCH, "ask a browser to show the report", keyword="opens"),
+        ),
+        changes=False,
+        takes_listener=True,
+        about=About.NOTHING,
+        for_people="icekeep.operations.commands.demo:demo_shown",
+        examples=("playground", "playground --open"),
+    ),
     "doctor": Verb(
         summary="look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs",
         run="icekeep.operations.doctor.examination:examine",
@@ -367,6 +386,6 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "report", "policy", "runs"),
     "one table": ("history", "why", "restore", "apply", "ref", "rollback", "register"),
-    "set-up": ("doctor", "config", "path", "schema", "help"),
+    "set-up": ("demo", "doctor", "config", "path", "schema", "help"),
 }
 """First words of commands as help lists them, by what they are about."""

@@ -21,7 +21,7 @@ def report_shown(report: ReportResult) -> Mapping[str, Any]:
     if report.not_read:
         shown["not_read"] = [f"{one.name}: {one.reason}{_faults(one.faults)}" for one in report.not_read]
     if len(report.tables) == 1 and not report.not_read:
-        return {**shown, **_one(report.tables[0], report.currency)}
+        return {**shown, **health_shown(report.tables[0], report.currency)}
     if report.tables:
         shown["tables"] = [_row(one) for one in report.tables]
         shown["why"] = [line for one in report.tables for line in _reasons(one)]
@@ -66,7 +66,8 @@ def _job(job: JobAdvice, currency: str | None) -> dict[str, Any]:
     return told
 
 
-def _one(one: TableHealth, currency: str | None) -> Mapping[str, Any]:
+def health_shown(one: TableHealth, currency: str | None = None) -> Mapping[str, Any]:
+    """The values and rows that are printed of one table; without a currency no job has a cost."""
     shown: dict[str, Any] = {"table": one.table, "score": f"{one.score:.1f} of 100", "location": one.location}
     for part in ("snapshots", "metadata", "data", "deletes", "partitions"):
         values = getattr(one, part)

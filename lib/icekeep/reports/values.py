@@ -7,6 +7,7 @@ import msgspec
 
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
+from icekeep.rendered import Rendered
 
 
 class NotRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ class TableHistory(msgspec.Struct, frozen=True, kw_only=True):
     not_read: str | None = None
 
 
-class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
+class ReportResult(Rendered, frozen=True, kw_only=True):
     """The health of tables, the worst first.
 
     Attributes:

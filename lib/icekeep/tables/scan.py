@@ -17,6 +17,7 @@ from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.read import SourceFile
 from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.scan.plan import Scan, open_scan
+from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.scan.task_groups import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.answers import prepare_worker
@@ -42,6 +43,7 @@ from icekeep.spec.partitioning import identity_values
 from icekeep.spec.position_sets import Part, PositionSet, unpacked_positions
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
+from icekeep.tables.explained import explaining
 
 R = TypeVar("R")
 
@@ -60,7 +62,8 @@ def scan(
     """The rows of a table that match a filter and are not deleted.
 
     Files are planned at once; rows are read in Arrow, inside Spark tasks, when the DataFrame is used. UUIDs are text, as
-    in Iceberg's own DataFrames. Rows come in no particular order.
+    in Iceberg's own DataFrames. Rows come in no particular order. `explain` of the DataFrame says what was planned of the
+    table, before Spark's own plan.
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one.
@@ -86,10 +89,14 @@ def scan(
         packed = packed_tasks(opened, spark, shares_deletes=True)
         if packed.few is not None:
             tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
-            return dataframe_from_tasks(session, tasks, _read, reader.columns)
-        assert packed.many is not None
-        # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
-        return one_task_a_partition(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
+            rows_read = dataframe_from_tasks(session, tasks, _read, reader.columns)
+        else:
+            assert packed.many is not None
+            # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver
+            # small.
+            planned = one_task_a_partition(packed.many)
+            rows_read = planned.mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
+    return explaining(rows_read, table.name, lambda: plan_scan(table, spark, where=where, **version))
 
 
 def read_table(

@@ -10,6 +10,7 @@ from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Fault, Gap, Tally
 from icekeep.maintenance.checking.metadata.earlier import Earlier
 from icekeep.maintenance.checking.subject import Listed
+from icekeep.rendered import Rendered
 from icekeep.spec.snapshots import Snapshot
 
 
@@ -60,7 +61,7 @@ class SoundMetadata(msgspec.Struct, frozen=True, kw_only=True):
     current_snapshot_id: int | None
 
 
-class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+class CheckResult(Rendered, frozen=True, kw_only=True):
     """What was found.
 
     Attributes:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from icekeep.rendered import Rendered
+
 
 class FilesChanged(msgspec.Struct, frozen=True, kw_only=True):
     """What a commit added, or what it removed.
@@ -106,7 +108,7 @@ class GrowthPoint(msgspec.Struct, frozen=True, kw_only=True):
     metadata_bytes: int | None
 
 
-class CommitHistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+class CommitHistoryResult(Rendered, frozen=True, kw_only=True):
     """The commits of a branch or tag, or of a whole table.
 
     Attributes:

@@ -5,6 +5,7 @@ import msgspec
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod
 from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.plan import FileGroup, LeftAlone, RewritePlan
+from icekeep.rendered import Rendered
 
 
 class GroupPreview(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class GroupPreview(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class RewriteDataFilesPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
     """What a run with the same arguments would do now, under the names of its result.
 
     Attributes:

@@ -3,9 +3,10 @@
 import msgspec
 
 from icekeep.maintenance.compaction.estimate import Estimate
+from icekeep.rendered import Rendered
 
 
-class RewriteDataFilesResult(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteDataFilesResult(Rendered, frozen=True, kw_only=True):
     """What a run did; sizes in bytes.
 
     Attributes:

@@ -29,6 +29,7 @@ from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import Scan, matched_with_deletes
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, limits_of
+from icekeep.rendered import Rendered
 from icekeep.spec.applicability import max_reached
 from icekeep.spec.filters.evaluators import partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -53,7 +54,7 @@ _STEP = "planning what is to be looked through"
 _DATA = pa.schema([field for field in ENTRIES if field.name in DATA_COLUMNS])
 
 
-class ConvertEqualityDeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertEqualityDeletesPlan(Rendered, frozen=True, kw_only=True):
     """What a run with the same arguments would do now; sizes in bytes.
 
     Attributes:

@@ -1,9 +1,9 @@
 """What a conversion of equality deletes did."""
 
-import msgspec
+from icekeep.rendered import Rendered
 
 
-class ConvertEqualityDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertEqualityDeletesResult(Rendered, frozen=True, kw_only=True):
     """What a run did; sizes in bytes.
 
     Attributes:

@@ -13,6 +13,7 @@ from icekeep.maintenance.deletion.reachable import Seen, read_expired, read_reac
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.spark.source import SparkSource
+from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, RetentionPolicy
 from icekeep.spec.times import Moment, moment_ms
@@ -28,7 +29,7 @@ class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     operation: str | None
 
 
-class ExpireSnapshotsPlan(msgspec.Struct, frozen=True, kw_only=True):
+class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
     """What one run would remove from the metadata, and which files nothing would lead to any more.
 
     Attributes:

@@ -6,11 +6,12 @@ from icekeep.maintenance.deletion.earlier_runs import Earlier
 from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.expiration.execute import Expiration
+from icekeep.rendered import Rendered
 from icekeep.spec.retention import Expired
 from icekeep.spec.writer_progress import KeptForWriter
 
 
-class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
+class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
     """What went; bytes are those that metadata records. Files in the trash count as deleted.
 
     Attributes:

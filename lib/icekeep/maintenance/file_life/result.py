@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from icekeep.planning.scan.explain import Evidence
+from icekeep.rendered import Rendered
 
 
 class State(StrEnum):
@@ -119,7 +120,7 @@ class PlanOfFile(msgspec.Struct, frozen=True, kw_only=True):
     is_restorable: bool
 
 
-class WhyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WhyResult(Rendered, frozen=True, kw_only=True, omit_defaults=True):
     """The life of one file. What does not apply to such a file is left out.
 
     Attributes:

@@ -17,6 +17,7 @@ from icekeep.maintenance.manifests.given_manifests import PlannedRun, cost_of, e
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.requests import takes
 from icekeep.planning.spark.source import SparkSource
+from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -38,7 +39,7 @@ class PlannedManifest(msgspec.Struct, frozen=True, kw_only=True):
     partitions: str
 
 
-class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
     """What would be done to the manifests of `snapshot_id`, the head of `branch`; none if there is nothing to gain.
 
     Attributes:

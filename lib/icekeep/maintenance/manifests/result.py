@@ -1,11 +1,10 @@
 """What a rewrite of manifests did: the output columns of Iceberg's `rewrite_manifests`, and ours."""
 
-import msgspec
-
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain
+from icekeep.rendered import Rendered
 
 
-class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteManifestsResult(Rendered, frozen=True, kw_only=True):
     """How many manifests were replaced by how many; sizes in bytes.
 
     Attributes:

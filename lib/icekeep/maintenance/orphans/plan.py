@@ -17,6 +17,7 @@ from icekeep.maintenance.orphans.comparing import Mismatch
 from icekeep.maintenance.orphans.kept_rows import keeping_rows
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.spark.source import SparkSource
+from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.units import DAY_MS
@@ -26,7 +27,7 @@ _NAMES_A_LISTING = 1000
 """How many names an object store lists with one request."""
 
 
-class RemoveOrphanFilesPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
     """What one run would delete; bytes are those that the listing told.
 
     Attributes:

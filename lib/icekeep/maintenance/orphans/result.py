@@ -7,9 +7,10 @@ from icekeep.maintenance.deletion.reclaim import Reclaimed
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import Removal
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan
+from icekeep.rendered import Rendered
 
 
-class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
+class RemoveOrphanFilesResult(Rendered, frozen=True, kw_only=True):
     """What went; bytes are those that the listing told.
 
     Attributes:

@@ -5,6 +5,7 @@ import msgspec
 from icekeep.commit.file_sets import Digest, ReadFile, entry_digest
 from icekeep.maintenance.equality_deletes.plan import ConvertEqualityDeletesPlan
 from icekeep.maintenance.position_deletes.live_files import LivePart
+from icekeep.rendered import Rendered
 from icekeep.spec.snapshots import MAIN
 
 
@@ -74,7 +75,7 @@ class DeleteGroupPreview(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int
 
 
-class RewritePositionDeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RewritePositionDeletesPlan(Rendered, frozen=True, kw_only=True):
     """What a run with the same arguments would do now; see `DeletesPlan` for the fields of that name.
 
     Attributes:

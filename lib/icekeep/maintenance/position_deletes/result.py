@@ -3,9 +3,10 @@
 import msgspec
 
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
+from icekeep.rendered import Rendered
 
 
-class RewritePositionDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
+class RewritePositionDeletesResult(Rendered, frozen=True, kw_only=True):
     """What a run did; sizes in bytes, of a deletion vector those of its blob.
 
     Attributes:

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import msgspec
-
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
@@ -37,6 +35,7 @@ from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
+from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
@@ -46,7 +45,7 @@ __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop
 _FINDING = "finding all files of the table"
 
 
-class DropResult(msgspec.Struct, frozen=True, kw_only=True):
+class DropResult(Rendered, frozen=True, kw_only=True):
     """What a drop did; bytes are those that metadata records.
 
     Attributes:
@@ -79,7 +78,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
 
 
-class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
+class DropPlan(Rendered, frozen=True, kw_only=True):
     """What a drop would delete; `files` are the locations of the first thousand, `hash` what `--approve` takes."""
 
     is_purged: bool

@@ -9,6 +9,7 @@ import msgspec
 from icekeep.commit.changes.mend_entries import MendedEntry
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.rendered import Rendered
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.storage.base import FileInfo
 
@@ -70,7 +71,7 @@ def staying(fault: Fault, reason: str) -> NotMended:
     )
 
 
-class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RepairPlan(Rendered, frozen=True, kw_only=True):
     """What would be done.
 
     Attributes:

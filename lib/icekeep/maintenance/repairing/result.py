@@ -3,6 +3,7 @@
 import msgspec
 
 from icekeep.maintenance.repairing.plan import Mend, NotMended
+from icekeep.rendered import Rendered
 
 
 class RepairedBranch(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +14,7 @@ class RepairedBranch(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: int
 
 
-class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
+class RepairResult(Rendered, frozen=True, kw_only=True):
     """What was mended.
 
     Attributes:

@@ -3,6 +3,7 @@
 import msgspec
 
 from icekeep.maintenance.deletion.plans import DeletionPlan
+from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
 
 
@@ -24,7 +25,7 @@ class Restorable(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
+class RestoreResult(Rendered, frozen=True, kw_only=True):
     """What came back of one run.
 
     Attributes:

@@ -22,7 +22,8 @@ from icekeep.errors import UsageError, printable
 from icekeep.spec.times import EARLIEST_MS, format_span, format_time
 from icekeep.spec.units import format_bytes
 
-_MAX_ROWS = 100
+MAX_ROWS = 100
+"""Of more rows than these the first are shown, and how many more there are."""
 _MAX_ITEMS = 5
 _MAX_LINE = 80
 _WIDE = 100_000
@@ -133,7 +134,7 @@ def format_value(name: str, value: Any) -> str:
 
 def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
     console.print(Text(title, style="bold"))
-    single, rows = _split(values)
+    single, rows = split_values(values)
     if single:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
@@ -147,9 +148,9 @@ def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
         if isinstance(items[0], Mapping):
             _print_rows(console, items)
         else:
-            console.print(Text("\n".join(printable(str(item)) for item in items[:_MAX_ROWS])), soft_wrap=True)
-        if len(items) > _MAX_ROWS:
-            console.print(Text(f"... and {len(items) - _MAX_ROWS:,} more; --output json has them all"))
+            console.print(Text("\n".join(printable(str(item)) for item in items[:MAX_ROWS])), soft_wrap=True)
+        if len(items) > MAX_ROWS:
+            console.print(Text(f"... and {len(items) - MAX_ROWS:,} more; --output json has them all"))
 
 
 def _format_number(name: str, value: int) -> str:
@@ -171,13 +172,13 @@ def _format_items(items: Sequence[Any]) -> str:
     return (shown + more) or "-"
 
 
-def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
+def split_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     """Single values, those of nested mappings under dotted names, and what needs lines of its own: rows and long lists."""
     single: dict[str, Any] = {}
     rows: dict[str, Sequence[Any]] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            below, below_rows = _split(value)
+            below, below_rows = split_values(value)
             single |= {f"{name}.{key}": item for key, item in below.items()}
             rows |= {f"{name}.{key}": items for key, items in below_rows.items()}
         elif isinstance(value, list | tuple) and _needs_lines(value):
@@ -197,14 +198,15 @@ def _needs_lines(items: Sequence[Any]) -> bool:
 
 def _print_rows(console: Console, items: Sequence[Any]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    columns = list(dict.fromkeys(key for item in items[:_MAX_ROWS] for key in item))
+    columns = list(dict.fromkeys(key for item in items[:MAX_ROWS] for key in item))
     for column in columns:
-        is_number = all(_is_number(item.get(column)) for item in items[:_MAX_ROWS])
+        is_number = all(is_number(item.get(column)) for item in items[:MAX_ROWS])
         table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
-    for item in items[:_MAX_ROWS]:
+    for item in items[:MAX_ROWS]:
         table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
     console.print(table)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a cell lets its column be one of numbers."""
     return value is None or (isinstance(value, int) and not isinstance(value, bool))

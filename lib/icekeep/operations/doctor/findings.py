@@ -6,6 +6,7 @@ import msgspec
 
 from icekeep.errors import TryAgainError, UnavailableError, one_line
 from icekeep.operations.failures import our_error
+from icekeep.rendered import Rendered
 
 OK, WRONG, UNAVAILABLE, NOT_TRIED = "ok", "wrong", "unavailable", "not-tried"
 
@@ -28,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class DoctorResult(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorResult(Rendered, frozen=True, kw_only=True):
     """All findings; `status` is `wrong` if one of them is, else `unavailable` if one of them is, else `ok`."""
 
     status: str

@@ -9,6 +9,7 @@ from icekeep.commit.made_by import run_of
 from icekeep.errors import NotFoundError
 from icekeep.maintenance import purge
 from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan
+from icekeep.rendered import Rendered
 
 
 class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "done"
 
 
-class ApplyResult(msgspec.Struct, frozen=True, kw_only=True):
+class ApplyResult(Rendered, frozen=True, kw_only=True):
     """What came of a plan.
 
     Attributes:

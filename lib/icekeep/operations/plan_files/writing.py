@@ -20,6 +20,7 @@ from icekeep.operations.plan_files.format import (
     Totals,
     write_plan_file,
 )
+from icekeep.rendered import Rendered
 from icekeep.runs import icekeep_version
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -28,7 +29,7 @@ from icekeep.spec.times import moment_ms, whole_days
 _SPARK_RUN = "icekeep.planning.spark.steps:spark_run"
 
 
-class PlanWritten(msgspec.Struct, frozen=True, kw_only=True):
+class PlanWritten(Rendered, frozen=True, kw_only=True):
     """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that can be told.
 
     Attributes:

@@ -14,6 +14,7 @@ from icekeep.planning.scan.plan import FILE_COLUMNS, Scan, open_scan
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.spark.steps import spark_run
+from icekeep.rendered import Rendered
 from icekeep.spec.filters.evaluators import file_may_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or, chain
 from icekeep.spec.filters.formatting import format_expression
@@ -35,7 +36,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     may_match: bool
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(Rendered, frozen=True, kw_only=True):
     """What becomes of a file in a scan; `pruned_by` is the first step that drops it, `None` if it is read.
 
     The steps are `manifest` (partition summaries), `partition`, `metrics` (bounds and counts), and before them `status`

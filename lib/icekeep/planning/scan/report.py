@@ -20,6 +20,7 @@ from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of
 from icekeep.planning.spark.steps import spark_run
+from icekeep.rendered import Rendered
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
@@ -49,7 +50,7 @@ class PartitionSize(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
+class PlanScanResult(Rendered, frozen=True, kw_only=True):
     """What a scan would read; sizes in bytes, counts of live data files before and after each pruning step.
 
     Attributes:

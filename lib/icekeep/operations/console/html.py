@@ -1,0 +1,72 @@
+"""Results and plans as HTML, for notebooks: the values, rows and units that the command line prints for people."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from icekeep.errors import printable
+from icekeep.operations.console.output import MAX_ROWS, format_value, is_number, plain_values, split_values
+from icekeep.operations.jobs import resolve
+
+_LINES_SHOWN = 10
+"""More lines and rows than these are folded away until somebody clicks."""
+
+FOR_PEOPLE: Mapping[str, str] = {
+    "ApplyResult": "icekeep.operations.commands.applying:applied_shown",
+    "CheckResult": "icekeep.operations.shown.check:check_shown",
+    "CommitHistoryResult": "icekeep.operations.shown.history:history_shown",
+    "RepairPlan": "icekeep.operations.shown.repair:repair_shown",
+    "RepairResult": "icekeep.operations.shown.repair:repair_shown",
+    "ReportResult": "icekeep.reports.shown:report_shown",
+    "TableHealth": "icekeep.reports.shown:health_shown",
+}
+"""Where the function is that makes what people see of a value, by the value's class; all others are shown as they are."""
+
+
+def html_of(value: Any) -> str:
+    """A result or a plan as small tables: single values first, then rows."""
+    name = type(value).__name__
+    shows: Callable[[Any], Mapping[str, Any]] = resolve(FOR_PEOPLE[name]) if name in FOR_PEOPLE else plain_values
+    single, rows = split_values(shows(value))
+    parts = [f"<b>{escape(name)}</b>"]
+    if single:
+        parts.append(_table((), [(key, format_value(key, one)) for key, one in single.items()]))
+    parts += (_folded(key, items) for key, items in rows.items())
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _folded(name: str, items: Sequence[Any]) -> str:
+    shown = items[:MAX_ROWS]
+    content = _rows(shown) if isinstance(shown[0], Mapping) else _lines(shown)
+    more = len(items) - len(shown)
+    if more:
+        content += f"<p>... and {more:,} more</p>"
+    is_open = " open" if len(items) <= _LINES_SHOWN else ""
+    return f"<details{is_open}><summary>{_text(name)} ({len(items):,})</summary>{content}</details>"
+
+
+def _rows(items: Sequence[Mapping[str, Any]]) -> str:
+    columns = list(dict.fromkeys(key for item in items for key in item))
+    numbers = {column for column in columns if all(is_number(item.get(column)) for item in items)}
+    return _table(columns, [[format_value(column, item.get(column)) for column in columns] for item in items], numbers)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
+    head = "".join(f"<th>{_text(column)}</th>" for column in columns)
+    sides = ["right" if column in numbers else "left" for column in columns] or ["left", "left"]
+    body = "".join(
+        "<tr>" + "".join(_cell(text, side) for text, side in zip(row, sides, strict=True)) + "</tr>" for row in rows
+    )
+    return f"<table>{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
+
+
+def _cell(text: str, side: str) -> str:
+    return f'<td style="text-align: {side}">{_text(text)}</td>'
+
+
+def _lines(items: Sequence[Any]) -> str:
+    return f"<pre>{_text(chr(10).join(printable(str(item)) for item in items))}</pre>"
+
+
+def _text(text: str) -> str:
+    return escape(str(text))

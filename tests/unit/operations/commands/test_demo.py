@@ -1,0 +1,126 @@
+"""The command `demo` beside the making of tables: what is told of them, the page, the browser, and what is refused."""
+
+import json
+import shlex
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekeep.cli import main
+from icekeep.operations.arguments import parse_command
+from icekeep.operations.commands import demo as command
+from icekeep.operations.commands.demo import DemoResult
+from icekeep.operations.console.output import print_tables
+from icekeep.playground.histories import broken
+from icekeep.playground.layouts import skewed
+from icekeep.playground.states import State
+
+STATES = (
+    State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000, more=("plan_scan",)),
+    State(
+        name="broken", what="a file is gone", make=broken, age_ms=2 * 86_400_000, more=("check", "repair --fault 301")
+    ),
+)
+"""A playground of two tables takes little time."""
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "STATES", STATES)
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
+    """One that tests only look at; its name has a blank."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "STATES", STATES)
+        return command.demo(directory=str(tmp_path_factory.mktemp("play ground")))
+
+
+def made(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main(["demo", str(directory), "--output", "json", *words]) == 0
+    return json.loads(capsys.readouterr().out)["result"]
+
+
+def test_each_table_is_told_with_its_score_and_the_commands_that_help(playground: DemoResult) -> None:
+    uneven, gone = playground.tables
+    assert (uneven.table, gone.table) == ("demo.db.skewed", "demo.db.broken")
+    ends = f"--config '{playground.directory}/icekeep.yaml'"
+    assert uneven.commands == (f"icekeep plan_scan --table demo.db.skewed {ends}",)
+    assert gone.commands == (
+        f"icekeep check --table demo.db.broken {ends}",
+        f"icekeep repair --fault 301 --table demo.db.broken {ends}",
+        f"icekeep rewrite_manifests --table demo.db.broken {ends}",
+    )
+    assert gone.score is not None
+    assert uneven.score is not None
+    assert gone.score < 60 < uneven.score
+    assert gone.why[0].startswith("faults (-")
+    assert (playground.catalog, playground.tables_count, playground.is_opened) == ("demo", 2, False)
+
+
+def test_the_report_lies_beside_the_tables(playground: DemoResult) -> None:
+    assert playground.report == f"{playground.directory}/report.html"
+    page = Path(playground.report).read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert "demo.db.skewed" in page.replace("<wbr>", "")
+
+
+def test_for_people_the_commands_can_be_copied_line_by_line(playground: DemoResult, capsys: Any) -> None:
+    print_tables("demo: done", command.demo_shown(playground), sys.stdout)
+    out = capsys.readouterr().out
+    assert "a file is gone" in out
+    lines = [line for line in out.splitlines() if line.startswith("icekeep ")]
+    assert len(lines) == 6
+    for line in lines:
+        parsed = parse_command(shlex.split(line)[1:], None, 0, "1")
+        assert parsed.conf == f"{playground.directory}/icekeep.yaml"
+
+
+def test_without_the_packages_of_the_page_the_tables_are_made_all_the_same(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icekeep.reports.page.page._PACKAGES", ("no_such_package",))
+    assert main(["demo", str(tmp_path / "it"), "--output", "json", "--open"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)["result"]
+    assert result["report"] is None
+    assert not result["is_opened"]
+    assert len(result["tables"]) == 2
+    assert "the report is not written: package 'no_such_package' is not installed; install icekeep[report]" in err
+
+
+def test_a_browser_is_asked_in_a_process_that_nobody_waits_for(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[list[str], dict[str, Any]]] = []
+    monkeypatch.setattr(webbrowser, "get", lambda: None)
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **how: started.append((words, how)))
+    assert made(tmp_path / "it", capsys, "--open")["is_opened"]
+    [(words, how)] = started
+    assert words == [sys.executable, "-m", "webbrowser", (tmp_path / "it" / "report.html").as_uri()]
+    assert {how[stream] for stream in ("stdin", "stdout", "stderr")} == {subprocess.DEVNULL}
+    assert how["start_new_session"]
+
+
+def test_where_there_is_no_browser_that_is_said(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr(webbrowser, "get", none)
+    assert main(["demo", str(tmp_path / "it"), "--open", "--output", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert not json.loads(out)["result"]["is_opened"]
+    assert "there is no browser that could show" in err
+
+
+def test_a_directory_that_is_not_empty_is_wrong_usage(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "mine").write_text("mine")
+    assert main(["demo", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [f"icekeep: {str(tmp_path)!r} is not empty; name a directory that is empty or not there"]

@@ -1,0 +1,95 @@
+"""A playground is made whole or not at all, in a directory that has nothing, and the same each time."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from icekeep.errors import UsageError
+from icekeep.operations.loading import load_catalog
+from icekeep.playground.job import CONFIG, make_playground
+from icekeep.playground.layouts import skewed
+from icekeep.playground.maker import Maker
+from icekeep.playground.states import State
+from kit.changes import Recorder
+from kit.runtime import FakeRuntime
+
+
+def state(name: str, make: object = skewed) -> State:
+    return State(name=name, what="made up", make=make, age_ms=86_400_000)
+
+
+def interrupted(maker: Maker) -> None:
+    skewed(maker)
+    raise KeyboardInterrupt
+
+
+def test_the_configuration_opens_the_catalog_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = make_playground(tmp_path / "new" / "one", [state("a")])
+    monkeypatch.chdir(tmp_path)
+    assert load_catalog("demo", conf=str(conf)).list_tables(("db",)) == [("db", "a")]
+
+
+def test_it_is_the_same_each_time(tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        make_playground(tmp_path / name, [state("a")], runtime=FakeRuntime())
+        files = [path for path in (tmp_path / name / "warehouse").rglob("*") if path.is_file()]
+        digests = {
+            path.relative_to(tmp_path / name): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+            if path.suffix == ".parquet"
+        }
+        made.append(({path.relative_to(tmp_path / name) for path in files}, digests))
+    assert made[0] == made[1]
+    assert made[0][1]
+
+
+def test_a_directory_with_anything_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(UsageError, match="not empty; name a directory that is empty or not there"):
+        make_playground(tmp_path, [state("a")])
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_second_one_in_the_same_place_is_refused_and_the_first_stays(tmp_path: Path) -> None:
+    make_playground(tmp_path, [state("a")])
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError):
+        make_playground(tmp_path, [state("a")])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_is_no_place_for_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place in ("file", "file/below"):
+        with pytest.raises(UsageError, match="cannot make a playground"):
+            make_playground(tmp_path / place, [state("a")])
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_interrupt_leaves_nothing_and_says_so(tmp_path: Path, is_there: bool) -> None:
+    directory, heard = tmp_path / "half", Recorder()
+    if is_there:
+        directory.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        make_playground(directory, [state("a"), state("b", interrupted)], listener=heard)
+    assert directory.exists() is is_there
+    assert not is_there or not any(directory.iterdir())
+    [warning] = heard.warnings
+    assert "is not whole" in warning
+    assert str(directory) in warning
+
+
+def test_the_configuration_is_written_last(tmp_path: Path) -> None:
+    """So that what a kill leaves has none."""
+    seen = []
+
+    def look(maker: Maker) -> None:
+        skewed(maker)
+        seen.append((tmp_path / CONFIG).exists())
+
+    make_playground(tmp_path, [state("a", look), state("b", look)])
+    assert seen == [False, False]
+    assert (tmp_path / CONFIG).exists()
