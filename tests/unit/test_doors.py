@@ -174,15 +174,6 @@ def test_a_policy_may_ask_for_every_job_that_changes_a_table_but_not_to_drop_or_
     assert set(POLICY_JOBS) == changing - {"drop", "repair"} | {"check"}
 
 
-def test_the_readme_lists_every_job():
-    readme = (ROOT / "README.md").read_text()
-    in_the_table = {
-        line.split("`")[1] for line in readme.splitlines() if line.startswith("| `") and line.count("|") == 4
-    }
-    assert in_the_table >= JOBS.keys() - {"drop"}
-    assert "\n`icekeep drop --table T`" in readme
-
-
 def test_the_package_says_its_version():
     assert icekeep.__version__ == version("icekeep")
 

@@ -14,7 +14,7 @@ from icekeep.policies.triggers import Trigger
 from icekeep.policies.values import JobCall, Kind, Layer, Mode
 from icekeep.policies.windows import Window
 
-README = Path(__file__).parents[4] / "README.md"
+ROOT = Path(__file__).parents[4]
 FILE = """
 defaults:
   schedule: '@daily'
@@ -240,11 +240,15 @@ def test_what_is_wrong_is_an_error_with_the_key_s_path(old, new, key_path, probl
     assert str(caught.value).startswith(f"configuration key {key_path!r}: {problem}")
 
 
-def test_the_policies_that_the_readme_shows_are_in_force_as_it_says():
-    blocks = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
-    all_shown = [block for block in blocks if "policies:" in block]
-    assert [parse_config(block).policies[0].name for block in all_shown] == ["nightly", "orders"]
-    shown = rules(all_shown[1])
+def shown_policies(page):
+    """The blocks of a page that have policies, by the name of the first one."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return {parse_config(block).policies[0].name: block for block in blocks if "policies:" in block}
+
+
+def test_the_policies_that_pages_show_are_in_force_as_these_say():
+    assert [*shown_policies("README.md")] == ["nightly"]
+    shown = rules(shown_policies("docs/policies.md")["orders"])
     compact, expire = rules_for(shown, "prod.sales.orders_eu").jobs
     assert (compact.policy, compact.others, expire.policy) == ("orders", ("everything",), "everything")
     assert (compact.mode, expire.mode) == (Mode.RUN, Mode.RUN)

@@ -1,0 +1,201 @@
+"""What README and the pages of docs/ tell people to run, write and open is there, and is what the code takes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from icekeep.errors import IcekeepError, UsageError
+from icekeep.operations.configuration.file import parse_config
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.verbs import VERBS
+from kit.pages import (
+    Block,
+    all_pages,
+    anchors,
+    blocks,
+    broken_links,
+    commands,
+    commands_of,
+    configurations,
+    name_of,
+    parsed,
+    prose,
+    spans,
+)
+from kit.shell import ROOT
+
+README = ROOT / "README.md"
+PAGES = all_pages()
+OF_TESTS = {"design", "judges.md", "conformance.md", "performance.md", "performance"}
+"""Pages that speak of the flags of tests and benchmarks, too."""
+OF_USERS = [page for page in PAGES if not OF_TESTS & {*page.parts}]
+TARGETS = {*re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)}
+FLAGS = {setting.flag for job in JOBS.values() for setting in job.settings} | {
+    setting.flag for verb in VERBS.values() for setting in (*verb.settings, *verb.one_of)
+}
+COMMON = {
+    "--table",
+    "--catalog",
+    "--config",
+    "--conf",
+    "--dry-run",
+    "--plan-out",
+    "--policy",
+    "--output",
+    "--result-file",
+    "--verbose",
+    "--log-format",
+    "--metrics-file",
+    "--help",
+    "--version",
+}
+OF_OTHERS = {
+    "--py-files",
+    "--archives",
+    "--files",
+    "--master",
+    "--deploy-mode",
+    "--num-executors",
+    "--additional-python-modules",
+    "--python-modules-installer-option",
+    "--datalake-formats",
+    "--no-index",
+}
+"""Flags of spark-submit, pip and AWS Glue."""
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+each_of_users = pytest.mark.parametrize("page", OF_USERS, ids=name_of)
+
+
+def refused(page: Path) -> dict[str, str]:
+    """The commands of a page that the command line does not take, with what it says."""
+    found = {}
+    for line in commands(page):
+        try:
+            parsed(line)
+        except (IcekeepError, ValueError, AssertionError) as error:
+            found[line] = str(error)
+    return found
+
+
+@each_page
+def test_a_command_in_a_block_is_one_that_can_be_run(page: Path) -> None:
+    assert refused(page) == {}
+
+
+@each_page
+def test_a_configuration_in_a_block_is_one_that_is_read(page: Path) -> None:
+    for text in configurations(page):
+        parse_config(text, name_of(page))
+
+
+@each_page
+def test_links_lead_to_what_there_is(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@each_page
+def test_targets_of_make_exist(page: Path) -> None:
+    shown = [line for block in blocks(page) for line in block.text.splitlines() if line.startswith("make ")]
+    told = [span for span in spans(page) if span.startswith("make ")]
+    made = {word for line in (*shown, *told) for word in re.findall(r"^make ([a-z][a-z-]*)", line)}
+    assert made <= TARGETS
+
+
+@each_of_users
+def test_a_command_in_the_text_has_a_name_and_flags_that_there_are(page: Path) -> None:
+    """In the text commands are cut short, so they may lack what must be given."""
+    for span in spans(page):
+        if span.startswith("icekeep "):
+            words = span.split()[1:]
+            known = {*JOBS, *VERBS, "config show", *(name.split()[0] for name in VERBS)}
+            names = {" ".join(words[:2]), words[0].replace("-", "_"), words[0]}
+            assert names & known or words[0].isupper() or words[0] in {"--help", "--version"}, span
+            assert {word.partition("=")[0] for word in words if word.startswith("--")} <= FLAGS | COMMON, span
+
+
+@each_of_users
+def test_a_flag_in_the_text_is_one_of_a_command(page: Path) -> None:
+    classes = [resolve(job.options) for job in JOBS.values() if job.options is not None]
+    for span in spans(page):
+        flag, _, value = span.partition(" ")
+        flag = flag.partition("=")[0]
+        if re.fullmatch(r"--[a-z-]+", flag):
+            assert flag in FLAGS | COMMON | OF_OTHERS, span
+        option = value.partition("=")[0]
+        if flag == "--option" and option.islower():
+            assert any(option in cls.__struct_encode_fields__ for cls in classes), span
+
+
+def test_readme_is_short_and_shows_how_to_begin() -> None:
+    """Also so that a change of a page's form does not leave nothing to be looked at."""
+    assert len(README.read_text().splitlines()) <= 200
+    names = [command.name for line in commands(README) if (command := parsed(line))]
+    first = ["doctor", "report", "compact", "compact", "expire_snapshots", "restore"]
+    assert names[: len(first)] == first
+    assert {*names} >= {"maintain", "runs", "rollback"}
+    assert len([*configurations(README)]) == 2
+    assert {"make demo", "make test"} <= {
+        " ".join(line.split()[:2]) for b in blocks(README) for line in b.text.splitlines()
+    }
+
+
+def test_readme_names_every_job_and_every_command() -> None:
+    in_the_table = re.findall(r"^\| \[`(\w+)`\]\(docs/jobs/(\w+)\.md\) \|", README.read_text(), re.MULTILINE)
+    assert [name for name, page in in_the_table if name == page] == [name for name in JOBS if name != "drop"]
+    assert {*spans(README)} >= {name.split()[0] for name in VERBS} | {"drop", "config"}
+
+
+def test_readme_counts_as_the_pages_do_that_it_names() -> None:
+    text = prose(README)
+    states, mine = (
+        re.search(r"\[([\d,]+) states", text),
+        re.search(r"^\| all \| ([\d,]+) \((\d+)\)", judges(), re.MULTILINE),
+    )
+    assert states is not None
+    assert mine is not None
+    assert states[1] == f"{int(mine[1].replace(',', '')) + int(mine[2]):,}"
+    cases = re.findall(r"^\| `\w+/[\w-]+` \| (.*?) \|", (ROOT / "docs" / "conformance.md").read_text(), re.MULTILINE)
+    assert f"[{len(cases)} cases" in " ".join(text.split())
+    assert not [case for case in cases if "rows" in case]
+
+
+def judges() -> str:
+    return (ROOT / "docs" / "judges.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "icekeep compactify --table db.t",
+        "icekeep compact --table db.t --frobnicate",
+        "icekeep compact --table db.t --option max-orphan-ratio=0.1",
+        "icekeep plan_scan --table db.t --where 'id >='",
+        "spark-submit jobs/compact.py --tabel db.t",
+        "spark-submit --master yarn $(icekeep path jobs/compact.py) --tabel db.t  # a comment's quotes",
+    ],
+)
+def test_a_command_that_there_is_not_would_be_seen(line: str) -> None:
+    with pytest.raises(UsageError):
+        parsed(line)
+
+
+def test_commands_are_found_with_prompts_in_several_lines_and_before_pipes() -> None:
+    block = Block(
+        "", "$ icekeep report --output json | jq .\nicekeep: error\n  icekeep compact \\\n    --table db.t  # it\n"
+    )
+    assert commands_of(block) == ["icekeep report --output json | jq .", "icekeep compact --table db.t  # it"]
+    assert [parsed(line).output for line in commands_of(block)] == ["json", "table"]  # type: ignore[union-attr]
+    assert parsed("spark-submit --archives a.tar.gz#env ... jobs/compact.py ...") is None
+
+
+def test_a_link_to_nothing_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kit.pages.ROOT", tmp_path)
+    page, other = tmp_path / "page.md", tmp_path / "other.md"
+    page.write_text(
+        "[a](other.md) [b](other.md#what-s-it) [c](gone.md) [d](other.md#gone) [e](#here) `[f](g.md)`\n# Here\n"
+    )
+    other.write_text("## What `s` it?\n\n```\n[h](gone.md)\n# No heading\n```\n## Twice\n## Twice\n")
+    assert broken_links(page) == ["gone.md", "other.md#gone"]
+    assert anchors(other) == {"what-s-it", "twice", "twice-1"}
