@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
         "docs/observability.md",
         "docs/performance.md",
         "docs/policies.md",
+        *(f"docs/python/{name}.md" for name in ("index", "functions", "values", "errors", "events")),
         "docs/stores.md",
         "docs/table-properties.md",
         "tests/README.md",
