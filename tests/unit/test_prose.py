@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
         "docs/limits.md",
         "docs/performance.md",
         "docs/policies.md",
+        *(f"docs/python/{name}.md" for name in ("index", "functions", "values", "errors", "events")),
         "docs/stores.md",
         "docs/table-properties.md",
         *(f"docs/performance/{name}.md" for name in ("compaction", "expiration", "fleet", "manifests", "planning")),

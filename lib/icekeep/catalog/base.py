@@ -256,8 +256,9 @@ class Catalog(Protocol):
         """Forget a table; none of its data is deleted. Returns where its metadata is, by which it can be registered again.
 
         Args:
-            table_uuid, metadata_location: of the table that is meant, as far as the caller knows. A catalog that can
-                compare while it drops does so; the others look right before.
+            table_uuid: of the table that is meant, as far as the caller knows.
+            metadata_location: of that table, likewise. A catalog that can compare while it drops does so; the others look
+                right before.
 
         Raises:
             NotFoundError: the catalog has no such table.

@@ -72,7 +72,8 @@ def scan(
             `_partition`, `_row_id` and `_last_updated_sequence_number`.
         page_indexes: whether pages that the filter does not need are left out by what Parquet files say of their pages. Where
             a writer is known to say that wrongly, false reads row groups whole.
-        version: see `icekeep.planning.scan.versions.VersionArguments`.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
 
     Raises:
         ExpressionError, NotFoundError, UsageError: the filter, a column or the version does not fit the table, or a property
@@ -110,7 +111,11 @@ def read_table(
     """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
 
     Args:
-        where, select, page_indexes, version: as for `scan`, and so what it raises.
+        where: which rows are read, as for `scan`, and so what it raises.
+        select: names of columns, in their order, as for `scan`.
+        page_indexes: whether pages that the filter does not need are left unread.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
     """
     opened = open_scan(table, where=where, **version)
     workers = thread_workers()

@@ -86,10 +86,12 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
         file_list_view: in place of a listing a view or table of this Spark session, or the location of Parquet, ORC or CSV
             files, with the columns `file_path` and `last_modified`, or those of an S3 inventory. Of it only what lies below
             the location is looked at, by whole names of directories.
-        equal_schemes, equal_authorities: which are the same, as `{"oss,minio": "s3"}`; that `s3a` is `s3` and the like is known.
+        equal_schemes: which schemes are the same, as `{"oss,minio": "s3"}`; that `s3a` is `s3` and the like is known.
+        equal_authorities: which authorities are the same, as `{"nn1,nn2": "nn"}`.
         prefix_mismatch_mode: what becomes of a file that metadata has under another scheme or authority: `ERROR` refuses,
             `IGNORE` keeps it. Iceberg's `DELETE` is not offered.
-        prefix_listing, stream_results: accepted; listings are always by prefix, and results never held whole.
+        prefix_listing: accepted; listings are always by prefix.
+        stream_results: accepted; results are never held whole.
         trash: for how many days files stay in the trash; 0 deletes at once, `None` is 3 on local disks and HDFS, 0 elsewhere.
         approve: the hash of the plan that may be carried out; nothing goes if it is another one.
         force: delete although more than `max-orphan-ratio` of the listed files would go.

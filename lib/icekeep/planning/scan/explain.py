@@ -68,7 +68,9 @@ def explain_file(
 
     Args:
         file: the file's location, or the end of it.
-        where, version: as for `open_scan`.
+        where: which rows the scan asks for.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
 
     Raises:
         NotFoundError: no manifest of the version lists such a file.

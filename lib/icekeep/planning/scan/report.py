@@ -111,7 +111,9 @@ def plan_scan(
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed below
             two million entries, or 200,000 where there are deletes.
-        where, version: as for `open_scan`, and so what it raises.
+        where: which rows are asked for; an `ExpressionError` where it cannot be read or bound.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole, or deletes contradict the data.
