@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from icekeep.operations.runbooks import page
 from kit.shell import BIN, ROOT, Operator
 
 WHERE = """
@@ -57,7 +58,7 @@ def test_the_wheel_holds_the_whole_package_and_its_command(dist: Path, tmp_path:
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path), str(wheel)],
         check=True,
     )
-    for files in ("*.py", "templates/*"):
+    for files in ("*.py", "templates/*", "runbooks/*.md"):
         installed = {p.relative_to(tmp_path / "icekeep") for p in (tmp_path / "icekeep").rglob(files)}
         assert (
             installed
@@ -72,6 +73,24 @@ def test_the_wheel_holds_the_whole_package_and_its_command(dist: Path, tmp_path:
         check=True,
     )
     assert "compact" in done.stdout
+    assert helped([str(tmp_path / "bin" / "icekeep")], tmp_path) == page("safety").title
+
+
+def test_the_zip_says_what_to_do_after_an_error(dist: Path) -> None:
+    assert helped([sys.executable, "-m", "icekeep"], dist / "icekeep.zip") == page("safety").title
+
+
+def helped(command: list[str], package: Path) -> str:
+    """What the page of a kind of error is about, of an icekeep that is not this checkout."""
+    done = subprocess.run(
+        [*command, "help", "safety"],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        cwd=package.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[0].removeprefix("`safety`: ")
 
 
 def test_the_zip_has_the_whole_door(dist: Path) -> None:
