@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.operations.doctor.requirements import parse_requirement
+from icekeep.operations.runbooks import page
 from icekeep.shipped import shipped_files
 from kit.shell import BIN, ROOT, Operator
 
@@ -110,9 +111,11 @@ def test_the_wheel_holds_the_whole_package_and_what_is_shipped_beside_it(dist: P
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("icekeep/")}
     modules = {path.relative_to(LIB).as_posix() for path in (LIB / "icekeep").rglob("*.py")}
     templates = {path.relative_to(LIB).as_posix() for path in (LIB / "icekeep").rglob("templates/*")}
+    runbooks = {path.relative_to(LIB).as_posix() for path in (LIB / "icekeep" / "runbooks").glob("*.md")}
     assert len(modules) > 700
     assert len(templates) > 5
-    assert held == modules | templates | {*SHIPPED, "icekeep/py.typed", "icekeep/__init__.pyi"}
+    assert len(runbooks) > 20
+    assert held == modules | templates | runbooks | {*SHIPPED, "icekeep/py.typed", "icekeep/__init__.pyi"}
 
 
 def test_the_sdist_has_what_the_wheel_is_built_from_and_nothing_private(dist: Path) -> None:
@@ -146,6 +149,7 @@ def test_what_is_installed_alone_has_a_version_and_each_script_says_what_it_does
     told, file = outside(installed, "-c", "import icekeep; print(icekeep.__version__, icekeep.__file__)").split()
     assert (told, Path(file).is_relative_to(home)) == (version("icekeep"), True)
     assert outside(installed, "-m", "icekeep", "path").splitlines() == [*shipped_files()]
+    assert outside(icekeep, "help", "safety").splitlines()[0] == f"`safety`: {page('safety').title}"
     scripts = [name for name in shipped_files() if name.startswith("jobs/")]
     assert len(scripts) > 10
     shipped = Path(outside(icekeep, "path", scripts[0])).parents[1]
@@ -222,6 +226,18 @@ def test_modules_in_the_zip_are_compiled_for_the_python_that_zipped(
     assert Path(file).suffix == loaded
     assert said.endswith(f"icekeep.zip/{name}")
     assert source.startswith("def packed")
+
+
+def test_the_zip_says_what_to_do_after_an_error(dist: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "icekeep", "help", "safety"],
+        env={**os.environ, "PYTHONPATH": str(dist / "icekeep.zip")},
+        cwd=dist,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[0] == f"`safety`: {page('safety').title}"
 
 
 def test_the_zip_knows_its_version_and_what_it_needs(dist: Path) -> None:
