@@ -1,7 +1,7 @@
 """How griffe, which reads Python for the site without running it, shows functions that take a request.
 
-`maintenance/requests.py` makes the fields of the request keyword arguments, so the signature is the function's first parameter and
-these fields. All names that `icekeep` exports stand in `icekeep/__init__.pyi`, which griffe reads by itself.
+`maintenance/requests.py` makes the fields of the request keyword arguments, so the signature is the function's first parameter
+and these fields. All names that `icekeep` exports stand in `icekeep/__init__.pyi`, which griffe reads by itself.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,10 @@ def _arguments(request: Class) -> Iterator[Parameter]:
     """The fields, those of the class before those that it inherits; all but the session by their names."""
     fields: dict[str, Any] = {}
     for cls in (request, *request.mro()):
-        fields = {**fields, **{name: one for name, one in cls.attributes.items() if one.annotation and name not in fields}}
+        fields = {
+            **fields,
+            **{name: one for name, one in cls.attributes.items() if one.annotation and name not in fields},
+        }
     named = [one for name, one in fields.items() if name != _WITHOUT_NAME]
     if _WITHOUT_NAME in fields:
         yield _parameter(fields[_WITHOUT_NAME], ParameterKind.positional_or_keyword)
