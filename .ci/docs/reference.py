@@ -3,7 +3,7 @@
 A page has pairs of marks, `<!-- begin: flags compact -->` and `<!-- end -->`; what stands between them is made, and nobody edits
 it. With `--check` nothing is written, and the exit status is 1 where a page is behind the code.
 
-    flags NAME      the flags of a job or command
+    flags NAME      the flags of a job or command; `own NAME` and `common NAME` are two parts of it
     options NAME    what `--option` of a job takes
     result NAME     the fields of its result
     jobs, commands  all of them, each with its page
@@ -37,17 +37,20 @@ _OF_ICEBERG = ("compact", "rewrite_position_deletes")
 
 
 def flags_block(name: str) -> str:
-    """The flags of a job or command: its own, then those that all of its kind have."""
-    told = JOBS[name] if name in JOBS else VERBS.get(name)
-    one_of = () if told is None else getattr(told, "one_of", ())
-    own = {setting.name for setting in (*told.settings, *one_of)} if told is not None else set()
-    actions = [action for action in _parser(name)._actions if action.dest != "help"]
-    mine = [action for action in actions if action.dest in own]
-    others = [action for action in actions if action.dest not in own]
-    parts = [_flags(mine, one_of)] if mine else []
-    if mine:
-        parts.append("And those that jobs and commands have in common:")
-    return "\n\n".join([*parts, _flags(others)])
+    """The flags of a job or command: its own, then those that others have too."""
+    own, common = _actions(name)
+    parts = [_flags(own, name), "And those that jobs and commands have in common:"] if own else []
+    return "\n\n".join([*parts, _flags(common, name)])
+
+
+def own_block(name: str) -> str:
+    """Those flags alone that are its own."""
+    return _flags(_actions(name)[0], name)
+
+
+def common_block(name: str) -> str:
+    """Those that it has in common with others."""
+    return _flags(_actions(name)[1], name)
 
 
 def options_block(name: str) -> str:
@@ -91,6 +94,8 @@ def statuses_block(_: str) -> str:
 
 BLOCKS: dict[str, Callable[[str], str]] = {
     "flags": flags_block,
+    "own": own_block,
+    "common": common_block,
     "options": options_block,
     "result": result_block,
     "jobs": jobs_block,
@@ -139,8 +144,20 @@ def _parser(name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _flags(actions: list[argparse.Action], one_of: tuple[Setting, ...] = ()) -> str:
-    alternatives = {setting.name for setting in one_of}
+def _actions(name: str) -> tuple[list[argparse.Action], list[argparse.Action]]:
+    """The flags of a command line that are its own, and the others."""
+    told = JOBS.get(name) or VERBS.get(name)
+    own = set() if told is None else {setting.name for setting in (*told.settings, *_one_of(name))}
+    actions = [action for action in _parser(name)._actions if action.dest != "help"]
+    return [one for one in actions if one.dest in own], [one for one in actions if one.dest not in own]
+
+
+def _one_of(name: str) -> tuple[Setting, ...]:
+    return VERBS[name].one_of if name in VERBS else ()
+
+
+def _flags(actions: list[argparse.Action], name: str) -> str:
+    alternatives = {setting.name for setting in _one_of(name)}
     rows = []
     for action in actions:
         help_text = action.help or ""

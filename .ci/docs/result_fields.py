@@ -1,12 +1,13 @@
 """The fields of what a job or command returns, from its types: name, kind of value, meaning.
 
-A meaning is what the docstring says under `Attributes:`. Where the name says it to those who read the code, `meanings.txt` says it
-for readers of the page: of one class (`Class.field`), or of all that have such a field.
+A meaning is what the docstring says under `Attributes:`. Where the name says it to those who read the code, `meanings.txt` says
+it for readers of the page: of one class (`Class.field`), or of all that have such a field.
 """
 
 import inspect
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -40,13 +41,14 @@ def result_block(name: str) -> str:
     return "\n\n".join(parts)
 
 
+@cache
 def meanings() -> Mapping[str, str]:
     """What `meanings.txt` says, by field or by class and field."""
     lines = [line for line in _FILE.read_text().splitlines() if line and not line.startswith("#")]
     return {name: text for name, _, text in (line.partition(": ") for line in lines)}
 
 
-def all_results(names: Iterator[str] | list[str]) -> dict[type[Any], None]:
+def all_results(names: Iterable[str]) -> dict[type[Any], None]:
     """Every class that results have, each once."""
     found: dict[type[Any], None] = {}
     for name in names:

@@ -29,7 +29,9 @@ _SOURCES = {page: source for source, page in _PAGES.items()}
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 _ITEM = re.compile(r"( *)(?:[*-]|\d+\.) +\S")
-_LOADED = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\brel=["']?stylesheet[^>]*//""")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\brel=["']?stylesheet[^>]*//"""
+)
 _LOG = logging.getLogger("mkdocs.plugins.icekeep")
 
 
