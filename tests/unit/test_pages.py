@@ -22,6 +22,8 @@ from kit.pages import (
     parsed,
     prose,
     spans,
+    told,
+    told_of,
 )
 from kit.shell import ROOT
 
@@ -68,20 +70,25 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 each_of_users = pytest.mark.parametrize("page", OF_USERS, ids=name_of)
 
 
-def refused(page: Path) -> dict[str, str]:
-    """The commands of a page that the command line does not take, with what it says."""
-    found = {}
-    for line in commands(page):
-        try:
-            parsed(line)
-        except (IcekeepError, ValueError, AssertionError) as error:
-            found[line] = str(error)
-    return found
+def refusal(line: str) -> str:
+    """Why the command line does not take a line; empty if it does."""
+    try:
+        parsed(line)
+    except (IcekeepError, ValueError, AssertionError) as error:
+        return str(error)
+    return ""
 
 
 @each_page
 def test_a_command_in_a_block_is_one_that_can_be_run(page: Path) -> None:
-    assert refused(page) == {}
+    assert {line: said for line in commands(page) if (said := refusal(line))} == {}
+
+
+@each_page
+def test_a_command_that_is_shown_to_fail_fails_so(page: Path) -> None:
+    """As far as its words alone say it; others fail at a table that is not here."""
+    shown = {line: complaint for line, complaint in told(page) if complaint is not None}
+    assert {line: said for line in shown if not shown[line].startswith(said := refusal(line))} == {}
 
 
 @each_page
@@ -185,6 +192,10 @@ def test_commands_are_found_with_prompts_in_several_lines_and_before_pipes() -> 
     block = Block(
         "", "$ icekeep report --output json | jq .\nicekeep: error\n  icekeep compact \\\n    --table db.t  # it\n"
     )
+    assert told_of(block) == [
+        ("icekeep report --output json | jq .", "error"),
+        ("icekeep compact --table db.t  # it", None),
+    ]
     assert commands_of(block) == ["icekeep report --output json | jq .", "icekeep compact --table db.t  # it"]
     assert [parsed(line).output for line in commands_of(block)] == ["json", "table"]  # type: ignore[union-attr]
     assert parsed("spark-submit --archives a.tar.gz#env ... jobs/compact.py ...") is None
