@@ -63,8 +63,10 @@ OF_OTHERS = {
     "--python-modules-installer-option",
     "--datalake-formats",
     "--no-index",
+    "--no-deps",
+    "--argument",
 }
-"""Flags of spark-submit, pip and AWS Glue."""
+"""Flags of spark-submit, pip and AWS Glue, and one that stands for any."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 each_of_users = pytest.mark.parametrize("page", OF_USERS, ids=name_of)
@@ -116,7 +118,7 @@ def test_a_command_in_the_text_has_a_name_and_flags_that_there_are(page: Path) -
     for span in spans(page):
         if span.startswith("icekeep "):
             words = span.split()[1:]
-            known = {*JOBS, *VERBS, "config show", *(name.split()[0] for name in VERBS)}
+            known = {*JOBS, *VERBS, "config", *(name.split()[0] for name in VERBS)}
             names = {" ".join(words[:2]), words[0].replace("-", "_"), words[0]}
             assert names & known or words[0].isupper() or words[0] in {"--help", "--version"}, span
             assert {word.partition("=")[0] for word in words if word.startswith("--")} <= FLAGS | COMMON, span
@@ -131,7 +133,7 @@ def test_a_flag_in_the_text_is_one_of_a_command(page: Path) -> None:
         if re.fullmatch(r"--[a-z-]+", flag):
             assert flag in FLAGS | COMMON | OF_OTHERS, span
         option = value.partition("=")[0]
-        if flag == "--option" and option.islower():
+        if flag == "--option" and option.islower() and option != "key":
             assert any(option in cls.__struct_encode_fields__ for cls in classes), span
 
 
@@ -152,6 +154,13 @@ def test_readme_names_every_job_and_every_command() -> None:
     in_the_table = re.findall(r"^\| \[`(\w+)`\]\(docs/jobs/(\w+)\.md\) \|", README.read_text(), re.MULTILINE)
     assert [name for name, page in in_the_table if name == page] == [name for name in JOBS if name != "drop"]
     assert {*spans(README)} >= {name.split()[0] for name in VERBS} | {"drop", "config"}
+
+
+def test_the_page_of_a_job_or_a_command_shows_it() -> None:
+    """README's links say that each job has one."""
+    own = [page for page in PAGES if page.parent.name in ("jobs", "commands") and page.stem != "index"]
+    shown = {page.stem: {line.split()[1] for line in commands(page) if line.startswith("icekeep ")} for page in own}
+    assert {name for name, words in shown.items() if name not in words} == set()
 
 
 def test_readme_counts_as_the_pages_do_that_it_names() -> None:
