@@ -1,9 +1,12 @@
 """Pages of Markdown as their readers take them: commands to copy, files to write, links to follow."""
 
+import io
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -20,6 +23,8 @@ from kit.shell import ROOT
 
 NOW_MS = 1_700_000_000_000
 PROGRAMS = ("icekeep ", "spark-submit ", "python -m icekeep ")
+COMPLAINT = "icekeep: "
+"""What a line on stderr begins with that says why a command failed."""
 LEFT_OUT = "..."
 """Stands where a page does not say all."""
 
@@ -68,21 +73,37 @@ def spans(page: Path) -> list[str]:
     return re.findall(r"`([^`\n]+)`", prose(page))
 
 
-def commands_of(block: Block) -> list[str]:
-    """The command lines of icekeep in a block, without a prompt, each in one line."""
+def told_of(block: Block) -> list[tuple[str, str | None]]:
+    """The command lines of icekeep in a block, without a prompt, each in one line; with the error that follows, if one does."""
     lines = re.sub(r" *\\\n\s*", " ", block.text).splitlines()
-    told = (re.sub(r"^\s*(?:\$ )?", "", line) for line in lines)
-    return [line for line in told if line.startswith(PROGRAMS)]
+    told = [re.sub(r"^\s*(?:\$ )?", "", line) for line in lines]
+    return [
+        (line, after.removeprefix(COMPLAINT) if after.startswith(COMPLAINT) else None)
+        for line, after in pairwise([*told, ""])
+        if line.startswith(PROGRAMS)
+    ]
+
+
+def commands_of(block: Block) -> list[str]:
+    """The command lines of icekeep in a block."""
+    return [line for line, _ in told_of(block)]
+
+
+def told(page: Path) -> list[tuple[str, str | None]]:
+    """The command lines of icekeep in the blocks of a page, those that are set in by four spaces among them."""
+    set_in = Block("", "\n".join(line for line in prose(page).splitlines() if line.startswith("    ")))
+    return [one for block in (*blocks(page), set_in) for one in told_of(block)]
 
 
 def commands(page: Path) -> list[str]:
-    """The command lines of icekeep in the blocks of a page, those that are set in by four spaces among them."""
-    set_in = Block("", "\n".join(line for line in prose(page).splitlines() if line.startswith("    ")))
-    return [line for block in (*blocks(page), set_in) for line in commands_of(block)]
+    """The command lines of icekeep on a page that are to succeed."""
+    return [line for line, complaint in told(page) if complaint is None]
 
 
 def parsed(line: str) -> Command | None:
-    """What a command line asks for, with its filter and its options read too; `None` where the page leaves something out.
+    """What a command line asks for, with its filter and its options read too.
+
+    `None` where the page leaves something out, shows how a command is used in general, or asks for help.
 
     Raises:
         UsageError, ExpressionError, OptionError: it would be refused.
@@ -99,9 +120,13 @@ def parsed(line: str) -> Command | None:
         given = words[place + 1 :]
     elif words[0] == "python":
         given = words[3:]
-    if LEFT_OUT in given or {"--help", "--version"} & {*given}:
+    if LEFT_OUT in given or any(word.startswith("[") for word in given):
         return None
-    command = parse_command(given, job, NOW_MS, "1")
+    try:
+        with redirect_stdout(io.StringIO()):
+            command = parse_command(given, job, NOW_MS, "1")
+    except SystemExit:
+        return None
     _read_texts(command)
     return command
 

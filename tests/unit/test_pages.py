@@ -22,6 +22,8 @@ from kit.pages import (
     parsed,
     prose,
     spans,
+    told,
+    told_of,
 )
 from kit.shell import ROOT
 
@@ -61,27 +63,34 @@ OF_OTHERS = {
     "--python-modules-installer-option",
     "--datalake-formats",
     "--no-index",
+    "--no-deps",
+    "--argument",
 }
-"""Flags of spark-submit, pip and AWS Glue."""
+"""Flags of spark-submit, pip and AWS Glue, and one that stands for any."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 each_of_users = pytest.mark.parametrize("page", OF_USERS, ids=name_of)
 
 
-def refused(page: Path) -> dict[str, str]:
-    """The commands of a page that the command line does not take, with what it says."""
-    found = {}
-    for line in commands(page):
-        try:
-            parsed(line)
-        except (IcekeepError, ValueError, AssertionError) as error:
-            found[line] = str(error)
-    return found
+def refusal(line: str) -> str:
+    """Why the command line does not take a line; empty if it does."""
+    try:
+        parsed(line)
+    except (IcekeepError, ValueError, AssertionError) as error:
+        return str(error)
+    return ""
 
 
 @each_page
 def test_a_command_in_a_block_is_one_that_can_be_run(page: Path) -> None:
-    assert refused(page) == {}
+    assert {line: said for line in commands(page) if (said := refusal(line))} == {}
+
+
+@each_page
+def test_a_command_that_is_shown_to_fail_fails_so(page: Path) -> None:
+    """As far as its words alone say it; others fail at a table that is not here."""
+    shown = {line: complaint for line, complaint in told(page) if complaint is not None}
+    assert {line: said for line in shown if not shown[line].startswith(said := refusal(line))} == {}
 
 
 @each_page
@@ -109,7 +118,7 @@ def test_a_command_in_the_text_has_a_name_and_flags_that_there_are(page: Path) -
     for span in spans(page):
         if span.startswith("icekeep "):
             words = span.split()[1:]
-            known = {*JOBS, *VERBS, "config show", *(name.split()[0] for name in VERBS)}
+            known = {*JOBS, *VERBS, "config", *(name.split()[0] for name in VERBS)}
             names = {" ".join(words[:2]), words[0].replace("-", "_"), words[0]}
             assert names & known or words[0].isupper() or words[0] in {"--help", "--version"}, span
             assert {word.partition("=")[0] for word in words if word.startswith("--")} <= FLAGS | COMMON, span
@@ -124,7 +133,7 @@ def test_a_flag_in_the_text_is_one_of_a_command(page: Path) -> None:
         if re.fullmatch(r"--[a-z-]+", flag):
             assert flag in FLAGS | COMMON | OF_OTHERS, span
         option = value.partition("=")[0]
-        if flag == "--option" and option.islower():
+        if flag == "--option" and option.islower() and option != "key":
             assert any(option in cls.__struct_encode_fields__ for cls in classes), span
 
 
@@ -145,6 +154,13 @@ def test_readme_names_every_job_and_every_command() -> None:
     in_the_table = re.findall(r"^\| \[`(\w+)`\]\(docs/jobs/(\w+)\.md\) \|", README.read_text(), re.MULTILINE)
     assert [name for name, page in in_the_table if name == page] == [name for name in JOBS if name != "drop"]
     assert {*spans(README)} >= {name.split()[0] for name in VERBS} | {"drop", "config"}
+
+
+def test_the_page_of_a_job_or_a_command_shows_it() -> None:
+    """README's links say that each job has one."""
+    own = [page for page in PAGES if page.parent.name in ("jobs", "commands") and page.stem != "index"]
+    shown = {page.stem: {line.split()[1] for line in commands(page) if line.startswith("icekeep ")} for page in own}
+    assert {name for name, words in shown.items() if name not in words} == set()
 
 
 def test_readme_counts_as_the_pages_do_that_it_names() -> None:
@@ -185,6 +201,10 @@ def test_commands_are_found_with_prompts_in_several_lines_and_before_pipes() -> 
     block = Block(
         "", "$ icekeep report --output json | jq .\nicekeep: error\n  icekeep compact \\\n    --table db.t  # it\n"
     )
+    assert told_of(block) == [
+        ("icekeep report --output json | jq .", "error"),
+        ("icekeep compact --table db.t  # it", None),
+    ]
     assert commands_of(block) == ["icekeep report --output json | jq .", "icekeep compact --table db.t  # it"]
     assert [parsed(line).output for line in commands_of(block)] == ["json", "table"]  # type: ignore[union-attr]
     assert parsed("spark-submit --archives a.tar.gz#env ... jobs/compact.py ...") is None
