@@ -40,7 +40,7 @@ spark.stop()
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout, as a build leaves files in its source, where another worker may be at the same; it has private files too."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("lib", "jobs", "conf", "airflow_dags"):
+    for name in ("lib", "jobs", "conf", "airflow_dags", "docs/runbooks"):
         shutil.copytree(
             ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )

@@ -74,7 +74,7 @@ def branches(maker: Maker) -> None:
         if week == 0:
             maker.table = create_tag(maker.table, "forgotten", max_ref_age=30 * DAY_MS)
         if week == 1:
-            maker.table = create_tag(maker.table, "end-of-quarter")
+            maker.table = create_tag(maker.table, "quarter")
         if week == 3:
             maker.table = create_tag(maker.table, "audit")
         if week == 4:

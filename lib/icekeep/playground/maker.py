@@ -39,6 +39,13 @@ class Maker:
         self._catalog, self._identifier = catalog, identifier
         self._numbers = count()
 
+    @classmethod
+    def of(cls, table: Table) -> "Maker":
+        """One that goes on with a table that is there, as the clock of its catalog stands."""
+        maker = cls(table.catalog, table.identifier, PastRuntime(table.metadata_location, table.runtime.now_ms()))
+        maker.table = table
+        return maker
+
     def create(
         self,
         partition_by: Iterable[tuple[str, str]] = (),

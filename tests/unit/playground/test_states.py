@@ -132,12 +132,12 @@ def test_evolved(catalog: Catalog) -> None:
 
 def test_branches(catalog: Catalog) -> None:
     table = named(catalog, "branches")
-    assert set(table.metadata.refs) == {"main", "experiment", "audit", "end-of-quarter", "forgotten"}
+    assert set(table.metadata.refs) == {"main", "experiment", "audit", "quarter", "forgotten"}
     planned = plan_expire_snapshots(table, no_spark)
     assert planned.expired_ref_names == ("forgotten",)
     alone = {ref.ref: ref.only_bytes for ref in health_of(catalog, "branches").refs}
     assert alone["audit"]
-    assert alone["end-of-quarter"]
+    assert alone["quarter"]
     assert alone["experiment"]
 
 

@@ -23,9 +23,16 @@ FOR_PEOPLE: Mapping[str, str] = {
 """Where the function is that makes what people see of a value, by the value's class; all others are shown as they are."""
 
 
+PICTURES: Mapping[str, str] = {"FileLayout": "icekeep.reports.layout_picture:one_picture"}
+"""The same of values that are better looked at."""
+
+
 def html_of(value: Any) -> str:
     """A result or a plan as small tables: single values first, then rows."""
     name = type(value).__name__
+    if name in PICTURES:
+        picture: str = resolve(PICTURES[name])(value)._repr_html_()
+        return f"<div><b>{escape(name)}</b><br>{picture}</div>"
     shows: Callable[[Any], Mapping[str, Any]] = resolve(FOR_PEOPLE[name]) if name in FOR_PEOPLE else plain_values
     single, rows = split_values(shows(value))
     parts = [f"<b>{escape(name)}</b>"]

@@ -200,8 +200,8 @@ def _print_rows(console: Console, items: Sequence[Any]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     columns = list(dict.fromkeys(key for item in items[:MAX_ROWS] for key in item))
     for column in columns:
-        is_number = all(is_number(item.get(column)) for item in items[:MAX_ROWS])
-        table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
+        are_numbers = all(is_number(item.get(column)) for item in items[:MAX_ROWS])
+        table.add_column(Text(column), justify="right" if are_numbers else "left", overflow="fold")
     for item in items[:MAX_ROWS]:
         table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
     console.print(table)

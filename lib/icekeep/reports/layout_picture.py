@@ -1,0 +1,168 @@
+"""Pictures of how files lie in partitions, as SVG: a row a partition, a box a data file, as wide as it has bytes.
+
+A picture stands alone: it has its own ground and colours, light or dark as whoever looks at it wants pages.
+"""
+
+from base64 import b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from html import escape
+
+import msgspec
+
+from icekeep.errors import printable
+from icekeep.reports.file_layout import FileLayout, LaidFile, LaidPartition
+from icekeep.spec.units import format_bytes
+
+__all__ = ["LayoutPicture", "layout_picture"]
+
+PARTITIONS_SHOWN = 16
+FILES_SHOWN = 160
+"""So many files of a partition are boxes; the rest is one box more."""
+
+STYLE = """\
+:root { color-scheme: light dark; --sheet: #ffffff; --ink: #15232c; --soft: #4d5f6b; --line: #d3dde4;
+  --bar: #2f83ab; --bad: #b02a1c; --pale: #b5d5e4; --good: #17704f; }
+@media (prefers-color-scheme: dark) { :root { --sheet: #141d24; --ink: #e2ebf0; --soft: #9db0bc; --line: #2b3a45;
+  --bar: #4fa9cf; --bad: #ff9187; --pale: #2a4f62; --good: #63d0a2; } }
+text { font: 12px system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; fill: var(--soft); }
+.title { font-size: 15px; font-weight: 650; fill: var(--ink); }
+.ground { fill: var(--sheet); } .line { stroke: var(--line); }
+.file { fill: var(--bar); } .rest { fill: var(--pale); } .deletes { fill: var(--bad); } .faint { opacity: .62; }
+.gone { fill: none; stroke: var(--bad); stroke-width: 2; stroke-dasharray: 3 2; } .gone-text { fill: var(--bad); }
+.ref { fill: var(--ink); font-weight: 600; } .way { fill: none; stroke: var(--soft); stroke-width: 1.5; }
+.tip { fill: var(--soft); }
+"""
+"""Colours of the report's page, so that pictures and page are of one kind."""
+
+_WIDTH, _LABEL, _MARGIN = 760, 190, 16
+_ROW, _BOX, _GAP = 26, 16, 2
+_LEAST_BOX = 2.0
+_DELETES_FULL = 8
+"""So many deletes applied to a file make its mark as high as the box."""
+
+
+class LayoutPicture(msgspec.Struct, frozen=True):
+    """A picture; `svg` is the whole file."""
+
+    svg: str
+
+    def _repr_html_(self) -> str:
+        # As an image its style is its own, and the page's is none of it.
+        return f'<img alt="files by partition" src="data:image/svg+xml;base64,{b64encode(self.svg.encode()).decode()}">'
+
+
+def layout_picture(**layouts: FileLayout) -> LayoutPicture:
+    """Draw layouts below each other, all to one scale, each under the name that it is given by.
+
+    before = file_layout(table)
+    compact(table)
+    layout_picture(before=before, after=file_layout(table.refresh()))
+    """
+    return LayoutPicture(drawn({name.replace("_", " "): layout for name, layout in layouts.items()}))
+
+
+def one_picture(layout: FileLayout) -> LayoutPicture:
+    """A layout by itself, under the name of its table."""
+    return LayoutPicture(drawn({layout.table: layout}))
+
+
+def drawn(layouts: Mapping[str, FileLayout]) -> str:
+    """The same by titles, as the text of a file."""
+    scale = _scale([*layouts.values()])
+    parts: list[str] = []
+    at = _MARGIN
+    for title, layout in layouts.items():
+        parts.append(text(_MARGIN, at + 14, title, "title"))
+        parts.append(text(_MARGIN, at + 32, _caption(layout)))
+        at += 44
+        for partition in layout.partitions[:PARTITIONS_SHOWN]:
+            parts += _row(partition, at, scale)
+            at += _ROW
+        more = len(layout.partitions) - PARTITIONS_SHOWN
+        if more > 0:
+            parts.append(text(_MARGIN, at + 12, f"and {more:,} partitions more"))
+            at += _ROW
+        at += _MARGIN
+    parts.append(_legend(at, any(layout.applied_deletes_count for layout in layouts.values())))
+    return document(parts, _WIDTH, at + 30, "Data files by partition: " + ", ".join(layouts))
+
+
+def document(parts: Sequence[str], width: int, height: int, label: str) -> str:
+    """A file of SVG with a ground of its own."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+        f'aria-label="{escape(label)}">\n<style>\n{STYLE}</style>\n'
+        f'<rect class="ground" width="{width}" height="{height}" rx="8"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def _scale(layouts: Collection[FileLayout]) -> float:
+    """How wide a byte is, so that the widest row of all fits, with its gaps and boxes that are wider than their bytes."""
+    room = _WIDTH - _LABEL - _MARGIN
+    rows = [one for layout in layouts for one in layout.partitions[:PARTITIONS_SHOWN]]
+    taken = [(_LEAST_BOX + _GAP) * len(_boxes(one)) for one in rows]
+    return min(
+        ((room - width) / one.bytes for one, width in zip(rows, taken, strict=True) if one.bytes > 0), default=0.0
+    )
+
+
+def _boxes(partition: LaidPartition) -> Sequence[LaidFile]:
+    """The files that are boxes of their own, and one that stands for the others."""
+    shown, rest = partition.files[:FILES_SHOWN], partition.files[FILES_SHOWN:]
+    if not rest:
+        return shown
+    return (*shown, LaidFile(bytes=sum(file.bytes for file in rest), record_count=0, deletes_count=0))
+
+
+def _row(partition: LaidPartition, at: int, scale: float) -> Iterator[str]:
+    yield text(_MARGIN, at + 13, _short(partition.partition or "all rows"))
+    left = float(_LABEL)
+    for number, file in enumerate(_boxes(partition)):
+        width = _LEAST_BOX + file.bytes * scale
+        kind = "rest" if number == FILES_SHOWN else "file"
+        yield (
+            f'<rect class="{kind}" x="{left:.1f}" y="{at}" width="{width:.1f}" height="{_BOX}"><title>'
+            f"{format_bytes(file.bytes)}, {file.record_count:,} rows, {file.deletes_count:,} deletes</title></rect>"
+        )
+        if file.deletes_count:
+            height = max(3.0, _BOX * min(1.0, file.deletes_count / _DELETES_FULL))
+            yield (
+                f'<rect class="deletes" x="{left:.1f}" y="{at + _BOX - height:.1f}" width="{min(width, 5):.1f}" '
+                f'height="{height:.1f}"/>'
+            )
+        left += width + _GAP
+
+
+def _legend(at: int, has_deletes: bool) -> str:
+    told = f'<rect class="file" x="{_MARGIN}" y="{at}" width="18" height="12"/>' + text(
+        _MARGIN + 26, at + 11, "a data file, as wide as it has bytes"
+    )
+    if has_deletes:
+        told += f'<rect class="deletes" x="290" y="{at}" width="5" height="12"/>' + text(
+            302, at + 11, f"delete files that a reader applies to it: full height is {_DELETES_FULL} or more"
+        )
+    return told
+
+
+def _caption(layout: FileLayout) -> str:
+    told = (
+        f"{_counted(layout.data_files_count, 'data file')}, {format_bytes(layout.data_files_bytes)}, in "
+        f"{_counted(len(layout.partitions), 'partition')}; {_counted(layout.manifests_count, 'manifest')}"
+    )
+    if layout.applied_deletes_count:
+        told += f"; delete files are applied {_counted(layout.applied_deletes_count, 'time')}"
+    return told
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _short(text: str, most: int = 26) -> str:
+    return text if len(text) <= most else f"...{text[3 - most :]}"
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    """Words in a picture; `kind` is a class of `STYLE`."""
+    name = f' class="{kind}"' if kind else ""
+    return f'<text{name} x="{x:g}" y="{y:g}">{escape(printable(words))}</text>'
