@@ -44,10 +44,7 @@ def test_each_promise_names_tests_that_there_are(promise: str, text: str) -> Non
 def holds_something(path: Path) -> None:
     """A module of tests has some, a contract has methods that are; what is run by hand runs by itself."""
     text = path.read_text()
-    assert (
-        re.search(r"^(    )?def test_|^if __name__|^MUTANTS\b", text, re.MULTILINE)
-        or path.suffix == ".txt"
-    )
+    assert re.search(r"^(    )?def test_|^if __name__|^MUTANTS\b", text, re.MULTILINE) or path.suffix == ".txt"
 
 
 def test_the_page_counts_mutants_as_there_are() -> None:

@@ -85,6 +85,8 @@ def test_a_block_is_made_anew_and_all_else_stays(tools: dict[str, ModuleType]) -
 
 def test_a_docstring_tells_of_fields_over_several_lines(tools: dict[str, ModuleType]) -> None:
     above = type("Above", (), {"__doc__": "A.\n\n    Attributes:\n        a, b: one\n            and more.\n    "})
-    below = type("Below", (above,), {"__doc__": "B.\n\n    Attributes:\n        b: another.\n\n    More: no field.\n    "})
+    below = type(
+        "Below", (above,), {"__doc__": "B.\n\n    Attributes:\n        b: another.\n\n    More: no field.\n    "}
+    )
     said: dict[str, Any] = tools["markdown_tables"].meanings_of(below)
     assert said == {"a": "one and more.", "b": "another."}
