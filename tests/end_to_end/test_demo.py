@@ -51,7 +51,9 @@ def test_what_it_proposes_makes_the_tables_healthy(tmp_path: Path, capsys: Any) 
     scores = {table["table"].rpartition(".")[2]: table["score"] for table in told["tables"]}
     assert len(scores) == 12
     assert {name for name, score in scores.items() if score < UNMENDED.get(name, 95)} == set()
-    assert run(["check", "--table", "demo.db.broken", "--config", result["config"]], capsys)[0] == 0
+    # Older snapshots still name the lost file, until they expire.
+    check = ["check", "--table", "demo.db.broken", "--ref", "main", "--config", result["config"]]
+    assert run(check, capsys)[0] == 0
 
 
 def test_an_interrupt_in_the_middle_leaves_nothing_and_says_so(tmp_path: Path) -> None:

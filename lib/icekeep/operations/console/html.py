@@ -8,7 +8,7 @@ from icekeep.errors import printable
 from icekeep.operations.console.output import MAX_ROWS, format_value, is_number, plain_values, split_values
 from icekeep.operations.jobs import resolve
 
-_LINES_SHOWN = 10
+_LINES_SHOWN = 15
 """More lines and rows than these are folded away until somebody clicks."""
 
 FOR_PEOPLE: Mapping[str, str] = {
@@ -68,7 +68,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Colle
 
 
 def _cell(text: str, side: str) -> str:
-    return f'<td style="text-align: {side}">{_text(text)}</td>'
+    style = f"text-align: {side}{'; white-space: nowrap' if side == 'right' else ''}"
+    return f'<td style="{style}">{_text(text)}</td>'
 
 
 def _lines(items: Sequence[Any]) -> str:

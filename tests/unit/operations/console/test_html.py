@@ -55,7 +55,7 @@ def test_numbers_have_units_and_texts_are_no_markup() -> None:
 def test_rows_are_a_table_with_numbers_on_the_right() -> None:
     html = Told()._repr_html_()
     assert "<th>partition</th><th>files_count</th>" in html
-    assert '<td style="text-align: right">1,234</td>' in html
+    assert '<td style="text-align: right; white-space: nowrap">1,234</td>' in html
     assert "<details open><summary>groups (1)</summary>" in html
 
 
