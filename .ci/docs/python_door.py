@@ -45,7 +45,7 @@ def _one_name_an_entry(text: str, parameters: Any) -> str:
             entry.append(line)
             continue
         for name in names:
-            starred = f"**{name}" if f"**{name}" in parameters or _takes_any(name, parameters) else name
+            starred = f"**{name}" if _takes_any(name, parameters) else name
             told += [f"    {starred}: {entry[0]}", *entry[1:]]
         names, entry = ([], []) if found is None else (found[2].split(", "), [line[found.end() :]])
         if not found:
@@ -55,7 +55,7 @@ def _one_name_an_entry(text: str, parameters: Any) -> str:
 
 
 def _takes_any(name: str, parameters: Any) -> bool:
-    return any(one.name == name and one.kind is ParameterKind.var_keyword for one in parameters)
+    return any(one.name.lstrip("*") == name and one.kind is ParameterKind.var_keyword for one in parameters)
 
 
 def _functions(module: Module) -> Iterator[Function]:
@@ -83,10 +83,9 @@ def _arguments(request: Class) -> Iterator[Parameter]:
     """The fields, those of the class before those that it inherits; all but the session by their names."""
     fields: dict[str, Any] = {}
     for cls in (request, *request.mro()):
-        fields = {
-            **fields,
-            **{name: one for name, one in cls.attributes.items() if one.annotation and name not in fields},
-        }
+        for name, one in cls.members.items():
+            if one.is_attribute and one.annotation:
+                fields.setdefault(name, one)
     named = [one for name, one in fields.items() if name != _WITHOUT_NAME]
     if _WITHOUT_NAME in fields:
         yield _parameter(fields[_WITHOUT_NAME], ParameterKind.positional_or_keyword)

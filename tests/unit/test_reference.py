@@ -10,6 +10,7 @@ import pytest
 from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.verbs import HELP_GROUPS, VERBS
+from kit.prose import wrapped
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -70,6 +71,12 @@ def test_each_field_of_a_result_has_a_meaning_and_each_meaning_a_field(tools: di
     }
     used = {name for _, name in silent} | {f"{cls}.{name}" for cls, name in silent}
     assert {*fields.meanings()} - used == set()
+
+
+def test_pages_with_blocks_are_wrapped_at_the_width_of_the_code(tools: dict[str, ModuleType]) -> None:
+    """If not: `python -m kit.prose ../FILE` in `tests/`."""
+    pages = [*tools["reference"].pages(), DOCS / "plans.md"]
+    assert [str(path) for path in pages if wrapped(path.read_text()) != path.read_text()] == []
 
 
 def test_a_block_is_made_anew_and_all_else_stays(tools: dict[str, ModuleType]) -> None:
