@@ -9,38 +9,14 @@ from kit.prose import WIDTH, wrapped
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "README.md",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        *(f"docs/catalogs/{name}.md" for name in ("index", "sql", "filesystem", "rest", "hive", "glue")),
-        "docs/configuration.md",
-        "docs/conformance.md",
-        *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs" / "deploy").glob("*.md"))),
-        "docs/design/README.md",
-        "docs/filters.md",
-        "docs/from-iceberg.md",
-        "docs/health.md",
-        "docs/install.md",
-        "docs/index.md",
-        "docs/judges.md",
-        "docs/observability.md",
-        "docs/limits.md",
-        "docs/performance.md",
-        "docs/policies.md",
-        *(f"docs/python/{name}.md" for name in ("index", "functions", "values", "errors", "events")),
-        "docs/stores.md",
-        "docs/table-properties.md",
-        *(f"docs/performance/{name}.md" for name in ("compaction", "expiration", "fleet", "manifests", "planning")),
-        *(f"docs/performance/{name}.md" for name in ("scale", "scans", "starting")),
-        "docs/quickstart.md",
-        "docs/safety.md",
-        "tests/README.md",
-        "tests/conformance/README.md",
-    ],
-)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "decisions"),
+    *(ROOT / name for name in ("tests/README.md", "tests/conformance/README.md")),
+]
+
+
+@pytest.mark.parametrize("name", [str(path.relative_to(ROOT)) for path in PAGES])
 def test_prose_is_wrapped_at_the_width_of_the_code(name):
     """If not: `python -m kit.prose ../FILE` in `tests/`."""
     text = (ROOT / name).read_text()

@@ -43,12 +43,18 @@ def plan_text(name: str, plan: PlanScanResult) -> str:
         f"manifests    {opened:,} of {plan.manifests_count:,} opened",
         f"data files   {plan.data_files_count:,}{of} read, {format_bytes(plan.data_files_bytes)}, "
         f"up to {plan.record_count:,} rows",
-        f"             {plan.pruned_by_partition_count:,} left out by their partition, "
+        f"             left out: {_with_manifests(plan)}{plan.pruned_by_partition_count:,} by their partition, "
         f"{plan.pruned_by_metrics_count:,} by bounds of their columns",
         f"deletes      {_deletes(plan.deletes)}",
         f"planned by   {plan.reading}",
     ]
     return "\n".join(lines) + "\n\n"
+
+
+def _with_manifests(plan: PlanScanResult) -> str:
+    if plan.total_data_files_count is None:
+        return ""
+    return f"{plan.total_data_files_count - plan.opened_data_files_count:,} with their manifests, "
 
 
 def _deletes(deletes: DeletesInUse) -> str:

@@ -42,6 +42,7 @@ def test_the_text_says_what_each_step_left_out_and_which_deletes_are_applied() -
     text = plan_text("db.events", plan_scan(table, no_spark, where="kind = 'x'"))
     assert "manifests    2 of 4 opened\n" in text
     assert "data files   2 of 6 read, 200 B, up to 20 rows\n" in text
+    assert "             left out: 4 with their manifests, 0 by their partition, 0 by bounds of their columns\n" in text
     assert "deletes      1 position delete files\n" in text
     assert "deletes      none\n" in plan_text("db.events", plan_scan(table, no_spark, where="kind = 'y'"))
 
