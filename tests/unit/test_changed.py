@@ -33,7 +33,7 @@ def test_a_helper_leads_to_the_tests_that_import_it_also_through_another():
 @pytest.mark.parametrize(
     ("path", "test"),
     [
-        ("README.md", "unit/test_doors.py"),
+        ("README.md", "unit/test_pages.py"),
         ("airflow_dags/maintenance.py", "unit/airflow/test_dags.py"),
         ("tests/unit/spec/filters/expressions.txt", "unit/spec/filters/test_parsing.py"),
         ("tests/unit/maintenance/orphans/conftest.py", "unit/maintenance/orphans/test_remove.py"),
