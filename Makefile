@@ -8,7 +8,8 @@ UV := .venv-uv/bin/uv --quiet --no-config
 DIST ?= dist
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
-MATRIX ?= 4.0.5 4.1.4 4.2.1
+# More flags of .ci/matrix.py.
+MATRIX ?=
 EXECUTORS_ENV := $(DIST)/icekeep-env.tar.gz
 EXECUTORS_PYTHON := $(DIST)/.icekeep-env-python
 MUTATION_VENV := .venv-mutation
@@ -165,14 +166,8 @@ $(RIVALS_READY): .ci/requirements-rivals.lock | $(UV_READY)
 	$(UV) pip install --python $(RIVALS_VENV) --require-hashes -r .ci/requirements-rivals.lock
 	@touch $@
 
-matrix: $(READY) ## Run the tests that use Spark with other versions of PySpark: make matrix MATRIX="4.0.5 4.2.1"
-	for version in $(MATRIX); do \
-		$(UV) venv --clear --python $(PYTHON) .venv-spark-$$version && \
-		$(UV) pip install --python .venv-spark-$$version --require-hashes -r .ci/requirements.lock && \
-		$(UV) pip install --python .venv-spark-$$version pyspark==$$version && \
-		$(UV) pip install --python .venv-spark-$$version --no-deps --no-build-isolation --editable . && \
-		.venv-spark-$$version/bin/python -m pytest --cases 1 tests/spark tests/end_to_end/test_jobs.py tests/end_to_end/test_own_session.py || exit 1; \
-	done
+matrix: $(READY) ## Run tests with other releases of Python, Spark, Arrow and the rest, and write docs/matrix.md: make matrix MATRIX="--only lowest"
+	$(BIN)/python .ci/matrix.py --uv .venv-uv/bin/uv --workers $(WORKERS) $(MATRIX)
 
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
@@ -294,4 +289,4 @@ $(EXECUTORS_PYTHON): FORCE
 	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-spark-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-matrix-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
