@@ -15,7 +15,7 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.partitioning import build_spec
-from icekeep.spec.types import LONG, UUID, PrimitiveType, decimal
+from icekeep.spec.types import LONG, TIMESTAMP, UUID, PrimitiveType, decimal
 from kit.columns import column, schema_of
 from kit.java import IcebergJava
 from kit.java_values import to_wire
@@ -25,7 +25,7 @@ from kit.judging.fault import Fault
 from kit.judging.faults import FAULTS, VERSIONS, faults_of
 from kit.judging.judge import JudgeError
 from kit.judging.kinds import Kind
-from kit.judging.of_java import ALL_OF_JAVA, OF_JAVA, TWO_DECIMALS_OF_JAVA, TWO_UUIDS_OF_JAVA
+from kit.judging.of_java import ALL_OF_JAVA, OF_JAVA, TIMES_OF_JAVA, TWO_DECIMALS_OF_JAVA, TWO_UUIDS_OF_JAVA
 from kit.judging.panel import Panel, our_rows
 from kit.judging.tally import LEFT_OUT
 from kit.lake import Lake
@@ -54,6 +54,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         OF_JAVA: _named_by_java,
         TWO_UUIDS_OF_JAVA: lambda *by: _partitioned_by_java(*by, UUID, uuid.UUID(int=1), uuid.UUID(int=2)),
         TWO_DECIMALS_OF_JAVA: lambda *by: _partitioned_by_java(*by, decimal(9, 2), Decimal("1.00"), Decimal("2.50")),
+        TIMES_OF_JAVA: _timed_by_java,
     }
 
     @cache
@@ -131,6 +132,16 @@ def _partitioned_by_java(lake: Lake, java: IcebergJava, type_: PrimitiveType, on
     java.create_table(f"local.db.{type_.name}s", schema, spec)
     java.append(f"local.db.{type_.name}s", [to_wire(schema.as_struct(), {"id": 1, "one": one, "two": two})])
     return lake.catalog.load(("db", f"{type_.name}s"))
+
+
+def _timed_by_java(lake: Lake, java: IcebergJava) -> Table:
+    java.open_catalog("local", lake.properties)
+    schema = schema_of(column(1, "id", LONG), column(2, "at", TIMESTAMP))
+    java.create_table("local.db.times", schema)
+    java.append(
+        "local.db.times", [to_wire(schema.as_struct(), {"id": 1, "at": -31_535_999_999_999})], file_format="orc"
+    )
+    return lake.catalog.load(("db", "times"))
 
 
 def _numbers(rows: Counter[str]) -> tuple[int, ...]:

@@ -38,8 +38,6 @@ def _from_key(type_: Type, text: str) -> Any:
             return int(text)
         case "boolean":
             return text == "true"
-        case "fixed" | "binary":
-            return bytes.fromhex("".join(text.split()))
     if isinstance(type_, StructType | ListType | MapType):
         raise ValueError(f"Trino's JSON has keys of {type_} as texts: {text!r}")
     return from_trino(type_, text)

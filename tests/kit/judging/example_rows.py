@@ -60,6 +60,8 @@ REQUIRED = pa.schema(
 )
 IMPORTED = pa.schema([("id", pa.int64()), ("five", pa.binary(5)), ("words", pa.list_(pa.string()))])
 POINTS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("point", pa.struct([("x", pa.float64())]))])
+POINT_ROWS = ({"id": 1}, {"id": 2, "point": {"x": 0.5}}, {"id": 3, "point": {"x": 1.5}})
+FIVE = pa.schema([("id", pa.int64()), ("five", pa.binary(5))])
 NAN = float("nan")
 ROWS: tuple[tuple[Any, ...], ...] = (
     (1, "x", 1, 0.0),
