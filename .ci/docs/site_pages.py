@@ -7,6 +7,7 @@ as a source file, becomes its text; whether it is there is looked at all the sam
 import logging
 import posixpath
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from typing import Any
 from mkdocs.structure.files import File
 
 _HERE = Path(__file__).parent
+sys.path.insert(0, str(_HERE))
+
+from list_items import set_in  # noqa: E402
+
 _ROOT = _HERE.parents[1]
 _PAGES = {
     "README.md": "readme.md",
@@ -28,7 +33,7 @@ _PAGES = {
 _SOURCES = {page: source for source, page in _PAGES.items()}
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
-_ITEM = re.compile(r"( *)(?:[*-]|\d+\.) +\S")
+_ITEM = re.compile(r"(?:[*-]|\d+\.) +\S")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\brel=["']?stylesheet[^>]*//"""
 )
@@ -46,7 +51,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     uri = page.file.src_uri
     _check_lists(markdown, uri)
-    return _outside_code(markdown, lambda text: _LINK.sub(lambda found: _linked(found, uri), text))
+    return _outside_code(set_in(markdown), lambda text: _LINK.sub(lambda found: _linked(found, uri), text))
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
@@ -80,15 +85,12 @@ def _outside_code(markdown: str, change: Callable[[str], str]) -> str:
 
 
 def _check_lists(markdown: str, uri: str) -> None:
-    """Warn of lists that GitHub shows and this Markdown does not: without a line before them, or set in by too little."""
+    """Warn of a list without an empty line before it, which GitHub shows as a list, and the site as part of a paragraph."""
     before, is_code = "", False
     for line in markdown.splitlines():
         if line.lstrip().startswith("```"):
             is_code = not is_code
-        item = _ITEM.match(line)
-        if item and not is_code and not line.startswith("    "):
-            if item[1]:
-                _LOG.warning("%s: a list within a list is set in by four spaces: %s", uri, line[:60])
-            elif before.strip() and not _ITEM.match(before) and not before.startswith((" ", "#", "<!--")):
-                _LOG.warning("%s: a list has an empty line before it: %s", uri, line[:60])
+        is_item = _ITEM.match(line) and not is_code
+        if is_item and before.strip() and not _ITEM.match(before) and not before.startswith((" ", "#", "<!--")):
+            _LOG.warning("%s: a list has an empty line before it: %s", uri, line[:60])
         before = line

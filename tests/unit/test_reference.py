@@ -20,7 +20,9 @@ NAMES = [*JOBS, *VERBS, CONFIG_SHOW]
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     monkeypatch.syspath_prepend(ROOT / ".ci" / "docs")
-    return {name: importlib.import_module(name) for name in ("reference", "result_fields", "markdown_tables")}
+    return {
+        name: importlib.import_module(name) for name in ("reference", "result_fields", "markdown_tables", "list_items")
+    }
 
 
 @pytest.mark.slow
@@ -97,3 +99,9 @@ def test_a_docstring_tells_of_fields_over_several_lines(tools: dict[str, ModuleT
     )
     said: dict[str, Any] = tools["markdown_tables"].meanings_of(below)
     assert said == {"a": "one and more.", "b": "another."}
+
+
+def test_what_belongs_to_an_item_of_a_list_is_set_in_by_four_spaces(tools: dict[str, ModuleType]) -> None:
+    text = "* a\n  b\n\n  c\n\n      code\n  - d\n* e\n\n1. f\n\n   | g |\n\nh\n  i\n```\n* j\n  k\n```\n"
+    made = "* a\n    b\n\n    c\n\n        code\n    - d\n\n* e\n\n1. f\n\n    | g |\n\nh\n  i\n```\n* j\n  k\n```\n"
+    assert tools["list_items"].set_in(text) == made
