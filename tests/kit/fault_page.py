@@ -4,6 +4,7 @@ from pathlib import Path
 
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import FaultClass
+from kit.prose import wrapped
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 
@@ -33,7 +34,7 @@ def fault_page() -> str:
     for level, title in _LEVELS.items():
         rows = [_row(one) for number, one in sorted(CLASSES.items()) if number // 100 == level]
         parts.append(f"## {title}\n\n{_COLUMNS}{''.join(rows)}")
-    return "\n".join(parts)
+    return wrapped("\n".join(parts))
 
 
 def _row(one: FaultClass) -> str:

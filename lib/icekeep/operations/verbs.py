@@ -339,6 +339,7 @@ VERBS: Mapping[str, Verb] = {
                 Kind.TEXT,
                 "where it is made: a directory that is empty or not there",
                 shown="DIR",
+                is_required=True,
                 is_positional=True,
             ),
             Setting("open", Kind.SWITCH, "ask a browser to show the report", keyword="opens"),

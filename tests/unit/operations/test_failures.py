@@ -65,6 +65,8 @@ def test_a_failure_is_described_for_machines():
         "kind": "option",
         "message": "option x is 0; give 1",
         "facts": {"option": "x", "given": "0", "expected": "1"},
+        "help": "icekeep help option",
     }
-    assert describe_error(ValueError("boom")) == {"kind": "unexpected", "message": "ValueError: boom"}
-    assert describe_error(ConflictError("x")) == {"kind": "conflict", "message": "x"}
+    unexpected = {"kind": "unexpected", "message": "ValueError: boom", "help": "icekeep help unexpected"}
+    assert describe_error(ValueError("boom")) == unexpected
+    assert describe_error(ConflictError("x")) == {"kind": "conflict", "message": "x", "help": "icekeep help conflict"}
