@@ -83,7 +83,8 @@ def _properties(directory: Path) -> Mapping[str, str]:
     return {
         "type": "sql",
         "uri": f"sqlite:///{directory / 'catalog.db'}",
-        "warehouse": (directory / "warehouse").as_uri(),
+        # Locations are not percent-encoded: with `as_uri` the tables of 'my dir' would lie in 'my%20dir'.
+        "warehouse": f"file://{directory / 'warehouse'}",
     }
 
 
