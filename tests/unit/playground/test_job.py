@@ -30,6 +30,14 @@ def test_the_configuration_opens_the_catalog_from_anywhere(tmp_path: Path, monke
     assert load_catalog("demo", conf=str(conf)).list_tables(("db",)) == [("db", "a")]
 
 
+@pytest.mark.parametrize("name", ["my dir", "für alle", "100 %", "a#b"])
+def test_all_of_it_lies_in_its_directory_whatever_that_is_called(tmp_path: Path, name: str) -> None:
+    conf = make_playground(tmp_path / name, [state("a")])
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert any((tmp_path / name / "warehouse").rglob("*.parquet"))
+    assert load_catalog("demo", conf=str(conf)).load("db.a").metadata.current_snapshot is not None
+
+
 def test_it_is_the_same_each_time(tmp_path: Path) -> None:
     made = []
     for name in ("one", "two"):
