@@ -12,14 +12,13 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.partitioner import split_by_partition
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import write_options
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
+from icekeep.tables.new_files import new_files
 from kit.naive_scan import live_entries
 from kit.row_model import Place
 
@@ -119,21 +118,8 @@ def delete_equal(
 
 def new_data_files(table: Table, rows: pa.Table) -> tuple[DataFile, ...]:
     """Rows in data files of the current spec and the table's format, one a partition, not committed."""
-    metadata, files = table.metadata, []
-    options = write_options(metadata.properties, metadata.schema)
-    for partition, part in split_by_partition(cast_to_schema(rows, metadata.schema), metadata.spec, metadata.schema):
-        location = _location(table, options.file_format, "data")
-        with DataFileWriter(
-            table.storage,
-            metadata.schema,
-            options,
-            lambda location=location: location,
-            spec_id=metadata.default_spec_id,
-            partition=partition,
-        ) as writer:
-            writer.write(part)
-            files += writer.close()
-    return tuple(files)
+    options = write_options(table.metadata.properties, table.metadata.schema)
+    return tuple(new_files(table, rows, options, lambda _: _location(table, options.file_format, "data")))
 
 
 def _location(table: Table, file_format: str, kind: str = "deletes") -> str:

@@ -14,9 +14,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.partitioner import split_by_partition
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import write_options
 from icekeep.playground.clock import PastRuntime
 from icekeep.playground.rows import SCHEMA
@@ -27,6 +25,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from icekeep.tables.new_files import new_files
 
 
 class Maker:
@@ -148,22 +147,9 @@ class Maker:
 
     def _new_files(self, rows: pa.Table) -> tuple[DataFile, ...]:
         """Rows in data files that no snapshot has yet."""
-        metadata, files = self.table.metadata, list[DataFile]()
+        metadata = self.table.metadata
         options = write_options(metadata.properties, metadata.schema)
-        for partition, part in split_by_partition(
-            cast_to_schema(rows, metadata.schema), metadata.spec, metadata.schema
-        ):
-            with DataFileWriter(
-                self.table.storage,
-                metadata.schema,
-                options,
-                lambda: self._location("data", "parquet"),
-                spec_id=metadata.default_spec_id,
-                partition=partition,
-            ) as writer:
-                writer.write(part)
-                files += writer.close()
-        return tuple(files)
+        return tuple(new_files(self.table, rows, options, lambda _: self._location("data", "parquet")))
 
     def _location(self, kind: str, suffix: str) -> str:
         return f"{data_directory(self.table.metadata)}/{kind}-{next(self._numbers):05d}.{suffix}"

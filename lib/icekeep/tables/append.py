@@ -10,15 +10,12 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
-from icekeep.formats.arrow.projection import cast_to_schema
-from icekeep.formats.partitioner import split_by_partition
-from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.planning.transcode.merge_append import MergingManifestReader
 from icekeep.spec.layout import DataLayout, data_layout
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.partitioning import partition_path
 from icekeep.spec.snapshots import MAIN
+from icekeep.tables.new_files import new_files
 from icekeep.tables.refs import head_to_commit_to
 
 
@@ -56,7 +53,7 @@ def append(
     try:
         for number, part in enumerate([rows] if isinstance(rows, pa.Table) else rows):
             prefix = f"{number:05d}-0-{operation}"
-            for file in _written(table, cast_to_schema(part, metadata.schema), options, layout, prefix):
+            for file in _written(table, part, options, layout, prefix):
                 files.append(file)
     except BaseException:
         _discard(table, files)
@@ -80,16 +77,7 @@ def _discard(table: Table, files: Iterable[DataFile]) -> None:
 def _written(
     table: Table, rows: pa.Table, options: WriteOptions, layout: DataLayout, prefix: str
 ) -> Iterator[DataFile]:
-    metadata = table.metadata
     numbers = count()
-    for partition, part in split_by_partition(rows, metadata.spec, metadata.schema):
-        path = partition_path(metadata.spec, metadata.schema, partition)
-
-        def new_location(path: str = path) -> str:
-            return layout.location(f"{prefix}-{next(numbers):05d}{options.file_suffix}", path)
-
-        with DataFileWriter(
-            table.storage, metadata.schema, options, new_location, spec_id=metadata.default_spec_id, partition=partition
-        ) as writer:
-            writer.write(part)
-            yield from writer.close()
+    return new_files(
+        table, rows, options, lambda path: layout.location(f"{prefix}-{next(numbers):05d}{options.file_suffix}", path)
+    )
