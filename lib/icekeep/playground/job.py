@@ -13,7 +13,7 @@ from icekeep.playground.clock import PastRuntime
 from icekeep.playground.maker import Maker
 from icekeep.playground.states import STATES, State
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.local.storage import LocalStorage
+from icekeep.storage.local.unflushed import UnflushedStorage
 
 CATALOG, NAMESPACE = "demo", "db"
 CONFIG = "icekeep.yaml"
@@ -69,16 +69,6 @@ def make_playground(
     return config
 
 
-class _Unflushed(LocalStorage):
-    """Files that need not outlive a power cut: thousands of small ones are flushed by the system when it likes."""
-
-    def _flush(self, file_descriptor: int) -> None:
-        pass
-
-    def _flush_directory(self, directory: str) -> None:
-        pass
-
-
 def _properties(directory: Path) -> Mapping[str, str]:
     return {
         "type": "sql",
@@ -90,7 +80,7 @@ def _properties(directory: Path) -> Mapping[str, str]:
 
 def _make(state: State, properties: Mapping[str, str], now_ms: int) -> None:
     clock = PastRuntime(state.name, now_ms - state.age_ms)
-    catalog = SqlCatalog(CATALOG, properties, _Unflushed(clock), clock)
+    catalog = SqlCatalog(CATALOG, properties, UnflushedStorage(clock), clock)
     catalog.create_namespace((NAMESPACE,), exists_ok=True)
     maker = Maker(catalog, (NAMESPACE, state.name), clock)
     state.make(maker)

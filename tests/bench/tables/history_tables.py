@@ -29,6 +29,7 @@ from icekeep.spec.metadata import TableMetadata, validate_metadata
 from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry
 from icekeep.spec.updates import apply_updates
 from icekeep.storage.local.storage import LocalStorage
+from icekeep.storage.local.unflushed import UnflushedStorage
 from icekeep.storage.locations import local_path
 from icekeep.tables.create import create_table
 
@@ -83,7 +84,7 @@ def with_history(metadata: TableMetadata, history: History, files: HistoryFiles)
     A commit needs no more of the past than the head, so that it is given no more: with all of it the time that they take
     would grow with the square of their number.
     """
-    storage = _UnflushedStorage()
+    storage = UnflushedStorage()
     memory = EntryMemory(_REMEMBERED_ENTRIES)
     # The last snapshot will be a minute old.
     age_ms = _LAST_AGE_MS + history.snapshots * _SNAPSHOT_EVERY_MS
@@ -159,13 +160,6 @@ def _write_some(rows: Sequence[tuple[str, int]], modified_s: float) -> None:
         os.ftruncate(descriptor, size_bytes)
         os.utime(descriptor, (modified_s, modified_s))
         os.close(descriptor)
-
-
-class _UnflushedStorage(LocalStorage):
-    """Files that may be lost when the machine stops: a table that was not made to its end is made anew."""
-
-    def _flush(self, file_descriptor: int) -> None:
-        pass
 
 
 class _SteppingRuntime(SystemRuntime):
