@@ -4,8 +4,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from icekeep.operations.runbooks import without_ending
+
 _ERROR, _LOGGER = "icekeep: ", "icekeep"
-_READ_ON = re.compile(r" \(icekeep help [a-z-]+\)$")
 _SAID_LENGTH_MAX = 2000
 _APPLICATION = re.compile(r"\b(application_\d+_\d+)\b|spark-app-selector -> (spark-\w+)")
 
@@ -41,7 +42,7 @@ class Said:
 def _error(line: str) -> str | None:
     """What a line says that tells of the end of a command, in either form of its logs; `None` for any other line."""
     if line.startswith(_ERROR):
-        return _READ_ON.sub("", line.removeprefix(_ERROR))
+        return without_ending(line.removeprefix(_ERROR))
     if not line.startswith("{"):
         return None
     try:

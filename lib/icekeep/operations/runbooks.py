@@ -4,6 +4,7 @@ The pages are `docs/runbooks/NAME.md`. The package has them too, as `icekeep/run
 the wheel and in the zip), so that `icekeep help NAME` answers on every machine that icekeep is on.
 """
 
+import re
 from collections.abc import Mapping
 from importlib import resources
 
@@ -23,6 +24,7 @@ _BESIDE_ERRORS: Mapping[str, str] = {
 _SAY_IT_ALL = frozenset({"usage", "option", "expression"})
 """Mistakes in a command line: the line names the word, and says what to give."""
 
+_ENDING = re.compile(r" \(icekeep help [a-z-]+\)$")
 _INDEX = "index"
 
 
@@ -48,6 +50,11 @@ def address_of(kind: str) -> str:
 def ending_of(kind: str) -> str:
     """What the line of an error ends with: where to read on, or nothing where the line says it all."""
     return "" if kind in _SAY_IT_ALL else f" ({address_of(kind)})"
+
+
+def without_ending(message: str) -> str:
+    """The message of an error, from its line."""
+    return _ENDING.sub("", message)
 
 
 def kinds() -> Mapping[str, str]:
