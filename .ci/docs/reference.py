@@ -21,7 +21,7 @@ import msgspec
 from markdown_tables import as_sentence, code, meanings_of, prose, table
 from result_fields import result_block
 
-from icekeep.operations.arguments import command_parser, job_parser
+from icekeep.operations.arguments import CONFIG_SUMMARIES, command_parser, job_parser
 from icekeep.operations.help_texts import EXIT_STATUSES
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
@@ -79,7 +79,7 @@ def commands_block(_: str) -> str:
     """All commands beside the jobs, by what they are about."""
     parts = []
     summaries = {**{words: verb.summary for words, verb in VERBS.items()}, **GROUP_SUMMARIES}
-    summaries["config"] = "show each catalog's properties and where they come from"
+    summaries["config"] = CONFIG_SUMMARIES["show"]
     for title, names in HELP_GROUPS.items():
         rows = [(f"[`{name}`]({name}.md)", prose(as_sentence(summaries[name]))) for name in names]
         parts.append(f"**{title.capitalize()}**\n\n{table(('command', 'what it does'), rows)}")
@@ -120,12 +120,13 @@ def pages() -> list[Path]:
 
 
 def main(check: bool) -> int:
-    behind = [path for path in pages() if written(path.read_text()) != path.read_text()]
+    made = {path: written(path.read_text()) for path in pages()}
+    behind = [path for path, text in made.items() if text != path.read_text()]
     for path in behind:
         if check:
             print(f"{path.relative_to(DOCS.parent)} is behind the code: run `make reference`", file=sys.stderr)
         else:
-            path.write_text(written(path.read_text()))
+            path.write_text(made[path])
     return int(check and bool(behind))
 
 

@@ -24,7 +24,7 @@ from icekeep.settings import Job, Kind, Setting
 OUTPUTS = ("table", "json")
 CONFIG_SHOW = "config show"
 
-_CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
+CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
 _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
 _HELP = "help"
 _FIRST_WORDS = frozenset({*JOBS, *VERBS, *_GROUPS})
@@ -164,7 +164,7 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         parent = groups[group] if group else commands
         added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
         _add_verb(added, words, verb, now_ms)
-    show = groups["config"].add_parser("show", description=sentence(_CONFIG_SUMMARIES["show"]), allow_abbrev=False)
+    show = groups["config"].add_parser("show", description=sentence(CONFIG_SUMMARIES["show"]), allow_abbrev=False)
     _add_conf(show)
     _add_output(show)
     return parser
@@ -197,7 +197,7 @@ def _add_group(commands: Any, group: str) -> Any:
         group,
         usage=f"icekeep {group} [-h] ACTION ...",
         description=f"{sentence(_GROUPS[group])} `icekeep {group} ACTION --help` says more.",
-        epilog=listing("actions", verbs or _CONFIG_SUMMARIES),
+        epilog=listing("actions", verbs or CONFIG_SUMMARIES),
         allow_abbrev=False,
     )
     return _add_words(parser, "action", f"icekeep {group}")

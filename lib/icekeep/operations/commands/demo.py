@@ -12,7 +12,6 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener, Warned, tell
-from icekeep.health.values import TableHealth
 from icekeep.operations.commands.report import report_over
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.output import write_at_once
@@ -20,7 +19,7 @@ from icekeep.operations.loading import configured_catalogs
 from icekeep.playground.job import CATALOG, NAMESPACE, make_playground
 from icekeep.playground.states import STATES, State
 from icekeep.reports.page.page import report_page
-from icekeep.reports.values import NotRead, ReportResult
+from icekeep.reports.values import ReportResult
 
 REPORT = "report.html"
 
@@ -103,37 +102,29 @@ def demo_shown(result: DemoResult) -> Mapping[str, Any]:
             for one in result.tables
         ],
         "commands": [command for one in result.tables for command in one.commands],
-        "all at once": [
-            f"icekeep report --config {shlex.quote(result.config)}",
-            f"icekeep maintain --dry-run --config {shlex.quote(result.config)}",
-        ],
+        "all at once": [_command(words, result.config) for words in ("report", "maintain --dry-run")],
     }
 
 
 def _told(state: State, found: ReportResult, config: Path) -> DemoTable:
     name = f"{CATALOG}.{NAMESPACE}.{state.name}"
-    ends = (f"--table {name}", *([shlex.join(config_words(str(config)))]))
-    more = tuple(" ".join(("icekeep", words, *ends)) for words in state.more)
+    more = tuple(_command(f"{words} --table {name}", str(config)) for words in state.more)
     health = next((one for one in found.tables if one.table == name), None)
     if health is None:
         unread = next((one for one in found.not_read if one.name == name), None)
-        why = () if unread is None else (_unread(unread),)
+        why = () if unread is None else (f"{unread.kind}: {unread.reason}",)
         return DemoTable(table=name, what=state.what, score=None, why=why, commands=more)
     return DemoTable(
         table=name,
         what=state.what,
         score=health.score,
         why=tuple(f"{part.name} (-{part.lost:.0f}): {part.reason}" for part in health.score_parts),
-        commands=(*more, *_proposed(health)),
+        commands=(*more, *(job.command for job in health.to_do)),
     )
 
 
-def _proposed(health: TableHealth) -> tuple[str, ...]:
-    return tuple(job.command for job in health.to_do)
-
-
-def _unread(unread: NotRead) -> str:
-    return f"{unread.kind}: {unread.reason}"
+def _command(words: str, config: str) -> str:
+    return f"icekeep {words} {shlex.join(config_words(config))}"
 
 
 def _written_page(found: ReportResult, directory: Path, listener: Listener) -> Path | None:

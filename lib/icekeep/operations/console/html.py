@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from icekeep.errors import printable
-from icekeep.operations.console.output import MAX_ROWS, format_value, is_number, plain_values, split_values
+from icekeep.operations.console.output import MAX_ROWS, columns_of, format_value, plain_values, split_values
 from icekeep.operations.jobs import resolve
 
 _LINES_SHOWN = 15
@@ -49,17 +49,18 @@ def _folded(name: str, items: Sequence[Any]) -> str:
     if more:
         content += f"<p>... and {more:,} more</p>"
     is_open = " open" if len(items) <= _LINES_SHOWN else ""
-    return f"<details{is_open}><summary>{_text(name)} ({len(items):,})</summary>{content}</details>"
+    return f"<details{is_open}><summary>{escape(name)} ({len(items):,})</summary>{content}</details>"
 
 
 def _rows(items: Sequence[Mapping[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for item in items for key in item))
-    numbers = {column for column in columns if all(is_number(item.get(column)) for item in items)}
-    return _table(columns, [[format_value(column, item.get(column)) for column in columns] for item in items], numbers)
+    columns = columns_of(items)
+    numbers = {column for column, are_numbers in columns.items() if are_numbers}
+    cells = [[format_value(column, item.get(column)) for column in columns] for item in items]
+    return _table([*columns], cells, numbers)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
-    head = "".join(f"<th>{_text(column)}</th>" for column in columns)
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     sides = ["right" if column in numbers else "left" for column in columns] or ["left", "left"]
     body = "".join(
         "<tr>" + "".join(_cell(text, side) for text, side in zip(row, sides, strict=True)) + "</tr>" for row in rows
@@ -69,12 +70,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Colle
 
 def _cell(text: str, side: str) -> str:
     style = f"text-align: {side}{'; white-space: nowrap' if side == 'right' else ''}"
-    return f'<td style="{style}">{_text(text)}</td>'
+    return f'<td style="{style}">{escape(text)}</td>'
 
 
 def _lines(items: Sequence[Any]) -> str:
-    return f"<pre>{_text(chr(10).join(printable(str(item)) for item in items))}</pre>"
-
-
-def _text(text: str) -> str:
-    return escape(str(text))
+    return f"<pre>{escape(chr(10).join(printable(str(item)) for item in items))}</pre>"

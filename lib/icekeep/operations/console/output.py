@@ -198,15 +198,19 @@ def _needs_lines(items: Sequence[Any]) -> bool:
 
 def _print_rows(console: Console, items: Sequence[Any]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    columns = list(dict.fromkeys(key for item in items[:MAX_ROWS] for key in item))
-    for column in columns:
-        are_numbers = all(is_number(item.get(column)) for item in items[:MAX_ROWS])
+    columns = columns_of(items[:MAX_ROWS])
+    for column, are_numbers in columns.items():
         table.add_column(Text(column), justify="right" if are_numbers else "left", overflow="fold")
     for item in items[:MAX_ROWS]:
         table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
     console.print(table)
 
 
-def is_number(value: Any) -> bool:
-    """Whether a cell lets its column be one of numbers."""
+def columns_of(items: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """The columns of some rows, in their order, and whether each has numbers alone."""
+    columns = dict.fromkeys(key for item in items for key in item)
+    return {column: all(_is_number(item.get(column)) for item in items) for column in columns}
+
+
+def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool))
