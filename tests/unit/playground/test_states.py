@@ -16,7 +16,7 @@ from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
 from icekeep.maintenance.repairing.job import plan_repair
 from icekeep.operations.loading import load_catalog
-from icekeep.playground.job import CATALOG, CONFIG, NAMESPACE, make_playground
+from icekeep.playground.job import CATALOG, CONFIG, NAMESPACE, new_playground
 from icekeep.playground.states import STATES
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.slow
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     """The catalog of a whole playground."""
     directory = tmp_path_factory.mktemp("playground")
-    make_playground(directory)
-    return opened(directory)
+    with new_playground(directory):
+        return opened(directory)
 
 
 def opened(directory: Path) -> Catalog:
@@ -67,7 +67,8 @@ def test_at_whatever_hour_it_is_made_all_its_small_files_can_be_put_together(tmp
     day_ms, hour_ms = 86_400_000, 3_600_000
     now_ms = START_MS // day_ms * day_ms + hour * hour_ms + 59 * 60_000
     made = [state for state in STATES if state.name in ("small_files", "evolved")]
-    make_playground(tmp_path, made, runtime=FakeRuntime(now_ms=now_ms))
+    with new_playground(tmp_path, made, runtime=FakeRuntime(now_ms=now_ms)):
+        pass
     for state in made:
         health = health_of(opened(tmp_path), state.name)
         assert health.data.small_files_together_count == health.data.data_files_count

@@ -16,7 +16,7 @@ from icekeep.operations.commands.report import report_over
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.loading import configured_catalogs
-from icekeep.playground.job import CATALOG, NAMESPACE, make_playground
+from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.states import STATES, State
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import ReportResult
@@ -73,20 +73,20 @@ def demo(*, directory: str, opens: bool = False, listener: Listener = SILENT) ->
         UsageError: the directory is something else, or cannot be written.
     """
     where = Path(directory).absolute()
-    config = make_playground(where, STATES, listener=listener)
-    found = report_over(
-        lambda: configured_catalogs(str(config)), CATALOG, None, match="**", histories=True, listener=listener
-    )
-    page = _written_page(found, where, listener)
-    return DemoResult(
-        directory=str(where),
-        config=str(config),
-        report=None if page is None else str(page),
-        is_opened=opens and page is not None and _opened(page, listener),
-        catalog=CATALOG,
-        tables_count=len(STATES),
-        tables=tuple(_told(state, found, config) for state in STATES),
-    )
+    with new_playground(where, STATES, listener=listener) as config:
+        found = report_over(
+            lambda: configured_catalogs(str(config)), CATALOG, None, match="**", histories=True, listener=listener
+        )
+        page = _written_page(found, where, listener)
+        return DemoResult(
+            directory=str(where),
+            config=str(config),
+            report=None if page is None else str(page),
+            is_opened=opens and page is not None and _opened(page, listener),
+            catalog=CATALOG,
+            tables_count=len(STATES),
+            tables=tuple(_told(state, found, config) for state in STATES),
+        )
 
 
 def demo_shown(result: DemoResult) -> Mapping[str, Any]:
