@@ -16,7 +16,7 @@ from icekeep.formats.deletes.files import read_position_deletes
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.playground.clock import PastRuntime
-from icekeep.playground.job import CATALOG, NAMESPACE, make_playground
+from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.maker import Maker
 from icekeep.playground.rows import orders
 from icekeep.playground.states import STATES, State
@@ -105,7 +105,8 @@ class _Beside:
 
 def _made(directory: Path, *states: State) -> Catalog:
     clock = PastRuntime("pictures", NOW_MS)
-    make_playground(directory, states, runtime=clock)
+    with new_playground(directory, states, runtime=clock):
+        pass
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{directory}/catalog.db",

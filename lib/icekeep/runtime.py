@@ -89,15 +89,20 @@ def is_cleaning_up() -> bool:
     return _CLEAN_UPS.open_count > 0 or sys.exc_info()[1] is not None
 
 
-def is_interrupted() -> bool:
-    """Whether what this thread does comes after an interrupt (`KeyboardInterrupt`, `SystemExit`) that is on its way up."""
-    link, seen = sys.exc_info()[1], set[int]()
+def interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """The interrupt (`KeyboardInterrupt`, `SystemExit`) that an error is, or that it was raised from; `None` if there is none."""
+    link, seen = error, set[int]()
     while link is not None and id(link) not in seen:
         if isinstance(link, KeyboardInterrupt | SystemExit):
-            return True
+            return link
         seen.add(id(link))
         link = link.__cause__ or link.__context__
-    return False
+    return None
+
+
+def is_interrupted() -> bool:
+    """Whether what this thread does comes after an interrupt that is on its way up."""
+    return interrupt_behind(sys.exc_info()[1]) is not None
 
 
 _STOPPING_PATIENCE_MS = 10_000

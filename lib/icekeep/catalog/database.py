@@ -272,6 +272,23 @@ def parse_url(catalog_name: str, properties: Mapping[str, str], key_path: str = 
     return _postgresql(url, properties)
 
 
+def sqlite_uri(path: str) -> str:
+    """The `uri` of a catalog whose database is a file of SQLite, as `parse_url` reads it.
+
+    Args:
+        path: of the file, absolute.
+
+    Raises:
+        UsageError: SQLAlchemy before 2.1 reads no percent-encoded path, so that no address has one with a question mark.
+    """
+    text = URL.create("sqlite", database=path).render_as_string()
+    if sqlalchemy.make_url(text).database != path:
+        raise UsageError(
+            f"no address of SQLite can name {path!r}; choose a path without '?', or install sqlalchemy>=2.1"
+        )
+    return text
+
+
 def _without_jdbc(uri: str) -> str:
     if not uri.startswith("jdbc:"):
         return uri

@@ -1,28 +1,34 @@
 """Making a playground in a directory: all of it, or nothing that could be taken for it."""
 
 import os
+import re
+import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
+
+from icekeep.catalog.database import sqlite_uri
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, printable
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted, Warned, tell
 from icekeep.playground.clock import PastRuntime
 from icekeep.playground.maker import Maker
 from icekeep.playground.states import STATES, State
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.runtime import SYSTEM, Runtime, interrupt_behind
 from icekeep.storage.local.unflushed import UnflushedStorage
 
 CATALOG, NAMESPACE = "demo", "db"
 CONFIG = "icekeep.yaml"
-"""The configuration in a playground's directory. It is written last: a directory without it is none."""
+"""The configuration in a playground's directory. It is written when all tables are made: a directory without it is none."""
 
 _STEP = "making tables"
 
-_TEXT = """\
-# Made by `icekeep demo`. Give it to any command: --config {directory}/{config}
+_CONFIG_TEXT = """\
+# Made by `icekeep demo`. Give it to any command: --config {config}
 catalogs:
   {catalog}:
     type: sql
@@ -40,39 +46,62 @@ policies:
       expire_snapshots: {{when: {{snapshots_over: 100, age_over: 7d}}}}
 """
 
+_NOT_IN_CONFIG = re.compile(r"\$\{|[\ud800-\udfff]")
+"""What paths in the configuration cannot have: it reads the first as the name of an environment variable, and is UTF-8."""
 
-def make_playground(
+
+@contextmanager
+def new_playground(
     directory: Path, states: Sequence[State] = STATES, *, runtime: Runtime = SYSTEM, listener: Listener = SILENT
-) -> Path:
-    """Make the catalog with its tables, and the configuration that opens it; returns where that is.
+) -> Iterator[Path]:
+    """Make the catalog with its tables, and the configuration that opens it, whose path the block is given.
 
-    Whatever ends it early, an interrupt too, takes away what was made. Where the process is killed, the directory is left
-    without a configuration, and is not taken again.
+    Whatever ends this or the block early, an interrupt too, takes away what was made. Where the process is killed before all
+    tables are made, the directory is left without a configuration. A directory with anything in it is not taken again.
 
     Args:
         directory: absolute; must be empty, or not there.
         states: of the tables.
 
     Raises:
-        UsageError: it is something else, or cannot be written.
+        UsageError: it is something else, cannot be written, or has a name that the configuration cannot have.
     """
-    config = directory / CONFIG
+    config, properties = directory / CONFIG, _properties(directory)
     with _new_directory(directory, listener):
-        properties = _properties(directory)
         listener.on(StepStarted(_STEP, len(states), "tables"))
         for state in states:
             _make(state, properties, runtime.now_ms())
             listener.on(StepAdvanced(_STEP))
         listener.on(StepFinished(_STEP, f"{len(states)} tables"))
-        quoted = {name: f'"{properties[name]}"' for name in ("uri", "warehouse")}
-        config.write_text(_TEXT.format(directory=directory, config=CONFIG, catalog=CATALOG, **quoted))
-    return config
+        config.write_text(_config_text(config, properties), encoding="utf-8")
+        yield config
+
+
+def _config_text(config: Path, properties: Mapping[str, str]) -> str:
+    return _CONFIG_TEXT.format(
+        config=printable(shlex.quote(str(config))),
+        catalog=CATALOG,
+        uri=_quoted(properties["uri"]),
+        warehouse=_quoted(properties["warehouse"]),
+    )
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML has it between double quotes, on one line."""
+    return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=sys.maxsize).rstrip("\n")
 
 
 def _properties(directory: Path) -> Mapping[str, str]:
+    """Of the catalog; raises `UsageError` where the configuration cannot have them."""
+    unfit = _NOT_IN_CONFIG.search(str(directory))
+    if unfit:
+        raise UsageError(
+            f"cannot make a playground in {str(directory)!r}: the configuration cannot have {unfit[0]!r} in a path; "
+            "name another directory"
+        )
     return {
         "type": "sql",
-        "uri": f"sqlite:///{directory / 'catalog.db'}",
+        "uri": sqlite_uri(str(directory / "catalog.db")),
         # Locations are not percent-encoded: with `as_uri` the tables of 'my dir' would lie in 'my%20dir'.
         "warehouse": f"file://{directory / 'warehouse'}",
     }
@@ -103,9 +132,15 @@ def _new_directory(directory: Path, listener: Listener) -> Iterator[None]:
         raise UsageError(f"cannot make a playground in {str(directory)!r}: {reason}") from error
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(directory, ignore_errors=True)
         if is_there:
             directory.mkdir(exist_ok=True)
-        tell(listener, Warned(f"the playground is not whole, so what was made of it in {str(directory)!r} is removed"))
-        raise
+        tell(
+            listener, Warned(f"the playground is not finished, so what was made of it in {str(directory)!r} is removed")
+        )
+        interrupt = interrupt_behind(error)
+        if interrupt is None or interrupt is error:
+            raise
+        # One that met a commit came out as an error about an unknown outcome. That is known now: all of it is removed.
+        raise interrupt from error

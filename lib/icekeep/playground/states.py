@@ -13,18 +13,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """A table of the playground.
 
     Attributes:
-        name: of the table.
-        what: is wrong with it and how that came, in one line.
-        make: makes it.
-        age_ms: how long before now its first commit is; it makes the last one before now.
-        more: commands that help where `report` does not propose them: words behind `icekeep`, without the table.
+        name: the table's.
+        what: what is wrong with it, and how that came, in one line.
+        make: makes the table. Its last commit must be before now.
+        age_ms: the age of the table: the clock by which it is made begins so long before now.
+        extra_commands: commands that help and that `report` does not propose, as words after `icekeep`, without `--table`.
     """
 
     name: str
     what: str
     make: Callable[[Maker], None]
     age_ms: int
-    more: tuple[str, ...] = ()
+    extra_commands: tuple[str, ...] = ()
 
 
 STATES: tuple[State, ...] = (
@@ -63,14 +63,14 @@ STATES: tuple[State, ...] = (
         what="failed writes have left data files, and commits have left metadata files, that nothing leads to",
         make=histories.orphans,
         age_ms=20 * DAY_MS,
-        more=("remove_orphan_files --dry-run",),
+        extra_commands=("remove_orphan_files --dry-run",),
     ),
     State(
         name="skewed",
         what="of five regions one has 96 % of the rows, so that its partition decides how long a job takes",
         make=layouts.skewed,
         age_ms=2 * DAY_MS,
-        more=("plan_scan",),
+        extra_commands=("plan_scan",),
     ),
     State(
         name="evolved",
@@ -83,7 +83,7 @@ STATES: tuple[State, ...] = (
         what="all rows are replaced each week; two tags and a branch keep old versions on purpose, one tag is forgotten",
         make=histories.branches,
         age_ms=63 * DAY_MS,
-        more=("ref list",),
+        extra_commands=("ref list",),
     ),
     State(
         name="stream",
@@ -102,7 +102,7 @@ STATES: tuple[State, ...] = (
         what="somebody has deleted a data file by hand, and the metadata would give a column id out twice",
         make=histories.broken,
         age_ms=2 * DAY_MS,
-        more=("check", "repair --fault 108,301 --dry-run", "repair --fault 108,301"),
+        extra_commands=("check", "repair --fault 108,301 --dry-run", "repair --fault 108,301"),
     ),
 )
 """All of them, in the order in which they are made and told."""

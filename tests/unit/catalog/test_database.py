@@ -2,8 +2,9 @@ import os
 import pickle
 
 import pytest
+import sqlalchemy
 
-from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url
+from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url, sqlite_uri
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 
@@ -42,6 +43,18 @@ def url_of(uri, **properties):
 )
 def test_an_address_is_understood_as_other_engines_write_it(uri, expected):
     assert url_of(uri) == expected
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "100 %", "a%20b", "ä"])
+def test_the_address_of_a_file_is_read_as_its_path(name):
+    path = f"/wh/{name}/catalog.db"
+    assert parse_url("local", {"uri": sqlite_uri(path)}).database == path
+
+
+def test_a_path_that_no_address_can_name_is_refused(monkeypatch):
+    monkeypatch.setattr(sqlalchemy, "make_url", lambda text: sqlalchemy.URL.create("sqlite", database="/a"))
+    with pytest.raises(UsageError, match=r"no address of SQLite can name '/a\?b/c.db'; choose a path without '\?'"):
+        sqlite_uri("/a?b/c.db")
 
 
 def test_a_database_in_memory_stays_there():

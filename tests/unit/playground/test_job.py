@@ -1,22 +1,33 @@
 """A playground is made whole or not at all, in a directory that has nothing, and the same each time."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy
 
+from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import UsageError
+from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import load_catalog
-from icekeep.playground.job import CONFIG, make_playground
+from icekeep.playground.job import CONFIG, new_playground
 from icekeep.playground.layouts import skewed
 from icekeep.playground.maker import Maker
 from icekeep.playground.states import State
-from kit.changes import Recorder
+from kit.changes import Recorder, thrown
 from kit.runtime import FakeRuntime
 
 
 def state(name: str, make: object = skewed) -> State:
     return State(name=name, what="made up", make=make, age_ms=86_400_000)
+
+
+def make_playground(directory: Path, states: Sequence[State], **given: Any) -> Path:
+    """One that nobody does anything with before it is finished."""
+    with new_playground(directory, states, **given) as config:
+        return config
 
 
 def interrupted(maker: Maker) -> None:
@@ -30,12 +41,38 @@ def test_the_configuration_opens_the_catalog_from_anywhere(tmp_path: Path, monke
     assert load_catalog("demo", conf=str(conf)).list_tables(("db",)) == [("db", "a")]
 
 
-@pytest.mark.parametrize("name", ["my dir", "für alle", "100 %", "a#b"])
+NAMES = [
+    "my dir",
+    "für alle",
+    "100 %",
+    "a#b",
+    "a%20b",
+    "it's",
+    'a"b',
+    "back\\slash",
+    "{a}",
+    "$a",
+    "two\nlines",
+    "a: b",
+    "😀",
+]
+IS_DECODED = sqlalchemy.make_url("sqlite:///%41").database == "A"
+"""Whether SQLAlchemy reads paths that are percent-encoded: without that no address of SQLite has a question mark."""
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(["a?b"] if IS_DECODED else [])])
 def test_all_of_it_lies_in_its_directory_whatever_that_is_called(tmp_path: Path, name: str) -> None:
     conf = make_playground(tmp_path / name, [state("a")])
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert any((tmp_path / name / "warehouse").rglob("*.parquet"))
     assert load_catalog("demo", conf=str(conf)).load("db.a").metadata.current_snapshot is not None
+
+
+@pytest.mark.parametrize("name", ["${HOME}", "not-utf8-\udcff"])
+def test_a_name_that_addresses_cannot_have_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"the configuration cannot have .* in a path; name another directory"):
+        make_playground(tmp_path / name, [state("a")])
+    assert not any(tmp_path.iterdir())
 
 
 def test_it_is_the_same_each_time(tmp_path: Path) -> None:
@@ -86,11 +123,29 @@ def test_an_interrupt_leaves_nothing_and_says_so(tmp_path: Path, is_there: bool)
     assert directory.exists() is is_there
     assert not is_there or not any(directory.iterdir())
     [warning] = heard.warnings
-    assert "is not whole" in warning
-    assert str(directory) in warning
+    assert f"what was made of it in {str(directory)!r} is removed" in warning
 
 
-def test_the_configuration_is_written_last(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Interrupted(130)])
+def test_an_interrupt_that_meets_a_commit_is_one_still_and_no_unknown_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: BaseException
+) -> None:
+    monkeypatch.setattr(SqlCatalog, "swap", thrown(interrupt))
+    with pytest.raises(type(interrupt)) as raised:
+        make_playground(tmp_path / "it", [state("a")])
+    assert raised.value is interrupt
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_ends_the_block_leaves_nothing_either(tmp_path: Path) -> None:
+    heard = Recorder()
+    with pytest.raises(KeyboardInterrupt), new_playground(tmp_path / "it", [state("a")], listener=heard):
+        raise KeyboardInterrupt
+    assert not any(tmp_path.iterdir())
+    assert len(heard.warnings) == 1
+
+
+def test_the_configuration_is_written_when_all_tables_are_made(tmp_path: Path) -> None:
     """So that what a kill leaves has none."""
     seen = []
 

@@ -16,7 +16,7 @@ from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
 from icekeep.maintenance.repairing.job import plan_repair
 from icekeep.operations.loading import load_catalog
-from icekeep.playground.job import CATALOG, CONFIG, NAMESPACE, make_playground
+from icekeep.playground.job import CATALOG, CONFIG, NAMESPACE, new_playground
 from icekeep.playground.states import STATES
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
@@ -24,13 +24,15 @@ from kit.runtime import START_MS, FakeRuntime
 
 pytestmark = pytest.mark.slow
 
+PAGE = " ".join((Path(__file__).parents[3] / "docs" / "playground.md").read_text().split())
+
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     """The catalog of a whole playground."""
     directory = tmp_path_factory.mktemp("playground")
-    make_playground(directory)
-    return opened(directory)
+    with new_playground(directory):
+        return opened(directory)
 
 
 def opened(directory: Path) -> Catalog:
@@ -57,6 +59,7 @@ def test_there_is_a_table_for_each_state_and_no_other(catalog: Catalog) -> None:
 def test_small_files(catalog: Catalog) -> None:
     health = health_of(catalog, "small_files")
     assert health.data.small_files_together_count == health.data.data_files_count == 48
+    assert f"rollback --snapshot-id {health.snapshot_id} --table demo.db.small_files" in PAGE
     planned = plan_compact(named(catalog, "small_files"), no_spark)
     assert planned.rewritten_data_files_count == 48
     assert planned.added_data_files_count == health.partitions.partitions_count == 4
@@ -67,7 +70,8 @@ def test_at_whatever_hour_it_is_made_all_its_small_files_can_be_put_together(tmp
     day_ms, hour_ms = 86_400_000, 3_600_000
     now_ms = START_MS // day_ms * day_ms + hour * hour_ms + 59 * 60_000
     made = [state for state in STATES if state.name in ("small_files", "evolved")]
-    make_playground(tmp_path, made, runtime=FakeRuntime(now_ms=now_ms))
+    with new_playground(tmp_path, made, runtime=FakeRuntime(now_ms=now_ms)):
+        pass
     for state in made:
         health = health_of(opened(tmp_path), state.name)
         assert health.data.small_files_together_count == health.data.data_files_count
@@ -110,9 +114,13 @@ def test_orphans(catalog: Catalog) -> None:
     planned = plan_remove_orphan_files(named(catalog, "orphans"), no_spark)
     names = [one.rpartition("/")[2] for one in planned.orphan_file_locations]
     assert sum("failed-write" in name for name in names) == 12
-    assert sum(name.endswith(".metadata.json") for name in names) > 20
-    assert len(names) == sum("failed-write" in name or name.endswith(".metadata.json") for name in names)
-    assert "remove_orphan_files" in jobs_of(health_of(catalog, "orphans"))
+    assert sum(name.endswith(".metadata.json") for name in names) == 28
+    assert len(names) == 40
+    [job] = [job for job in health_of(catalog, "orphans").to_do if job.job == "remove_orphan_files"]
+    assert job.reason.startswith("up to 28 metadata files left the log")
+    assert "28 old metadata files may still be there" in PAGE
+    assert "12 data files that failed writes have left" in PAGE
+    assert "names all 40" in PAGE
 
 
 def test_skewed_is_what_no_job_mends(catalog: Catalog) -> None:

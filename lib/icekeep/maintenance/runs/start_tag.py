@@ -35,7 +35,7 @@ from icekeep.errors import (
 )
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.runs.heartbeat import Heartbeat
-from icekeep.runtime import Runtime, cleaning_up
+from icekeep.runtime import Runtime, cleaning_up, interrupt_behind
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.units import DAY_MS
@@ -152,8 +152,9 @@ def _create(table: Table, name: str, snapshot_id: int, runtime: Runtime, listene
     except OutcomeUnknownError as error:
         # If it lands later than this it goes when its age has passed.
         _drop(table, name, snapshot_id, runtime, listener)
-        if isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):
-            raise error.__cause__ from error
+        interrupt = interrupt_behind(error)
+        if interrupt is not None:
+            raise interrupt from error
         raise UnavailableError(
             f"it is not known whether tag {name!r} of {table.name!r}, which is to hold snapshot {snapshot_id}, was made "
             f"({error.message}); nothing else was done, run it again"

@@ -12,11 +12,12 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener, Warned, tell
+from icekeep.health.values import TableHealth
 from icekeep.operations.commands.report import report_over
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.loading import configured_catalogs
-from icekeep.playground.job import CATALOG, NAMESPACE, make_playground
+from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.states import STATES, State
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import ReportResult
@@ -29,10 +30,11 @@ class DemoTable(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         table: `catalog.namespace.name`.
-        what: is wrong with it and how that came, in one line.
+        what: what is wrong with it, and how that came, in one line.
         score: 0 to 100 (healthy), as `report` tells it; `None` where that cannot read the table.
         why: what takes points from the score, the most first, or why the table cannot be read.
-        commands: that look at it or mend it, in the order in which they should run; those of `report`, and others that help.
+        commands: commands that look at it or mend it, in the order in which they should run: those that `report` proposes, and
+            others that help.
     """
 
     table: str
@@ -46,11 +48,14 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """A playground as it was when it was made.
 
     Attributes:
-        directory: where it is.
-        config: its configuration, which each of the commands names.
-        report: the report as a page; `None` where the packages for that are not installed.
+        directory: the path of the playground.
+        config: the path of its configuration, which each of the commands names.
+        report: the path of the report as a page; `None` where the packages for that are not installed.
         is_opened: whether a browser was asked to show the page.
-        catalog: what the configuration calls it.
+        catalog: the name of the catalog in the configuration.
+        tables_count: how many tables were made.
+        tables: the tables, in the order in which they were made.
+        try_first: commands to try first: a compaction, and the rollback that undoes it; empty where no table asks for one.
     """
 
     directory: str
@@ -60,6 +65,7 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     catalog: str
     tables_count: int
     tables: tuple[DemoTable, ...]
+    try_first: tuple[str, ...]
 
 
 def demo(*, directory: str, opens: bool = False, listener: Listener = SILENT) -> DemoResult:
@@ -73,24 +79,26 @@ def demo(*, directory: str, opens: bool = False, listener: Listener = SILENT) ->
         UsageError: the directory is something else, or cannot be written.
     """
     where = Path(directory).absolute()
-    config = make_playground(where, STATES, listener=listener)
-    found = report_over(
-        lambda: configured_catalogs(str(config)), CATALOG, None, match="**", histories=True, listener=listener
-    )
-    page = _written_page(found, where, listener)
-    return DemoResult(
-        directory=str(where),
-        config=str(config),
-        report=None if page is None else str(page),
-        is_opened=opens and page is not None and _opened(page, listener),
-        catalog=CATALOG,
-        tables_count=len(STATES),
-        tables=tuple(_told(state, found, config) for state in STATES),
-    )
+    with new_playground(where, STATES, listener=listener) as config:
+        found = report_over(
+            lambda: configured_catalogs(str(config)), CATALOG, None, match="**", histories=True, listener=listener
+        )
+        page = _written_page(found, where, listener)
+        return DemoResult(
+            directory=str(where),
+            config=str(config),
+            report=None if page is None else str(page),
+            is_opened=opens and page is not None and _opened(page, listener),
+            catalog=CATALOG,
+            tables_count=len(STATES),
+            tables=tuple(_told(state, found, config) for state in STATES),
+            try_first=_first_to_try(found, config),
+        )
 
 
 def demo_shown(result: DemoResult) -> Mapping[str, Any]:
-    """What is printed for people: each table with its state, and then the commands, table by table."""
+    """What is printed for people: each table with its state, then the commands, table by table, and last those to try first."""
+    first = {"try this first, and undo it": result.try_first} if result.try_first else {}
     return {
         "report": result.report,
         "tables": [
@@ -103,24 +111,43 @@ def demo_shown(result: DemoResult) -> Mapping[str, Any]:
         ],
         "commands": [command for one in result.tables for command in one.commands],
         "all at once": [_command(words, result.config) for words in ("report", "maintain --dry-run")],
+        **first,
     }
 
 
 def _told(state: State, found: ReportResult, config: Path) -> DemoTable:
-    name = f"{CATALOG}.{NAMESPACE}.{state.name}"
-    more = tuple(_command(f"{words} --table {name}", str(config)) for words in state.more)
-    health = next((one for one in found.tables if one.table == name), None)
+    name = _name_of(state)
+    extra = tuple(_command(f"{words} --table {name}", str(config)) for words in state.extra_commands)
+    health = _health_of(state, found)
     if health is None:
         unread = next((one for one in found.not_read if one.name == name), None)
         why = () if unread is None else (f"{unread.kind}: {unread.reason}",)
-        return DemoTable(table=name, what=state.what, score=None, why=why, commands=more)
+        return DemoTable(table=name, what=state.what, score=None, why=why, commands=extra)
     return DemoTable(
         table=name,
         what=state.what,
         score=health.score,
         why=tuple(f"{part.name} (-{part.lost:.0f}): {part.reason}" for part in health.score_parts),
-        commands=(*more, *(job.command for job in health.to_do)),
+        commands=(*extra, *(job.command for job in health.to_do)),
     )
+
+
+def _name_of(state: State) -> str:
+    return f"{CATALOG}.{NAMESPACE}.{state.name}"
+
+
+def _health_of(state: State, found: ReportResult) -> TableHealth | None:
+    """Of the table; `None` where the report could not read it."""
+    return next((one for one in found.tables if one.table == _name_of(state)), None)
+
+
+def _first_to_try(found: ReportResult, config: Path) -> tuple[str, ...]:
+    """The compaction of the first table that asks for one, and what makes the snapshot before it the current one again."""
+    for health in filter(None, (_health_of(state, found) for state in STATES)):
+        command = next((job.command for job in health.to_do if job.job == "compact"), None)
+        if command is not None:
+            return command, _command(f"rollback --snapshot-id {health.snapshot_id} --table {health.table}", str(config))
+    return ()
 
 
 def _command(words: str, config: str) -> str:

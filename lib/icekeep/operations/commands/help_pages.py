@@ -19,7 +19,10 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """What there is a page on.
 
     Attributes:
-        exit_statuses: of commands that end with this kind of error; `None` for a situation, which is no error of its own.
+        name: what `icekeep help` is given.
+        title: what the page is about.
+        exit_statuses: the exit statuses of commands that end with this kind of error; `None` for a situation, which is no error
+            of its own.
     """
 
     name: str
@@ -31,7 +34,8 @@ class HelpShown(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that there are, or the page on one.
 
     Attributes:
-        text: of the page, in Markdown; `None` where all topics are listed.
+        topics: all topics that there are, or the one that was asked for.
+        text: the page, in Markdown; `None` where all topics are listed.
     """
 
     topics: tuple[Topic, ...]

@@ -17,12 +17,19 @@ from icekeep.operations.commands.demo import DemoResult
 from icekeep.operations.console.output import print_tables
 from icekeep.playground.histories import broken
 from icekeep.playground.layouts import skewed
+from icekeep.playground.maker import Maker
+from icekeep.playground.rows import orders
 from icekeep.playground.states import State
+from kit.changes import thrown
 
 STATES = (
-    State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000, more=("plan_scan",)),
+    State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000, extra_commands=("plan_scan",)),
     State(
-        name="broken", what="a file is gone", make=broken, age_ms=2 * 86_400_000, more=("check", "repair --fault 301")
+        name="broken",
+        what="a file is gone",
+        make=broken,
+        age_ms=2 * 86_400_000,
+        extra_commands=("check", "repair --fault 301"),
     ),
 )
 """A playground of two tables takes little time."""
@@ -79,6 +86,46 @@ def test_for_people_the_commands_can_be_copied_line_by_line(playground: DemoResu
     for line in lines:
         parsed = parse_command(shlex.split(line)[1:], None, 0, "1")
         assert parsed.conf == f"{playground.directory}/icekeep.yaml"
+
+
+def small_files(maker: Maker) -> None:
+    maker.create()
+    for number in range(6):
+        maker.append(orders(100 * number, 100, maker.clock.now_ms()), after_ms=3_600_000)
+
+
+def test_what_to_try_first_comes_last_and_is_undone_by_the_next_command(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = State(name="small", what="six files", make=small_files, age_ms=86_400_000)
+    monkeypatch.setattr(command, "STATES", (STATES[0], state))
+    made = command.demo(directory=str(tmp_path / "it"))
+    print_tables("demo: done", command.demo_shown(made), sys.stdout)
+    assert tuple(capsys.readouterr().out.splitlines()[-3:]) == ("try this first, and undo it (2)", *made.try_first)
+    files_counts = []
+    for line in made.try_first:
+        assert main(shlex.split(line)[1:]) == 0
+        history = ["history", "--table", "demo.db.small", "--config", made.config, "--output", "json"]
+        capsys.readouterr()
+        assert main(history) == 0
+        files_counts.append(json.loads(capsys.readouterr().out)["result"]["commits"][0]["after"]["data_files_count"])
+    assert files_counts == [1, 6]
+
+
+def test_where_no_table_asks_for_a_compaction_there_is_nothing_to_try_first(playground: DemoResult) -> None:
+    assert playground.try_first == ()
+    assert "try this first, and undo it" not in command.demo_shown(playground)
+
+
+def test_an_interrupt_while_tables_are_looked_at_leaves_nothing_and_says_so(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "report_over", thrown(KeyboardInterrupt()))
+    assert main(["demo", str(tmp_path / "it")]) == 130
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"what was made of it in {str(tmp_path / 'it')!r} is removed" in err
+    assert not any(tmp_path.iterdir())
 
 
 def test_without_the_packages_of_the_page_the_tables_are_made_all_the_same(
