@@ -7,6 +7,7 @@ from typing import Any
 from icekeep.errors import UsageError
 from icekeep.maintenance import checking, compaction, expiration, manifests, orphans, position_deletes, purge, repairing
 from icekeep.planning import scan
+from icekeep.planning.spark.lazily import PACKAGES, spark_is_missing
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {
@@ -34,6 +35,7 @@ def resolve(name: str) -> Callable[..., Any]:
         missing = (error.name or "").partition(".")[0]
         if missing == "icekeep":
             raise
-        extra = "; install icekeep[spark], or run the job with spark-submit" if missing in ("pyspark", "py4j") else ""
-        raise UsageError(f"package {missing!r} is not installed{extra}", module=missing) from error
+        if missing in PACKAGES:
+            raise spark_is_missing() from error
+        raise UsageError(f"package {missing!r} is not installed", module=missing) from error
     return found

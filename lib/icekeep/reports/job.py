@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier, format_identifier
 from icekeep.errors import (
@@ -31,6 +31,9 @@ from icekeep.reports.histories import with_histories
 from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import NotRead, ReportResult
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["merged", "report"]
 
@@ -267,7 +270,7 @@ def _shared(spark: SparkSource) -> SparkSource:
         return spark
     lock = Lock()
 
-    def start() -> SparkSession:
+    def start() -> "SparkSession":
         with lock:
             return started(spark)
 

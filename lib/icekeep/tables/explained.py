@@ -5,15 +5,16 @@ Spark sees tasks that hand rows over, and nothing of manifests, files and delete
 
 import sys
 from collections.abc import Callable
-from typing import Any
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from icekeep.planning.scan.report import DeletesInUse, PlanScanResult
 from icekeep.spec.units import format_bytes
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-def explaining(rows: DataFrame, name: str, plan: Callable[[], PlanScanResult]) -> DataFrame:
+
+def explaining(rows: "DataFrame", name: str, plan: Callable[[], PlanScanResult]) -> "DataFrame":
     """The same DataFrame, whose `explain` prints the plan of the scan first; what is made of it has Spark's alone.
 
     Args:

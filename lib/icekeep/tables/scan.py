@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UsageError
@@ -21,6 +19,7 @@ from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.scan.task_groups import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.answers import prepare_worker
+from icekeep.planning.spark.lazily import from_arrow_schema
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import SparkSource, check_source, started
@@ -45,6 +44,9 @@ from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 from icekeep.tables.explained import explaining
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 R = TypeVar("R")
 
 _BATCH_ROWS = 10_000
@@ -58,7 +60,7 @@ def scan(
     select: Sequence[str] | None = None,
     page_indexes: bool = True,
     **version: Unpack[VersionArguments],
-) -> DataFrame:
+) -> "DataFrame":
     """The rows of a table that match a filter and are not deleted.
 
     Files are planned at once; rows are read in Arrow, inside Spark tasks, when the DataFrame is used. UUIDs are text, as

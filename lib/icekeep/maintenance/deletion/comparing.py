@@ -6,12 +6,12 @@ named is kept beside that.
 
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.maintenance.deletion.path_set import Mask
 from icekeep.maintenance.deletion.reachable import Reached
@@ -21,6 +21,9 @@ from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.location_keys import AS_SPELLED, Keys, Locations, Spelling, loose_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _KEYS = pa.schema(
     [pa.field("path_key", pa.int64(), nullable=False), pa.field("prefix_key", pa.int64(), nullable=False)]
@@ -97,7 +100,7 @@ def held_against(
     return found
 
 
-def reached_keys(reached: Reached, spark: SparkSession, spelling: Spelling | None = None) -> DataFrame:
+def reached_keys(reached: Reached, spark: "SparkSession", spelling: Spelling | None = None) -> "DataFrame":
     """The path keys of all that is reached, read by tasks when they are wanted.
 
     Args:

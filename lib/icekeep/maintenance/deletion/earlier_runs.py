@@ -5,11 +5,11 @@ A plan that is not due (`due_plans`), or that another run has claimed, is left a
 """
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError
@@ -45,6 +45,9 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import is_under
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _FINISHING = "a run that finishes what earlier ones left"
 
@@ -320,7 +323,7 @@ def _staying(
 
 
 def _staying_of_many(
-    files: DataFrame, due: Due, retained: Reached, places: Territory, spark: SparkSource
+    files: "DataFrame", due: Due, retained: Reached, places: Territory, spark: SparkSource
 ) -> tuple[list[str], list[str]]:
     """The same where Spark holds the files: they are held against what is retained once, and those that stay come here."""
     empties_trash, columns = due.empties_trash, ["location", "is_garbage"]
@@ -348,7 +351,7 @@ def _in_trash(due: Due, locations: list[str], storage: Storage) -> list[str]:
     return [location for location in found if due.empties_trash or storage.head(location) is None]
 
 
-def _and_in_trash(files: pa.Table | DataFrame, plan: DeletionPlan) -> pa.Table | DataFrame:
+def _and_in_trash(files: "pa.Table | DataFrame", plan: DeletionPlan) -> "pa.Table | DataFrame":
     """Files of a plan by their own locations and by those in the trash."""
 
     def trashed(batch: pa.RecordBatch) -> pa.RecordBatch:

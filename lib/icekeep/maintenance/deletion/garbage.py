@@ -6,14 +6,12 @@ read, stays.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import InvalidTableError
 from icekeep.events import Listener, Warned
@@ -32,10 +30,14 @@ from icekeep.planning.entries.read import (
     shares,
 )
 from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
+from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.location_keys import Keys, location_keys, path_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 UNREADABLE = "unreadable"
 """In place of a kind: the row is of a manifest that could not be read, and not of garbage."""
@@ -58,7 +60,7 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
         kept: files that stay since something retained has their paths in another store; of `content` that is lazy none are told.
     """
 
-    content: pa.Table | DataFrame | None
+    content: "pa.Table | DataFrame | None"
     named: pa.Table
     unreadable: tuple[str, ...] = ()
     untotalled_count: int = 0
@@ -115,7 +117,7 @@ def still_garbage(files: pa.Table, retained: Reached, spark: SparkSource) -> pa.
         return files.filter(pa.array(~stays[places], pa.bool_()))
 
 
-def marked_garbage(files: DataFrame, files_count: int, retained: Reached, spark: SparkSource) -> DataFrame:
+def marked_garbage(files: "DataFrame", files_count: int, retained: Reached, spark: SparkSource) -> "DataFrame":
     """Many files, rows of `file_kinds.GARBAGE`, with a column `is_garbage`: whether nothing retained leads to them; lazy.
 
     Args:
@@ -132,7 +134,7 @@ def marked_garbage(files: DataFrame, files_count: int, retained: Reached, spark:
     return joined.select(*GARBAGE.names, F.col("stays").isNull().alias("is_garbage"))
 
 
-def _shuffle_partitions(files_count: int, retained: Reached | None, session: SparkSession) -> int:
+def _shuffle_partitions(files_count: int, retained: Reached | None, session: "SparkSession") -> int:
     """For files, and for the keys that they are held against."""
     keys_count = 0 if retained is None else entries_count(retained.manifests)
     return tasks_count(session, files_count + keys_count, SHUFFLED_KEYS, a_slot=2)
@@ -150,7 +152,7 @@ def _named(expired: Reached, retained: Reached | None) -> tuple[pa.Table, OtherS
 
 def _content(
     expired: Reached, retained: Reached | None, spark: SparkSource
-) -> tuple[pa.Table | DataFrame, OtherSpellings]:
+) -> "tuple[pa.Table | DataFrame, OtherSpellings]":
     together = (*expired.manifests, *(() if retained is None else retained.manifests))
     with fails_closed():
         own = expired.decode_task(_FILE_COLUMNS)
@@ -167,11 +169,13 @@ def _reading(manifests: Sequence[ManifestFile], spark: SparkSource) -> Reading:
     return chosen_reading(manifests, limits_of(spark).reachable_entries_count)
 
 
-def _in_tasks(task: DecodeTask, spark: SparkSource) -> DataFrame:
+def _in_tasks(task: DecodeTask, spark: SparkSource) -> "DataFrame":
     return dataframe_from_tasks(started(spark), shares(task, started(spark)), _read_distinct, FILES)
 
 
-def _differing_in_tasks(rows: DataFrame, expired: Reached, retained: Reached | None, spark: SparkSource) -> DataFrame:
+def _differing_in_tasks(
+    rows: "DataFrame", expired: Reached, retained: Reached | None, spark: SparkSource
+) -> "DataFrame":
     """The rows to which nothing retained leads, one of each key; they are of what is expired."""
     session = started(spark)
     parts_count = _shuffle_partitions(entries_count(expired.manifests), retained, session)

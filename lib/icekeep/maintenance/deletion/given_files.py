@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
@@ -21,6 +21,9 @@ from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, PlanCost,
 from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.planning.spark.rows import record_batches, streamed
 from icekeep.storage.location_keys import Keys, location_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DELETE = "delete"
 _LINES = 10_000
@@ -122,7 +125,7 @@ def deletion_lines(garbage: Garbage, found: ClassifiedGarbage, territory: Territ
     yield from file_lines(named, territory)
 
 
-def file_lines(files: pa.Table | DataFrame, territory: Territory) -> Iterator[PlanLine]:
+def file_lines(files: "pa.Table | DataFrame", territory: Territory) -> Iterator[PlanLine]:
     """The same for rows of `file_kinds.GARBAGE`."""
     if isinstance(files, pa.Table):
         batches = files.select(GARBAGE.names).to_batches(max_chunksize=_LINES)

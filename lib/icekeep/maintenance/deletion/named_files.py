@@ -6,9 +6,9 @@ others. Whoever comes to that plan says so.
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError
@@ -28,8 +28,11 @@ from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.Table | DataFrame:
+
+def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> "pa.Table | DataFrame":
     """The files of a plan, rows of `file_kinds.GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
     if plan.files_count <= limits_of(spark).plan_files_count:
         return pa.concat_tables([GARBAGE.empty_table(), *(read_part(part, storage) for part in plan.parts)])

@@ -1,13 +1,11 @@
 """From garbage to a plan: rows are sorted by place, hashed and written, on the driver or where Spark has them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
@@ -25,12 +23,16 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from icekeep.maintenance.deletion.territory import Territory
+from icekeep.planning.spark.lazily import task_context
 from icekeep.planning.spark.tasks import all_results, run_over_partitions
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import packed
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, location_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SAMPLE_COUNT = 1_000
 """So many files of a plan are shown where all cannot be."""
@@ -130,7 +132,7 @@ def classify_garbage(
 
 
 def classify_files(
-    files: pa.Table | DataFrame,
+    files: "pa.Table | DataFrame",
     territory: Territory,
     directory: str | None,
     storage: Storage,
@@ -154,7 +156,7 @@ class _Places(msgspec.Struct, frozen=True):
 
 
 def _classify_partition(batches: Iterable[pa.RecordBatch], places: _Places) -> ClassifiedGarbage:
-    context = TaskContext.get()
+    context = task_context()
     assert context is not None
     # Attempts that failed may have left files of their names.
     name = f"files-{context.partitionId():05d}-{context.taskAttemptId()}"

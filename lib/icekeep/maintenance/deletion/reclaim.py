@@ -9,12 +9,12 @@ Files that are gone already are fine, so that a plan may be carried out again.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepBug, IcekeepError, MissingFileError, SafetyError
@@ -42,6 +42,9 @@ from icekeep.spec.bins import balanced, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import MINUTE_MS
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STEP = "deleting files"
 NAMED_COUNT = 100
@@ -255,7 +258,7 @@ def _rounds(
 
 
 def _tasks(
-    rate: float | None, parts: Sequence[PlanPart], max_concurrent_deletes: int | None, session: SparkSession
+    rate: float | None, parts: Sequence[PlanPart], max_concurrent_deletes: int | None, session: "SparkSession"
 ) -> tuple[list[list[PlanPart]], float | None]:
     """The parts of each task, and how many files a second each may do."""
     bins_count = min(len(parts), max_concurrent_deletes or len(parts))

@@ -5,12 +5,10 @@ Nothing is committed here. Either every share is done, or nothing that was writt
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import without_history
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
@@ -26,6 +24,7 @@ from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
+from icekeep.planning.spark.lazily import task_context
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import run_over_partitions, run_tasks
 from icekeep.planning.spark.turns import in_turns
@@ -37,6 +36,9 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _STEP = "looking for the rows that equality deletes remove"
 _SHARES_A_SLOT = 3
@@ -172,7 +174,7 @@ def _run_few(
 
 
 def _run_many(
-    plan: ConversionPlan, writer: ShareWriter, spark: SparkSession
+    plan: ConversionPlan, writer: ShareWriter, spark: "SparkSession"
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
     assert plan.files.many is not None
     order = ("spec_id", "partition", "sequence_number", "file_path")
@@ -181,7 +183,7 @@ def _run_many(
     return [one for one in done if one is not None], errors
 
 
-def _shares_count(plan: ConversionPlan, spark: SparkSession) -> int:
+def _shares_count(plan: ConversionPlan, spark: "SparkSession") -> int:
     """By the data that is read; deletes of the whole table are read for each share."""
     files_count = plan.preview.read_data_files_count
     size_bytes = plan.read_bytes + files_count * _OPEN_COST_BYTES
@@ -191,7 +193,7 @@ def _shares_count(plan: ConversionPlan, spark: SparkSession) -> int:
 
 def _converted_rows(batches: Iterable[pa.RecordBatch], writer: ShareWriter) -> ConversionOutcome | None:
     rows = [row for batch in batches for row in batch.to_pylist()]
-    context = TaskContext.get()
+    context = task_context()
     number = 0 if context is None else context.partitionId()
     return _converted(writer.task(rows, number), writer.storage) if rows else None
 

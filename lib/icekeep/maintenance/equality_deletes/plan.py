@@ -6,16 +6,12 @@ that they reach is in such partitions. Few data files are held by the driver, ma
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.maintenance.equality_deletes.reach import EVERYWHERE, EqualityDelete, Reach, Scope
@@ -27,6 +23,7 @@ from icekeep.planning.entries.select_manifests import data_manifests, delete_man
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import Scan, matched_with_deletes
+from icekeep.planning.spark.lazily import F, from_arrow_schema, on_disk
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.rendered import Rendered
@@ -37,6 +34,9 @@ from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.snapshots import MAIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DATA_COLUMNS = (
     "file_path",
@@ -81,7 +81,7 @@ class DataFiles(msgspec.Struct, frozen=True):
     """
 
     few: list[dict[str, Any]] | None = None
-    many: DataFrame | None = None
+    many: "DataFrame | None" = None
 
     @property
     def bytes(self) -> float:
@@ -196,11 +196,11 @@ class _Planner:
         return few_entries(self._storage, self._data, everything, DATA_COLUMNS, self._reading.decoder)
 
     @cached_property
-    def _all_data(self) -> DataFrame:
+    def _all_data(self) -> "DataFrame":
         """The live data files where Spark has them; they are asked more than once, and read once."""
         everything = self._everything(self._data)
         rows = entries(self._storage, self._spark, self._data, everything, DATA_COLUMNS, self._reading)
-        return rows.persist(StorageLevel.DISK_ONLY)
+        return on_disk(rows)
 
     def _everything(self, manifests: Sequence[ManifestFile]) -> EntryFilter:
         spec_ids = {manifest.partition_spec_id for manifest in manifests}
@@ -247,7 +247,7 @@ class _Planner:
             many = matched_with_deletes(
                 many, self._scan.table, self._spark, self._deletes, every, data_count=count, only_positions=True
             )
-        return DataFiles(many=many.persist(StorageLevel.DISK_ONLY))
+        return DataFiles(many=on_disk(many))
 
     def _add_positions(self, files: pa.Table, rows: list[dict[str, Any]]) -> bool:
         """Give each row its `deletes`; says no where they are too many to be held."""
@@ -308,7 +308,7 @@ def delete_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEnt
     return ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
 
 
-def _min_numbers(data: pa.Table | DataFrame) -> dict[Scope, int]:
+def _min_numbers(data: "pa.Table | DataFrame") -> dict[Scope, int]:
     """The least data sequence number of live data files in each partition."""
     if isinstance(data, pa.Table):
         found = data.group_by(["spec_id", "partition"]).aggregate([("sequence_number", "min")]).to_pylist()

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import functions as F
 
 from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import ReadBy, chosen_reading, in_threads, shares
 from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks

@@ -6,12 +6,12 @@ is spread over several.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
 
 from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
@@ -22,6 +22,9 @@ from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitio
 from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _BATCH_ROWS = 4096
 _RANGE = "range"
@@ -44,7 +47,7 @@ class _Writing(msgspec.Struct, frozen=True):
 
 
 def rewritten_in_tasks(
-    task: RecordsTask, writer: RunWriter, found: Survey, expected_count: int, spark: SparkSession
+    task: RecordsTask, writer: RunWriter, found: Survey, expected_count: int, spark: "SparkSession"
 ) -> list[ManifestFile]:
     """The same as `held_records.rewritten_here`, by tasks; about `expected_count` manifests come of it.
 

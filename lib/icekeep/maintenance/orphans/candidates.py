@@ -9,7 +9,6 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.version_files import parse_version_name
@@ -46,6 +45,7 @@ from icekeep.maintenance.orphans.reachable import reached_by
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs.left_behind import living_runs
+from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata

@@ -5,13 +5,11 @@ the operator is asked.
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from icekeep.maintenance.deletion.comparing import ReachedPaths, held_against, reached_keys
 from icekeep.maintenance.deletion.path_set import spelled_like
@@ -22,8 +20,12 @@ from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
 from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.entries.read import folded
 from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
+from icekeep.planning.spark.lazily import F, to_arrow_schema
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.storage.location_keys import ANY_PREFIX, Spelling
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 NAMED_MISMATCHES = 10
 
@@ -122,7 +124,7 @@ def _mismatch(listed: str, place: int, found: ReachedPaths) -> Mismatch:
 
 
 def _compared_in_tasks(
-    files: DataFrame, files_count: int, reached: Reached, spelling: Spelling, spark: SparkSource, keeper: RowKeeper
+    files: "DataFrame", files_count: int, reached: Reached, spelling: Spelling, spark: SparkSource, keeper: RowKeeper
 ) -> Compared:
     session = started(spark)
     # Metadata names about as many files as are listed; how many it names of its history is known when they are compared.
@@ -157,7 +159,7 @@ def _counted(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, int]]:
     return rows, {"unnamed": unnamed_count, "mismatched": rows.num_rows - unnamed_count}
 
 
-def _is_same() -> Column:
+def _is_same() -> "Column":
     """Whether metadata names a row by its own scheme and authority."""
     any_prefix = F.lit(ANY_PREFIX)
     own, least, greatest = F.col("prefix_key"), F.col("least"), F.col("greatest")

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
@@ -24,12 +23,16 @@ from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.runs.heartbeat import beating
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.amounts import LISTED_FILES, tasks_count
+from icekeep.planning.spark.lazily import task_context
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_over_partitions
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.layout import own_directory
 from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _GROUP_ROWS = 100_000
 Look = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Mapping[str, int]]]
@@ -49,7 +52,7 @@ class Kept(msgspec.Struct, frozen=True):
         """How many rows are kept."""
         return sum(part.rows_count for part in self.parts)
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, spark: "SparkSession") -> "DataFrame":
         """The rows in Spark, read by tasks whenever they are wanted."""
         bins_count = min(len(self.parts), tasks_count(spark, self.rows_count, LISTED_FILES))
         bins = balanced(self.parts, lambda part: part.rows_count, bins_count)
@@ -87,7 +90,7 @@ class RowKeeper:
         directory = self._directory or self._begun()
         return f"/{directory.rpartition('/')[2]}/"
 
-    def keep(self, rows: DataFrame, schema: pa.Schema, name: str, step: str, look: Look | None = None) -> Kept:
+    def keep(self, rows: "DataFrame", schema: pa.Schema, name: str, step: str, look: Look | None = None) -> Kept:
         """Have rows made, once, and keep them.
 
         Args:
@@ -132,7 +135,7 @@ def keeping_rows(table: Table, runtime: Runtime, listener: Listener) -> Iterator
 
 def _write(batches: Iterable[pa.RecordBatch], writing: _Writing) -> _Part:
     """Write the rows of one partition; each attempt names its file by itself, and that of the one that won is told."""
-    context = TaskContext.get()
+    context = task_context()
     number = 0 if context is None else context.partitionId()
     location = f"{writing.prefix}-{number:05d}-{attempt_id()}.parquet"
     counts: Counter[str] = Counter()

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import Event
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
@@ -28,7 +27,10 @@ from icekeep.storage.location_keys import Spelling, loose_keys
 from icekeep.storage.locations import parse_location
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
-Rows: TypeAlias = pa.Table | DataFrame
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Rows: TypeAlias = "pa.Table | DataFrame"
 """Few rows as a table that the driver holds, many where Spark has them."""
 
 LISTED = pa.schema(
@@ -105,7 +107,7 @@ def list_files(
     return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), limit, keeper)
 
 
-def kept_listing(rows: DataFrame, limit: int, keeper: RowKeeper) -> Listing:
+def kept_listing(rows: "DataFrame", limit: int, keeper: RowKeeper) -> Listing:
     """Work out a listing once, rows of `LISTED`, and keep it; up to a limit its rows come to the driver."""
     kept = keeper.keep(rows, LISTED, "listed", "listing files", _shown)
     return Listing(
@@ -126,7 +128,7 @@ def _shown(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, int]]:
     return rows.filter(is_file), {"hidden": hidden, "outside": outside}
 
 
-def arrow_rows(rows: DataFrame, schema: pa.Schema) -> pa.Table:
+def arrow_rows(rows: "DataFrame", schema: pa.Schema) -> pa.Table:
     """Few rows that Spark holds, brought to the driver."""
     return arrow_table(rows.select(*schema.names)).cast(schema)
 

@@ -7,15 +7,12 @@ A list names `file_path` and `last_modified`, and `size` if it likes; an invento
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import UsageError
 from icekeep.maintenance.deletion.territory import Territory
@@ -28,10 +25,14 @@ from icekeep.maintenance.orphans.listing import (
     kept_listing,
     keyed_rows,
 )
+from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.steps import described, in_spark
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Spelling
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _FORMATS = {".parquet": "parquet", ".orc": "orc", ".csv": "csv", ".csv.gz": "csv"}
 _PLAIN_KEYS = (".parquet", ".orc")
@@ -108,7 +109,7 @@ def _sift(sieve: _Sieve, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     return sieve.sift(batches)
 
 
-def _opened(name: str, storage: Storage, session: SparkSession) -> tuple[DataFrame, str]:
+def _opened(name: str, storage: Storage, session: "SparkSession") -> "tuple[DataFrame, str]":
     """The rows of a list, and the suffix of its files where it is a location."""
     suffix = _suffix(name, storage) if "/" in name else ""
     with _readable(name):
@@ -123,6 +124,8 @@ def _opened(name: str, storage: Storage, session: SparkSession) -> tuple[DataFra
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
     """What Spark says of a list that it cannot read, in one line."""
+    from pyspark.errors import PySparkException
+
     try:
         yield
     except PySparkException as error:
@@ -146,7 +149,7 @@ def _suffix(location: str, storage: Storage) -> str:
     )
 
 
-def _plain_list(name: str, rows: DataFrame, *, is_text: bool) -> DataFrame:
+def _plain_list(name: str, rows: "DataFrame", *, is_text: bool) -> "DataFrame":
     types = {field.name.lower(): field.dataType.simpleString() for field in rows.schema}
     wanted = {"file_path": ("string",), "last_modified": ("timestamp", "string") if is_text else ("timestamp",)}
     for column, allowed in wanted.items():
@@ -158,7 +161,7 @@ def _plain_list(name: str, rows: DataFrame, *, is_text: bool) -> DataFrame:
     return _files(F.col("file_path"), size, F.col("last_modified"), rows)
 
 
-def _inventory(rows: DataFrame, columns: set[str]) -> DataFrame:
+def _inventory(rows: "DataFrame", columns: set[str]) -> "DataFrame":
     """The current versions of an inventory's objects."""
     if "is_latest" in columns:
         rows = rows.where(F.coalesce(F.col("is_latest").try_cast("boolean"), F.lit(True)))
@@ -169,7 +172,7 @@ def _inventory(rows: DataFrame, columns: set[str]) -> DataFrame:
     return _files(location, size, F.col("last_modified_date"), rows)
 
 
-def _files(location: Column, size: Column, modified: Column, rows: DataFrame) -> DataFrame:
+def _files(location: "Column", size: "Column", modified: "Column", rows: "DataFrame") -> "DataFrame":
     """Rows of the three columns; a moment that is none stays null, and then nobody takes the file for old enough."""
     return rows.where(location.isNotNull()).select(
         location.alias("location"),
@@ -178,6 +181,6 @@ def _files(location: Column, size: Column, modified: Column, rows: DataFrame) ->
     )
 
 
-def _is_plain(suffix: str, rows: DataFrame) -> bool:
+def _is_plain(suffix: str, rows: "DataFrame") -> bool:
     names = [suffix] if suffix else rows.inputFiles()
     return bool(names) and all(name.lower().endswith(_PLAIN_KEYS) for name in names)

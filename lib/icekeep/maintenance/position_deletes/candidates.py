@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.formats.deletes.rewrite_positions import LiveFile
@@ -23,6 +22,7 @@ from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.spec.applicability import in_another_partition, is_deletion_vector, is_newer, max_reached, only_data_file

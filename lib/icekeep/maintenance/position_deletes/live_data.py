@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
@@ -23,11 +20,15 @@ from icekeep.maintenance.position_deletes.live_files import LivePart, packed_par
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.lazily import F, task_context
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.planning.spark.tasks import all_results, run_over_partitions
 from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Partition = tuple[int, bytes]
 """A spec and the bytes of a partition, equal where partitions are."""
@@ -127,7 +128,7 @@ def _few_rows(files: pa.Table, asked: Asked) -> pa.Table:
     return files.sort_by([(name, "ascending") for name in (*_PLACE, "file_path")])
 
 
-def _many_rows(files: DataFrame, asked: Asked) -> DataFrame:
+def _many_rows(files: "DataFrame", asked: Asked) -> "DataFrame":
     """The same, those of a partition in one of Spark's partitions, without files that nothing asks for."""
     session = files.sparkSession
     named = arrow_dataframe(session, _named(asked)).withColumn("is_named", F.lit(True))
@@ -151,7 +152,7 @@ def _looked_at_in_task(
     batches: Iterable[pa.RecordBatch], shared: tuple[Mapping[Partition, Sequence[PathRange]], str | None, Storage]
 ) -> LiveData:
     ranges, directory, storage = shared
-    context = TaskContext.get()
+    context = task_context()
     assert context is not None
     # Attempts that failed may have left a file of their name.
     name = f"live-{context.partitionId():05d}-{context.taskAttemptId()}.bin"

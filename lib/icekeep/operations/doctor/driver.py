@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from icekeep.errors import UsageError
-from icekeep.operations.doctor.findings import OK, WRONG, Notes, NotTried
+from icekeep.operations.doctor.findings import NOT_TRIED, OK, WRONG, Notes, NotTried
 from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, Requirement
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.java import OLDEST_JAVA, java_program
@@ -14,18 +14,28 @@ from icekeep.planning.spark.process import described_process
 
 DRIVER = "driver"
 
+_NO_SPARK = "PySpark is not installed; only large tables need it: pip install 'icekeep[spark]' brings it, and Java is needed too"
+
 _JAVA_VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
 _JAVA_SECONDS = 30
 
 
-def look_at_driver(notes: Notes, needs: Needs | None, environ: Mapping[str, str]) -> None:
-    """Look at Python, at what is always needed beside it, and at Java."""
+def look_at_driver(notes: Notes, needs: Needs | None, environ: Mapping[str, str], *, with_spark: bool = False) -> None:
+    """Look at Python, at what is always needed beside it, and at PySpark and Java.
+
+    Args:
+        with_spark: whether Spark is wanted for certain; else it may be missing, since small tables need none.
+    """
+    has_spark = with_spark or described_process(["pyspark"])["packages"]["pyspark"] is not None
     notes.look(DRIVER, "python", partial(checked_python, described_process(())["python"], needs))
     if needs is None:
         notes.look(DRIVER, "packages", _not_installed)
     else:
-        look_at_packages(notes, DRIVER, (*needs.of(""), *needs.of(SPARK_EXTRA)))
-    notes.look(DRIVER, "java", partial(checked_java, environ))
+        look_at_packages(notes, DRIVER, (*needs.of(""), *(needs.of(SPARK_EXTRA) if has_spark else ())))
+    if has_spark:
+        notes.look(DRIVER, "java", partial(checked_java, environ))
+    else:
+        notes.tell(DRIVER, "spark", NOT_TRIED, _NO_SPARK)
 
 
 def look_at_packages(notes: Notes, about: str, requirements: Sequence[Requirement]) -> None:

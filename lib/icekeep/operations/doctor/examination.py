@@ -98,7 +98,7 @@ def _examined(
 ) -> DoctorResult:
     began_ms, notes, needs = SYSTEM.monotonic_ms(), Notes(), own_needs(platform.machine())
     with _unbroken(notes, DRIVER):
-        look_at_driver(notes, needs, os.environ)
+        look_at_driver(notes, needs, os.environ, with_spark=executors or SUBMITTED_VARIABLE in os.environ)
     subjects: list[Subject] = []
     places: list[StorePlace] = []
     notes.look("catalogs", "configuration", partial(_configured, subjects_of, subjects))

@@ -1,5 +1,6 @@
 """What `icekeep check` prints for people: what was found, where, and what to do, each in lines that fit a terminal."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,12 @@ _EXAMPLES = 5
 """Of each class; `--output json` has more."""
 
 
-def check_shown(result: CheckResult) -> Mapping[str, Any]:
-    """The values and rows that are printed of a check."""
+def check_shown(result: CheckResult, subject: Sequence[str] = ("--table", "TABLE")) -> Mapping[str, Any]:
+    """The values and rows that are printed of a check.
+
+    Args:
+        subject: the words of a command that name the table, and the configuration where it is not the one by default.
+    """
     shown: dict[str, Any] = {
         "is_deep": result.is_deep,
         "snapshots_count": result.snapshots_count,
@@ -29,7 +34,9 @@ def check_shown(result: CheckResult) -> Mapping[str, Any]:
             shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
     if numbers := sorted({one.fault_id for one in (*result.faults, *result.notices)} & MENDED):
-        shown["to_mend"] = [f"icekeep repair --table TABLE --fault {','.join(map(str, numbers))} --dry-run"]
+        shown["to_mend"] = [
+            shlex.join(["icekeep", "repair", *subject, "--fault", ",".join(map(str, numbers)), "--dry-run"])
+        ]
     if result.sound_metadata:
         shown["sound_metadata"] = [
             f"{one.metadata_location} of {format_time(one.timestamp_ms)}" for one in result.sound_metadata

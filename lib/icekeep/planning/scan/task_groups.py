@@ -7,14 +7,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
@@ -30,6 +26,7 @@ from icekeep.planning.scan.plan import (
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.amounts import small_tasks
+from icekeep.planning.spark.lazily import F, from_arrow_schema, task_context
 from icekeep.planning.spark.rows import arrow_dataframe, collected, partition_key
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of, started
 from icekeep.planning.spark.steps import spark_run
@@ -42,6 +39,9 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.position_sets import PositionSet, packed_positions
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _FILE_COLUMNS = (
     "file_path",
@@ -115,7 +115,7 @@ class PackedTasks(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks of a scan: their rows where they are few, else a lazy DataFrame of them; one of the two is null."""
 
     few: list[list[dict[str, Any]]] | None
-    many: DataFrame | None
+    many: "DataFrame | None"
 
 
 def plan_tasks(
@@ -124,7 +124,7 @@ def plan_tasks(
     *,
     where: str | Expression = ALWAYS_TRUE,
     **version: Unpack[VersionArguments],
-) -> DataFrame:
+) -> "DataFrame":
     """Plan the tasks that read the rows of a filter: splits of data files, deletes, residuals, as `TASKS`.
 
     Tasks are made as the table's properties `read.split.target-size`, `read.split.planning-lookback`,
@@ -192,7 +192,7 @@ def packed_tasks(
     return PackedTasks(few=None, many=many)
 
 
-def one_task_a_partition(many: DataFrame) -> DataFrame:
+def one_task_a_partition(many: "DataFrame") -> "DataFrame":
     """The rows of `PackedTasks.many`, those of one task in a Spark partition of their own; plans once to count the tasks."""
     partition = F.shiftright("task_id", _PARTITION_BITS)
     tasks = many.groupBy(partition.alias("partition")).agg(F.count_distinct("task_id").alias("tasks"))
@@ -216,7 +216,7 @@ class _Packer:
         self.columns = SHARING_TASKS if shares_deletes else TASKS
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
+        context = task_context()
         first_id = 0 if context is None else context.partitionId() << _PARTITION_BITS
         files = (file for batch in batches for file in batch.to_pylist())
         for task in _packed(files, self._known, self._options, self._options.split_target_bytes, first_id):

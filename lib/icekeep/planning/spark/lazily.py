@@ -4,6 +4,20 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from icekeep.errors import UsageError
+
+PACKAGES = ("pyspark", "py4j")
+"""What Spark's Python consists of."""
+
+
+def spark_is_missing() -> UsageError:
+    """The error for work that needs Spark where its packages are not installed."""
+    return UsageError(
+        "this needs Spark, and PySpark is not installed: pip install 'icekeep[spark]' brings it, or run the job with "
+        "spark-submit",
+        module="pyspark",
+    )
+
 
 class _Functions:
     """`pyspark.sql.functions`."""
@@ -27,6 +41,20 @@ def from_arrow_type(type_: Any) -> Any:
     from pyspark.sql.pandas.types import from_arrow_type as made
 
     return made(type_)
+
+
+def to_arrow_schema(schema: Any) -> Any:
+    """Arrow's schema for one of PySpark."""
+    from pyspark.sql.pandas.types import to_arrow_schema as made
+
+    return made(schema)
+
+
+def on_disk(rows: Any) -> Any:
+    """A DataFrame that is computed once, and kept on the executors' disks."""
+    from pyspark import StorageLevel
+
+    return rows.persist(StorageLevel.DISK_ONLY)
 
 
 def with_field(schema: Any, name: str, type_: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.planning.spark.lazily import is_session
+from icekeep.planning.spark.lazily import PACKAGES, is_session, spark_is_missing
 from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.runs import note_application
 
@@ -42,14 +42,18 @@ def started(spark: SparkSource) -> SparkSession:
     """The session itself.
 
     Raises:
-        UsageError: as `build_session` raises it.
+        UsageError: PySpark is not installed, or as `build_session` raises it.
     """
     given = _session_of(spark)
     if is_session(given):
         return _noted(cast("SparkSession", given))
     if given is None:
-        from icekeep.planning.spark.session import build_session
-
+        try:
+            from icekeep.planning.spark.session import build_session
+        except ModuleNotFoundError as error:
+            if error.name not in PACKAGES:
+                raise
+            raise spark_is_missing() from error
         return _noted(build_session("icekeep"))
     return _noted(cast("Callable[[], SparkSession]", given)())
 

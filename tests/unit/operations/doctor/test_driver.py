@@ -104,6 +104,26 @@ def test_this_machine_is_fit_for_the_tests(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
+def test_a_machine_without_spark_is_fit_for_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"msgspec": "0.22", "pyspark": None}
+    monkeypatch.setattr(
+        driver,
+        "described_process",
+        lambda names: {"python": "3.11.9", "packages": {one: versions[one] for one in names}},
+    )
+    monkeypatch.setattr(driver, "checked_java", lambda _: "17")
+    spark = Requirement("pyspark", ((">=", "4"),), "spark")
+    needs = Needs(NEEDS.python, (Requirement("msgspec"), spark))
+    small, large = Notes(), Notes()
+    look_at_driver(small, needs, {})
+    *_, told = small.result(0).findings
+    assert (small.result(0).status, told.check, told.status) == ("ok", "spark", "not-tried")
+    assert "pip install 'icekeep[spark]'" in told.message
+    look_at_driver(large, needs, {}, with_spark=True)
+    told = next(one for one in large.result(0).findings if one.check == "package pyspark")
+    assert (large.result(0).status, told.message) == ("wrong", "pyspark is not installed; pip install 'icekeep[spark]'")
+
+
 def test_what_is_not_installed_as_a_package_tells_of_no_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "checked_java", lambda _: "17")
     notes = Notes()

@@ -1,15 +1,18 @@
 import io
+import json
 
+from icekeep.cli import main
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.result import result
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.shown.check import check_shown
+from kit.lake import Lake
 
 
-def shown(tally):
+def shown(tally, *subject):
     stream = io.StringIO()
-    print_tables("check db.t", check_shown(result(None, tally, None, deep=False)), stream)
+    print_tables("check db.t", check_shown(result(None, tally, None, deep=False), *subject), stream)
     return stream.getvalue()
 
 
@@ -33,3 +36,21 @@ def test_of_a_sound_table_there_are_only_figures():
     text = shown(Tally())
     assert "faults_count" in text
     assert "where_" not in text
+
+
+def test_the_command_that_mends_can_be_pasted():
+    tally = Tally()
+    tally.add(Fault(number=301, where="s3://b/1.parquet", detail="there is no such file"))
+    text = shown(tally, ("--table", "local.db.t", "--config", "my lake.yaml"))
+    assert "icekeep repair --table local.db.t --config 'my lake.yaml' --fault 301 --dry-run" in text
+    assert "icekeep repair --table TABLE --fault 301 --dry-run" in shown(tally)
+
+
+def test_the_command_line_names_the_table_and_the_configuration(tmp_path, capsys):
+    lake = Lake(tmp_path)
+    lake.filled(commits=1)
+    next(path for path in lake.files_on_disk() if path.suffix == ".parquet").unlink()
+    config = tmp_path / "icekeep.yaml"
+    config.write_text(json.dumps({"catalogs": {"local": lake.properties}}))
+    assert main(["check", "--catalog", "local", "--table", "db.events", "--config", str(config)]) == 3
+    assert f"icekeep repair --table local.db.events --config {config} --fault 301 --dry-run" in capsys.readouterr().out

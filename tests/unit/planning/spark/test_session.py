@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -9,8 +8,7 @@ from icekeep.errors import UsageError
 from icekeep.planning.spark import session
 from icekeep.planning.spark.session import build_session, live_properties, session_settings, stop_session
 from icekeep.shipped import LOG4J, shipped_file
-
-LIB = Path(__file__).resolve().parents[3] / "lib"
+from kit.shell import ROOT
 
 
 @pytest.fixture
@@ -64,10 +62,11 @@ def test_without_pyspark_one_line_says_what_to_install():
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(LIB)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "lib")}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == (
-        "UsageError package 'pyspark' is not installed; install icekeep[spark], or run the job with spark-submit"
+        "UsageError this needs Spark, and PySpark is not installed: pip install 'icekeep[spark]' brings it, or run the job with "
+        "spark-submit"
     )
 
 

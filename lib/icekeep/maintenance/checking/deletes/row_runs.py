@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.planning.spark.answers import prepare_worker
+from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.rows import arrow_dataframe, collected
 from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
 from icekeep.spec.units import MAX_LONG
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Place = tuple[int, str, int]
 """A row id, a data file and the position of a row in it."""
@@ -27,7 +29,7 @@ _RUNS = pa.schema([("part", pa.int64()), ("first", pa.int64()), ("end", pa.int64
 _IDS = pa.schema([(ROW_ID.name, pa.int64())])
 
 
-def wrong_places(rows: DataFrame, next_row_id: int) -> list[Place]:
+def wrong_places(rows: "DataFrame", next_row_id: int) -> list[Place]:
     """Where rows are whose id another has, or whose id was never given: of each file and id the first and the last one.
 
     Args:

@@ -1,0 +1,136 @@
+"""Every command does its work on small tables where PySpark is not installed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.verbs import VERBS
+from kit.lake import Lake
+from kit.shell import ROOT
+
+pytestmark = pytest.mark.process
+
+WITHOUT = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Without())
+"""
+COMMANDS = """
+import json
+from icekeep.cli import main
+from icekeep.operations.commands import demo
+from icekeep.playground.layouts import skewed
+from icekeep.playground.states import State
+demo.STATES = (State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000),)
+print(json.dumps([main([*words, "--result-file", f"{number}.json"]) for number, words in enumerate(json.loads(sys.argv[1]))]))
+"""
+SAID = "this needs Spark, and PySpark is not installed: pip install 'icekeep[spark]' brings it, or run the job with spark-submit"
+
+
+def run(code: str, directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT + code, *words],
+        env={"PYTHONPATH": str(ROOT / "lib"), "HOME": str(directory)},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
+    """The further words of each command, in the order in which they are run; of a table that `drop` ends with."""
+    event = ["--table", "local.db.events"]
+    return {
+        "demo": ["playground"],
+        "doctor": [],
+        "config show": [],
+        "schema": [],
+        "help": ["safety"],
+        "path": [],
+        "report": [],
+        "policy check": [],
+        "policy explain": event,
+        "maintain": [],
+        "plan_scan": event,
+        "check": event,
+        "compact": [*event, "--option", "rewrite-all=true", "--plan-out", "plan"],
+        "apply": ["plan"],
+        "rewrite_position_deletes": event,
+        "rewrite_manifests": event,
+        "expire_snapshots": [*event, "--older-than", "0s", "--trash", "3d"],
+        "remove_orphan_files": event,
+        "repair": ["--fault", "301", *event],
+        "history": event,
+        "restore": event,
+        "why": [metadata_location, *event],
+        "ref create-branch": ["b", *event],
+        "ref create-tag": ["t", *event],
+        "ref replace-branch": ["b", "--snapshot-id", snapshot_id, *event],
+        "ref replace-tag": ["t", "--snapshot-id", snapshot_id, *event],
+        "ref fast-forward": ["b", "--to", "main", *event],
+        "ref set-retention": ["b", "--min-snapshots-to-keep", "2", *event],
+        "ref rename-branch": ["b", "--to", "c", *event],
+        "ref list": event,
+        "ref drop-branch": ["c", *event],
+        "ref drop-tag": ["t", *event],
+        "rollback": [*event, "--set-current-ref", "main"],
+        "runs": [],
+        "drop": event,
+        "register": [*event, "--metadata-location", metadata_location],
+    }
+
+
+@pytest.mark.slow
+def test_no_command_needs_spark_for_small_tables(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    table = lake.filled(commits=3)
+    (tmp_path / "conf").mkdir()
+    settings: dict[str, Any] = {
+        "catalogs": {"local": lake.properties},
+        "policies": [{"name": "all", "match": "local.**", "schedule": "0 2 * * *", "jobs": {"compact": {}}}],
+    }
+    (tmp_path / "conf/icekeep.yaml").write_text(json.dumps(settings))
+    wanted = commands(table.metadata_location, str(table.metadata.current_snapshot_id))
+    # `ref publish` wants a snapshot that is staged.
+    assert wanted.keys() >= (JOBS.keys() | VERBS.keys()) - {"ref publish"}
+    done = run(COMMANDS, tmp_path, json.dumps([[*name.split(), *words] for name, words in wanted.items()]))
+    assert done.returncode == 0, done.stderr
+    statuses = json.loads(done.stdout.splitlines()[-1])
+    assert {name: s for name, s in zip(wanted, statuses, strict=True) if s != 0} == {}, done.stderr
+
+
+def test_all_that_the_library_exports_is_there_but_for_sessions(tmp_path: Path) -> None:
+    code = """
+import icekeep
+for name in dir(icekeep):
+    try: getattr(icekeep, name)
+    except ModuleNotFoundError: print(name)
+"""
+    assert run(code, tmp_path).stdout.split() == ["build_session", "stop_session"]
+
+
+def test_where_spark_is_needed_one_line_says_so(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.filled(commits=1)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/icekeep.yaml").write_text(json.dumps({"catalogs": {"local": lake.properties}}))
+    code = """
+from icekeep import UsageError, load_catalog, scan
+from icekeep.cli import main
+try: scan(load_catalog("local").load(("db", "events")))
+except UsageError as error: print(error)
+main(["doctor", "--executors", "--output", "json"])
+"""
+    said, told = run(code, tmp_path).stdout.splitlines()
+    assert said == SAID
+    asked = [one["message"] for one in json.loads(told)["result"]["findings"] if one["about"] == "executors"]
+    assert asked == [f"it cannot be looked at: {SAID}"]
