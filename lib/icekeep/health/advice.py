@@ -69,7 +69,7 @@ def advice(known: Known) -> tuple[JobAdvice, ...]:
         "expire_snapshots": lambda known: expire_advice(known.table, known.expiring),
         "remove_orphan_files": lambda known: orphan_advice(known.table, known.metadata, known.entries_count),
     }
-    return tuple(_finished(_judged(job, judge, known), known) for job, judge in judges.items())
+    return tuple(finished(_judged(job, judge, known), known.table, known.prices) for job, judge in judges.items())
 
 
 def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobAdvice:
@@ -81,16 +81,15 @@ def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobA
         return JobAdvice(job=job, has_work=False, reason=f"it refuses: {error.message}")
 
 
-def _finished(one: JobAdvice, known: Known) -> JobAdvice:
+def finished(one: JobAdvice, table: Table, prices: Prices | None) -> JobAdvice:
     """With what does it, and what that costs."""
-    table = known.table
     words = ("icekeep", one.job, "--table", f"{table.catalog.name}.{table.name}")
     command = shlex.join(words) if one.has_work else ""
     # Plans believe entries that state a size below 0.
     one = msgspec.structs.replace(one, **{name: 0 for name in _AMOUNTS if (getattr(one, name) or 0) < 0})
     cost = None
-    if known.prices is not None:
-        amount = known.prices.cost(
+    if prices is not None:
+        amount = prices.cost(
             cpu_ms=one.cpu_ms,
             read_bytes=one.read_bytes,
             written_bytes=one.written_bytes,
