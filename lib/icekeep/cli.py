@@ -46,6 +46,7 @@ from icekeep.operations.receivers import chosen_format, telling, telling_setting
 from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
+from icekeep.operations.shown.commands import CommandsOn
 from icekeep.operations.surroundings import Seams, Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
@@ -148,7 +149,10 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
     words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
     if outcome.plan:
         words += f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
-    for_people = None if shows is None or outcome.status == HELD else resolve(shows)(outcome.result)
+    for_people = None
+    if shows is not None and outcome.status != HELD:
+        more = () if command.name in VERBS else (CommandsOn(outcome.table or "", command.conf),)
+        for_people = resolve(shows)(outcome.result, *more)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
     may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
     document = plain_values(outcome)

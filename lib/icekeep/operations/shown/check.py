@@ -6,13 +6,14 @@ from typing import Any
 from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Gap
 from icekeep.maintenance.checking.result import CheckResult, FaultsFound
 from icekeep.maintenance.repairing.planner import MENDED
+from icekeep.operations.shown.commands import CommandsOn
 from icekeep.spec.times import format_time
 
 _EXAMPLES = 5
 """Of each class; `--output json` has more."""
 
 
-def check_shown(result: CheckResult) -> Mapping[str, Any]:
+def check_shown(result: CheckResult, commands: CommandsOn) -> Mapping[str, Any]:
     """The values and rows that are printed of a check."""
     shown: dict[str, Any] = {
         "is_deep": result.is_deep,
@@ -29,7 +30,7 @@ def check_shown(result: CheckResult) -> Mapping[str, Any]:
             shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
     if numbers := sorted({one.fault_id for one in (*result.faults, *result.notices)} & MENDED):
-        shown["to_mend"] = [f"icekeep repair --table TABLE --fault {','.join(map(str, numbers))} --dry-run"]
+        shown["to_mend"] = [commands("repair", "--fault", ",".join(map(str, numbers)), "--dry-run")]
     if result.sound_metadata:
         shown["sound_metadata"] = [
             f"{one.metadata_location} of {format_time(one.timestamp_ms)}" for one in result.sound_metadata
