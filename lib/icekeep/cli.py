@@ -46,6 +46,7 @@ from icekeep.operations.receivers import chosen_format, telling, telling_setting
 from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
+from icekeep.operations.shown.commands import CommandsOn
 from icekeep.operations.surroundings import Seams, Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
@@ -140,17 +141,18 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         verb = VERBS[command.name]
         outcome = run_verb(command, verb, surroundings)
         changes, shows, texts = verb.changes or verb.also_changes, verb.for_people, verb.texts
-        subject: tuple[Any, ...] = ()
     else:
         job = jobs[command.name]
         outcome = run_job(command, job, surroundings)
         changes, shows, texts = job.plan is not None, job.for_people, {}
-        subject = (("--table", outcome.table, *config_words(command.conf)),) if job.shows_commands else ()
     about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
     words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
     if outcome.plan:
         words += f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
-    for_people = None if shows is None or outcome.status == HELD else resolve(shows)(outcome.result, *subject)
+    for_people = None
+    if shows is not None and outcome.status != HELD:
+        more = () if command.name in VERBS else (CommandsOn(outcome.table or "", command.conf),)
+        for_people = resolve(shows)(outcome.result, *more)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
     may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
     document = plain_values(outcome)

@@ -81,7 +81,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             and the error, what starts a session as `spark`, and the `run`; `None` for a job that fails then.
         plan_unreadable: the same in place of `plan`.
         for_people: makes of the result what is printed for people; `None`: the result itself.
-        shows_commands: whether that shows commands to go on with: it takes the words that name the table and the configuration.
         takes_listener: whether all functions take a `listener`.
     """
 
@@ -98,7 +97,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: str | None = None
     plan_unreadable: str | None = None
     for_people: str | None = None
-    shows_commands: bool = False
     takes_listener: bool = True
 
 

@@ -32,8 +32,12 @@ class AddDeleteFile(msgspec.Struct, frozen=True):
         return attempt.snapshot_updates("delete", [*attempt.reader.manifests(head), *added], summary)
 
 
-def with_position_deletes(table: Table, position: int = 0) -> Table:
-    """The table after one row of its first data file was deleted by a position delete file."""
+def with_position_deletes(table: Table, position: int = 0, *, is_for_one: bool = False) -> Table:
+    """The table after one row of its first data file was deleted by a position delete file.
+
+    Args:
+        is_for_one: the delete file says that it is for that data file alone.
+    """
     metadata = table.metadata
     assert metadata.current_snapshot is not None
     reader = StorageManifestReader(table.storage)
@@ -58,5 +62,6 @@ def with_position_deletes(table: Table, position: int = 0) -> Table:
         partition=victim.partition,
         record_count=1,
         file_size_in_bytes=len(out.getvalue()),
+        referenced_data_file=victim.file_path if is_for_one else None,
     )
     return commit(table, AddDeleteFile(file)).table

@@ -5,31 +5,45 @@ Plans are asked with a session that cannot be started: what would need one is wo
 
 import shlex
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from functools import cache, partial
+from typing import NoReturn, TypeAlias
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.health.expiring import Expiring, expire_advice, orphan_advice
-from icekeep.health.files import MIN_INPUT_FILES, DataFold, DeleteFold, compacted_together
+from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, DeleteFold, compacted_together
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice, MetadataHealth
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
+from icekeep.maintenance.compaction.plan import RewritePlan, group_files
 from icekeep.maintenance.compaction.run import CompactRequest, Run
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
-from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
+from icekeep.maintenance.position_deletes.job import RewritePositionDeletesOptions, check_arguments
+from icekeep.maintenance.position_deletes.plan import DeletesPlan, preview
+from icekeep.maintenance.position_deletes.planner import plan as plan_position_deletes
 from icekeep.maintenance.rates import ENTRY_CPU_MS
+from icekeep.planning.entries.decode import entries_schema
+from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import Engine
+from icekeep.spec.applicability import is_newer, only_data_file
+from icekeep.spec.snapshots import MAIN
 
 _AMOUNTS = ("freed_bytes", "replaced_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
 
 
 class NeedsSpark(Exception):
     """Raised in the place of a session, where a plan would be made by Spark."""
+
+
+Compaction: TypeAlias = Callable[[], RewritePlan]
+"""The plan of a compaction, made once."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +76,15 @@ def advice(known: Known) -> tuple[JobAdvice, ...]:
     Raises:
         TryAgainError: storage is out of reach.
     """
+    compaction = cache(partial(_planned_compaction, known))
     judges: dict[str, Callable[[Known], JobAdvice]] = {
-        "compact": _compact,
-        "rewrite_position_deletes": _rewrite_position_deletes,
+        "compact": lambda known: _compact(known, compaction),
+        "rewrite_position_deletes": lambda known: _rewrite_position_deletes(known, compaction),
         "rewrite_manifests": _rewrite_manifests,
         "expire_snapshots": lambda known: expire_advice(known.table, known.expiring),
         "remove_orphan_files": lambda known: orphan_advice(known.table, known.metadata, known.entries_count),
     }
-    return tuple(_finished(_judged(job, judge, known), known) for job, judge in judges.items())
+    return tuple(finished(_judged(job, judge, known), known.table, known.prices) for job, judge in judges.items())
 
 
 def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobAdvice:
@@ -81,16 +96,15 @@ def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobA
         return JobAdvice(job=job, has_work=False, reason=f"it refuses: {error.message}")
 
 
-def _finished(one: JobAdvice, known: Known) -> JobAdvice:
+def finished(one: JobAdvice, table: Table, prices: Prices | None) -> JobAdvice:
     """With what does it, and what that costs."""
-    table = known.table
     words = ("icekeep", one.job, "--table", f"{table.catalog.name}.{table.name}")
     command = shlex.join(words) if one.has_work else ""
     # Plans believe entries that state a size below 0.
     one = msgspec.structs.replace(one, **{name: 0 for name in _AMOUNTS if (getattr(one, name) or 0) < 0})
     cost = None
-    if known.prices is not None:
-        amount = known.prices.cost(
+    if prices is not None:
+        amount = prices.cost(
             cpu_ms=one.cpu_ms,
             read_bytes=one.read_bytes,
             written_bytes=one.written_bytes,
@@ -100,10 +114,15 @@ def _finished(one: JobAdvice, known: Known) -> JobAdvice:
     return msgspec.structs.replace(one, command=command, cost=cost)
 
 
-def _compact(known: Known) -> JobAdvice:
+def _planned_compaction(known: Known) -> RewritePlan:
+    """Raises `NeedsSpark` where a plan would be made by Spark, and `IcekeepError` as the job."""
+    known.require_few()
+    return Run(known.table, CompactRequest(known.engine), known.table.runtime).plan(None)
+
+
+def _compact(known: Known, compaction: Compaction) -> JobAdvice:
     try:
-        known.require_few()
-        planned = Run(known.table, CompactRequest(known.engine), known.table.runtime).plan(None)
+        planned = compaction()
     except NeedsSpark:
         return _compact_by_sums(known)
     works = [Work(RewriteMethod.REENCODE, group.bytes, group.expected_files_count) for group in planned.groups]
@@ -173,24 +192,26 @@ def _compaction(
     )
 
 
-def _rewrite_position_deletes(known: Known) -> JobAdvice:
+def _rewrite_position_deletes(known: Known, compaction: Compaction) -> JobAdvice:
     job, positions = "rewrite_position_deletes", known.deletes.positions
     if not positions.files_count and not known.deletes.vectors.files_count:
         return JobAdvice(job=job, has_work=False, is_exact=True, reason="there are no position deletes")
-    dangling_count, dangling_bytes, is_exact = 0, 0, True
+    dangling_count, dangling_bytes, taken_count, is_exact = 0, 0, 0, True
     try:
         known.require_few()
-        planned = plan_rewrite_position_deletes(known.table, known.engine)
+        plan = _planned_position_deletes(known)
     except NeedsSpark:
         is_exact = False
         is_worth_it = known.table.metadata.format_version > 2 or positions.files_count >= MIN_INPUT_FILES
         count, size = (positions.files_count, positions.bytes) if is_worth_it else (0, 0)
     else:
+        planned = preview(plan, known.table.metadata.format_version)
         count, size = planned.rewritten_delete_files_count, planned.rewritten_bytes_count
         dangling_count, dangling_bytes = (
             planned.removed_dangling_delete_files_count,
             planned.removed_dangling_bytes_count,
         )
+        taken_count = _taken_count(plan, known, compaction) if count else 0
     becomes = "vectors" if known.table.metadata.format_version > 2 else "fewer files"
     dangling = f"{dangling_count:,} reach nothing" if is_exact else "which reach nothing can only be told with Spark"
     reason, gain = "position delete files are large enough, and none is dangling", ""
@@ -203,9 +224,12 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
         )
     elif not is_exact:
         reason = f"there are too few position delete files to become {becomes}; {dangling}"
+    if taken_count:
+        reason = f"{reason}; compact, which comes first, takes {taken_count:,} of them out"
     return JobAdvice(
         job=job,
         has_work=bool(count or dangling_count),
+        done_by="compact" if taken_count == count > 0 and not dangling_count else None,
         is_exact=is_exact,
         reason=reason,
         gain=gain,
@@ -217,6 +241,31 @@ def _rewrite_position_deletes(known: Known) -> JobAdvice:
         requests_count=2 * count,
         cpu_ms=size * 1000 // RATES_BYTES_A_SECOND[RewriteMethod.REENCODE] + _entries_cpu_ms(known.entries_count),
     )
+
+
+def _planned_position_deletes(known: Known) -> DeletesPlan:
+    """Raises `NeedsSpark` where a plan would be made by Spark, and `IcekeepError` as the job."""
+    table = known.table
+    check_arguments(table.metadata)
+    return plan_position_deletes(open_scan(table), known.engine, RewritePositionDeletesOptions(), branch=MAIN)
+
+
+def _taken_count(plan: DeletesPlan, known: Known, compaction: Compaction) -> int:
+    """How many of the delete files of a plan go with a compaction that comes first, as `commit.selection.LeftBehind` says."""
+    try:
+        first = compaction()
+    except (NeedsSpark, IcekeepError):
+        return 0
+    groups = (group_files(group, known.table.storage) for group in first.groups if group.has_files)
+    replaced = {file.file_path for group in groups for file in group.files}
+    if not replaced:
+        return 0
+    data = known.data.rows(entries_schema(DATA_COLUMNS))
+    left = data.filter(pc.invert(pc.is_in(data["file_path"], pa.array(replaced, pa.string()))))
+    # New files keep the sequence number of the snapshot that they are planned on.
+    least = min(first.sequence_number, pc.min(left["sequence_number"]).as_py() or first.sequence_number)
+    entries = (read.entry for group in plan.groups for read in group.files)
+    return sum(only_data_file(entry.data_file) in replaced or not is_newer(entry, least) for entry in entries)
 
 
 def _rewrite_manifests(known: Known) -> JobAdvice:

@@ -87,11 +87,22 @@ def lost_metadata_files(metadata: TableMetadata, location: str) -> int:
     The name of the current file has the number of metadata files that were before it. A table that was registered, or that a
     catalog without such numbers had before, has more of them than this knows of, or fewer.
     """
-    match = _NUMBER.fullmatch(location.rpartition("/")[2])
-    if match is None or is_true(metadata.properties, _DELETE_AFTER_COMMIT, False):
+    number = metadata_number(location)
+    if number is None or is_true(metadata.properties, _DELETE_AFTER_COMMIT, False):
         return 0
-    number = int(match[1]) - 1 if match[1] is not None else int(match[2])
     return max(0, number - len(metadata.metadata_log))
+
+
+def metadata_number(location: str) -> int | None:
+    """How many metadata files of a table were before one, by its name; `None` where that has no number, or is of another file.
+
+    >>> metadata_number("/wh/t/metadata/v1.metadata.json"), metadata_number("/wh/t/metadata/00002-a.gz.metadata.json")
+    (0, 2)
+    """
+    match = _NUMBER.fullmatch(location.rpartition("/")[2])
+    if match is None:
+        return None
+    return int(match[1]) - 1 if match[1] is not None else int(match[2])
 
 
 def _overlap_of(spec_id: int, keys: Sequence[bytes], metadata: TableMetadata, data: Sequence[ManifestFile]) -> Overlap:

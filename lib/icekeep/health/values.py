@@ -210,6 +210,7 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
         has_work: whether it would do anything; whether it is due is for the conditions of policies to say.
         is_exact: whether the figures are those of the job's plan; else they are worked out from sums, and near to it.
         reason: why, or why not, in one line.
+        done_by: the job before it in this list that, where it runs first, leaves it nothing to do; then it is not proposed.
         gain: what it brings, in one line; empty where it has nothing to do.
         files_count: that it would rewrite, or delete.
         spared_opens_count: how many files fewer readers open afterwards, those of a scan of all or those that plan it.
@@ -224,6 +225,7 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     has_work: bool
     reason: str
+    done_by: str | None = None
     is_exact: bool = False
     gain: str = ""
     files_count: int = 0
@@ -310,5 +312,5 @@ class TableHealth(Rendered, frozen=True, kw_only=True):
 
     @property
     def to_do(self) -> tuple[JobAdvice, ...]:
-        """The jobs that have something to do, in the order in which they should run."""
-        return tuple(one for one in self.jobs if one.has_work)
+        """The jobs that have something to do, and still have when those before them are done, in the order to run them in."""
+        return tuple(one for one in self.jobs if one.has_work and one.done_by is None)

@@ -20,6 +20,7 @@ from icekeep.errors import (
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.health.commits import number_of
 from icekeep.health.job import HealthRequest, cheap_faults, table_health
+from icekeep.health.lost_metadata import with_lost_metadata
 from icekeep.health.own_files import with_own_files
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
@@ -226,7 +227,8 @@ class _Look:
                 return None
             table = prepared
             with self._alone if _is_large(table) else nullcontext():
-                return with_own_files(table_health(table, self._spark, prices=self._prices), table)
+                health = table_health(table, self._spark, prices=self._prices)
+                return with_lost_metadata(with_own_files(health, table), table, self._prices)
         except NotFoundError:
             return None
         except InvalidTableError as error:

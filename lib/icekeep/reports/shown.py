@@ -66,6 +66,10 @@ def _job(job: JobAdvice, currency: str | None) -> dict[str, Any]:
     return told
 
 
+def _has_work(job: JobAdvice) -> bool | str:
+    return job.has_work if job.done_by is None else f"{job.done_by} does it"
+
+
 def health_shown(one: TableHealth, currency: str | None = None) -> Mapping[str, Any]:
     """The values and rows that are printed of one table; without a currency no job has a cost."""
     shown: dict[str, Any] = {"table": one.table, "score": f"{one.score:.1f} of 100", "location": one.location}
@@ -90,7 +94,7 @@ def health_shown(one: TableHealth, currency: str | None = None) -> Mapping[str, 
         }
         for ref in one.refs
     ]
-    shown["jobs"] = [{**_job(job, currency), "has_work": job.has_work} for job in one.jobs]
+    shown["jobs"] = [{**_job(job, currency), "has_work": _has_work(job)} for job in one.jobs]
     shown["last_maintenance"] = [
         {"job": seen.job, "when": format_time(seen.timestamp_ms), "made_by": seen.made_by}
         for seen in one.last_maintenance

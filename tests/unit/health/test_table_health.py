@@ -343,6 +343,53 @@ def test_sums_put_files_of_an_old_spec_together_as_the_plan_does():
         assert "files" in [part.name for part in found.score_parts]
 
 
+@pytest.mark.parametrize("is_for_one", [True, False])
+def test_deletes_that_a_compaction_takes_out_are_not_to_be_rewritten_too(is_for_one):
+    """Those for one data file, and those that are older than all that is left then."""
+    world = World(2)
+    for number in range(6):
+        world.append(number)
+    table = world.table
+    for position in range(5):
+        table = with_position_deletes(table, position, is_for_one=is_for_one)
+    world.append(6)
+    found = health(world)
+    told = job(found, "rewrite_position_deletes")
+    assert (told.has_work, told.files_count, told.done_by) == (True, 5, "compact")
+    assert told.reason.endswith("compact, which comes first, takes 5 of them out")
+    assert told not in found.to_do
+    compact(world.table, no_spark)
+    after = health(world)
+    assert (after.deletes.files_count, job(after, "rewrite_position_deletes").has_work) == (0, False)
+
+
+def test_deletes_that_a_compaction_may_leave_are_to_be_rewritten():
+    """The last is as new as the files that a compaction makes, and may be for several."""
+    world = World(2)
+    for number in range(6):
+        world.append(number)
+    table = world.table
+    for position in range(5):
+        table = with_position_deletes(table, position)
+    found = health(world)
+    told = job(found, "rewrite_position_deletes")
+    assert told.reason.endswith("compact, which comes first, takes 4 of them out")
+    assert told.done_by is None
+    assert told in found.to_do
+    compact(world.table, no_spark)
+    assert health(world).deletes.files_count == 1
+
+
+def test_deletes_of_files_that_no_compaction_takes_are_to_be_rewritten():
+    world = World(2)
+    world.append(0, rows=50)
+    table = world.table
+    for position in range(5):
+        table = with_position_deletes(table, position, is_for_one=True)
+    told = job(health(world), "rewrite_position_deletes")
+    assert (told.has_work, told.done_by) == (True, None)
+
+
 def test_what_is_told_by_sums_claims_nothing_of_deletes():
     world = World(2)
     for number in range(3):

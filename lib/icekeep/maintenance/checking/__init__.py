@@ -24,5 +24,4 @@ JOB = Job(
     run="icekeep.maintenance.checking.job:check",
     unreadable="icekeep.maintenance.checking.job:check_unreadable",
     for_people="icekeep.operations.shown.check:check_shown",
-    shows_commands=True,
 )

@@ -2,7 +2,11 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
-_LOST = "`icekeep repair` brings it back from the trash, or with --accept-loss takes its entry out; a backup is better"
+_LOOK_AGAIN = "then look with `icekeep check --ref main`, as older snapshots keep the fault until they expire"
+_LOST = (
+    "`icekeep repair` brings it back from the trash, or with --accept-loss takes its entry out; a backup is better; "
+    f"{_LOOK_AGAIN}"
+)
 
 FILE_CLASSES = (
     FaultClass(
@@ -11,7 +15,7 @@ FILE_CLASSES = (
         rule="each live data file is there",
         readers="scans that need it fail",
         mend="`icekeep repair` brings it back from the trash, or its rows from older snapshots, or with --accept-loss takes its "
-        "entry out; a backup is better",
+        f"entry out; a backup is better; {_LOOK_AGAIN}",
     ),
     FaultClass(
         number=302,

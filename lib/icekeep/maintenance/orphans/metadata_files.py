@@ -188,12 +188,15 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _may_be_found_by_name(self, location: str, modified_ms: int) -> bool:
-        version = parse_version_name(location.rpartition("/")[2])
-        if version is None:
-            return False
-        if self.last_version is None:
-            return True
-        return version > self.last_version - VERSIONS_KEPT or modified_ms >= self.now_ms - VERSION_AGE_KEPT_MS
+        return may_be_found_by_name(location, modified_ms, self.last_version, self.now_ms)
+
+
+def may_be_found_by_name(location: str, modified_ms: int, last_version: int | None, now_ms: int) -> bool:
+    """Whether a catalog may still take a metadata file for a version of its table: then it stays, though it is in no log."""
+    version = parse_version_name(location.rpartition("/")[2])
+    if version is None:
+        return False
+    return last_version is None or version > last_version - VERSIONS_KEPT or modified_ms >= now_ms - VERSION_AGE_KEPT_MS
 
 
 class _Entry(msgspec.Struct):

@@ -60,7 +60,8 @@ from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 
-_DEEP = 400
+CONTENT = 400
+"""Kinds of faults with greater numbers are those of what files hold."""
 
 MENDED = (
     METADATA
@@ -85,7 +86,7 @@ def planned(table: Table, asked: Asked, spark: SparkSource, listener: Listener) 
         SafetyError: what is to be written was not checked.
     """
     tally = Tally(asked.numbers | GUARDS)
-    examined(table, spark, tally, listener, deep=any(number > _DEEP for number in asked.numbers))
+    examined(table, spark, tally, listener, deep=any(number > CONTENT for number in asked.numbers))
     count = sum(tally.counts.get(number, 0) for number in asked.numbers | GUARDS)
     if count > MAX_MENDS:
         raise UsageError(

@@ -1,24 +1,20 @@
 """What `icekeep check` prints for people: what was found, where, and what to do, each in lines that fit a terminal."""
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Gap
 from icekeep.maintenance.checking.result import CheckResult, FaultsFound
 from icekeep.maintenance.repairing.planner import MENDED
+from icekeep.operations.shown.commands import CommandsOn
 from icekeep.spec.times import format_time
 
 _EXAMPLES = 5
 """Of each class; `--output json` has more."""
 
 
-def check_shown(result: CheckResult, subject: Sequence[str] = ("--table", "TABLE")) -> Mapping[str, Any]:
-    """The values and rows that are printed of a check.
-
-    Args:
-        subject: the words of a command that name the table, and the configuration where it is not the one by default.
-    """
+def check_shown(result: CheckResult, commands: CommandsOn) -> Mapping[str, Any]:
+    """The values and rows that are printed of a check."""
     shown: dict[str, Any] = {
         "is_deep": result.is_deep,
         "snapshots_count": result.snapshots_count,
@@ -34,9 +30,7 @@ def check_shown(result: CheckResult, subject: Sequence[str] = ("--table", "TABLE
             shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
     if numbers := sorted({one.fault_id for one in (*result.faults, *result.notices)} & MENDED):
-        shown["to_mend"] = [
-            shlex.join(["icekeep", "repair", *subject, "--fault", ",".join(map(str, numbers)), "--dry-run"])
-        ]
+        shown["to_mend"] = [commands("repair", "--fault", ",".join(map(str, numbers)), "--dry-run")]
     if result.sound_metadata:
         shown["sound_metadata"] = [
             f"{one.metadata_location} of {format_time(one.timestamp_ms)}" for one in result.sound_metadata

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan
+from icekeep.maintenance.repairing.planner import CONTENT
 from icekeep.maintenance.repairing.result import RepairResult
+from icekeep.operations.shown.commands import CommandsOn
 
 T = TypeVar("T")
 
@@ -16,8 +18,8 @@ _LINES = 50
 _NOTHING = {"note": "no fault of these kinds was found"}
 
 
-def repair_shown(result: RepairResult | RepairPlan) -> Mapping[str, Any]:
-    """The values and rows that are printed of a repair, or of its plan."""
+def repair_shown(result: RepairResult | RepairPlan, commands: CommandsOn | None = None) -> Mapping[str, Any]:
+    """The values and rows that are printed of a repair, or of its plan; without `commands` not what to do next."""
     if isinstance(result, RepairPlan):
         return {
             "mends_count": len(result.mends),
@@ -33,7 +35,14 @@ def repair_shown(result: RepairResult | RepairPlan) -> Mapping[str, Any]:
         **({"branches": [*map(msgspec.structs.asdict, result.branches)]} if result.branches else {}),
         **_rows("mended", result.mended, _mend),
         **_rows("not_mended", result.not_mended, _stays),
+        **({"to_check": _checks(result, commands)} if result.mended and commands is not None else {}),
     }
+
+
+def _checks(result: RepairResult, commands: CommandsOn) -> list[str]:
+    """What looks whether all is right now: at the heads that were mended, as older snapshots keep their faults."""
+    deep = ("--deep",) if any(one.fault_id > CONTENT for one in result.mended) else ()
+    return [commands("check", *deep, "--ref", one.branch) for one in result.branches] or [commands("check", *deep)]
 
 
 def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:

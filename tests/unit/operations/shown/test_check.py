@@ -7,12 +7,15 @@ from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.result import result
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.shown.check import check_shown
+from icekeep.operations.shown.commands import CommandsOn
 from kit.lake import Lake
 
+ON = CommandsOn("lake.db.t", "my.yaml")
 
-def shown(tally, *subject):
+
+def shown(tally):
     stream = io.StringIO()
-    print_tables("check db.t", check_shown(result(None, tally, None, deep=False), *subject), stream)
+    print_tables("check db.t", check_shown(result(None, tally, None, deep=False), ON), stream)
     return stream.getvalue()
 
 
@@ -26,6 +29,7 @@ def test_each_class_is_a_row_with_examples_and_what_to_do():
     assert "data-file-missing" in text
     assert text.count("there is no such file") == 5
     assert "301 ... and 2 more" in text
+    assert "icekeep repair --table lake.db.t --fault 214,301 --dry-run --config my.yaml\n" in text
     assert "301 readers: scans that need it fail" in text
     assert f"301 what to do: {CLASSES[301].mend}" in text
     assert "where_notices_are (1)\n214 s3://b/d.parquet: it reaches nothing\n" in text
@@ -38,14 +42,6 @@ def test_of_a_sound_table_there_are_only_figures():
     assert "where_" not in text
 
 
-def test_the_command_that_mends_can_be_pasted():
-    tally = Tally()
-    tally.add(Fault(number=301, where="s3://b/1.parquet", detail="there is no such file"))
-    text = shown(tally, ("--table", "local.db.t", "--config", "my lake.yaml"))
-    assert "icekeep repair --table local.db.t --config 'my lake.yaml' --fault 301 --dry-run" in text
-    assert "icekeep repair --table TABLE --fault 301 --dry-run" in shown(tally)
-
-
 def test_the_command_line_names_the_table_and_the_configuration(tmp_path, capsys):
     lake = Lake(tmp_path)
     lake.filled(commits=1)
@@ -53,4 +49,4 @@ def test_the_command_line_names_the_table_and_the_configuration(tmp_path, capsys
     config = tmp_path / "icekeep.yaml"
     config.write_text(json.dumps({"catalogs": {"local": lake.properties}}))
     assert main(["check", "--catalog", "local", "--table", "db.events", "--config", str(config)]) == 3
-    assert f"icekeep repair --table local.db.events --config {config} --fault 301 --dry-run" in capsys.readouterr().out
+    assert f"icekeep repair --table local.db.events --fault 301 --dry-run --config {config}" in capsys.readouterr().out

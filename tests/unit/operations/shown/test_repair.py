@@ -1,8 +1,11 @@
 import io
 
+from msgspec.structs import replace
+
 from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan
 from icekeep.maintenance.repairing.result import RepairedBranch, RepairResult
 from icekeep.operations.console.output import print_tables
+from icekeep.operations.shown.commands import CommandsOn
 from icekeep.operations.shown.repair import repair_shown
 
 NONE_FOUND = "note                no fault of these kinds was found\n"
@@ -10,7 +13,7 @@ NONE_FOUND = "note                no fault of these kinds was found\n"
 
 def shown(result):
     stream = io.StringIO()
-    print_tables("repair db.t", repair_shown(result), stream)
+    print_tables("repair db.t", repair_shown(result, CommandsOn("lake.db.t", "my.yaml")), stream)
     return stream.getvalue()
 
 
@@ -37,6 +40,20 @@ def test_a_result_says_what_was_mended_and_committed():
     assert "branches (1)\n" in text
     assert NONE_FOUND not in text
     assert NONE_FOUND in shown(RepairResult(run="repair-1", **facts))
+
+
+def test_a_result_says_how_to_look_at_what_was_mended():
+    """At each branch alone, as older snapshots keep their faults, or at all of the table; deep where content was mended."""
+    main, other = (RepairedBranch(branch=name, previous_snapshot_id=1, snapshot_id=2) for name in ("main", "a b"))
+    facts = {"run": "repair-1", "metadata_location_before": "a", "metadata_location": "b"}
+    deep = replace(mend(), fault_id=401)
+    before, after = "icekeep check --table lake.db.t", "--config my.yaml\n"
+    assert f"{before} --ref main {after}" in shown(RepairResult(mended=(mend(),), branches=(main,), **facts))
+    both = shown(RepairResult(mended=(mend(), deep), branches=(main, other), **facts))
+    assert f"{before} --deep --ref main {after}{before} --deep --ref 'a b' {after}" in both
+    assert f"{before} {after}" in shown(RepairResult(mended=(mend(),), **facts))
+    for nothing in (RepairResult(**facts), RepairPlan(mends=(mend(),))):
+        assert "icekeep check" not in shown(nothing)
 
 
 def test_where_nothing_is_found_that_is_said():
