@@ -60,7 +60,7 @@ $(READY): pyproject.toml .ci/requirements.lock | $(UV_READY)
 
 setup: $(READY) ## Make .venv with everything that development needs
 
-demo: $(READY) ## Run the main jobs on real data (New York's flights of 2013), under five minutes
+demo: $(READY) ## Run the main jobs on real data (New York's flights of 2013), in .demo/: about two minutes
 	$(BIN)/python tests/demo/flights.py
 
 # Here pytest-xdist's telling of every test would take as long as the tests.
@@ -288,5 +288,6 @@ $(EXECUTORS_ENV): .ci/requirements-executors.lock .ci/pack_environment.py pyproj
 $(EXECUTORS_PYTHON): FORCE
 	@mkdir -p $(@D); echo '$(PYTHON)' | cmp --quiet - $@ || echo '$(PYTHON)' >$@
 
+# Never what a user of this checkout may have: tables in warehouse/, which conf/icekeep.yaml names, the record of runs beside it.
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-matrix-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-matrix-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

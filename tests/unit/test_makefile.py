@@ -1,0 +1,65 @@
+"""What `make clean` removes: only what targets have made, never a table or a file of somebody who works in the checkout."""
+
+import re
+import subprocess
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
+
+import pytest
+import yaml
+
+from kit.pages import blocks
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def removed():
+    """The patterns of paths that `make clean` gives to `rm`."""
+    command = ["make", "--dry-run", "--no-print-directory", "clean"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    commands = [line.split() for line in done.stdout.splitlines()]
+    assert {words[0] for words in commands} == {"rm"}
+    return {word for words in commands for word in words[1:] if not word.startswith("-")}
+
+
+def is_removed(path, patterns):
+    """Whether the path or a directory above it is."""
+    one = PurePath(path)
+    return any(fnmatch(str(place), pattern) for place in (one, *one.parents) for pattern in patterns)
+
+
+def configurations():
+    """What a user of the checkout is shown: the file in conf/, and each block of YAML in the pages that begin."""
+    pages = [ROOT / name for name in ("README.md", "docs/quickstart.md", "docs/install.md")]
+    texts = [block.text for page in pages for block in blocks(page) if block.language == "yaml"]
+    return [yaml.safe_load(text) for text in [*texts, *(file.read_text() for file in (ROOT / "conf").glob("*.yaml"))]]
+
+
+def named_places():
+    """Relative paths at which those configurations put tables, catalogs and records of runs."""
+    catalogs = [one for found in configurations() for one in found.get("catalogs", {}).values()]
+    warehouses = [one["warehouse"] for one in catalogs if "warehouse" in one]
+    databases = [match[1] for one in catalogs if (match := re.fullmatch("sqlite:///(.+)", one.get("uri", "")))]
+    return {*warehouses, *databases, *(f"{place}.icekeep-runs.db" for place in warehouses)}
+
+
+def test_clean_removes_no_table_catalog_record_of_runs_or_configuration_that_a_user_is_told_to_have(removed):
+    places = named_places()
+    assert {"./warehouse", "catalog.db", "warehouse/catalog.db"} <= places
+    kept = {*places, "conf/icekeep.yaml", "airflow_dags/mine.py", "jobs/mine.py"}
+    assert {path for path in kept if is_removed(path, removed)} == set()
+
+
+@pytest.mark.parametrize("made", [".venv", ".venv-matrix-newest", ".demo/warehouse", "build/site", "dist", ".bench"])
+def test_clean_removes_what_targets_make(removed, made):
+    assert is_removed(made, removed)
+
+
+def test_the_demo_writes_nothing_but_what_clean_removes_and_git_passes_over(removed):
+    told = (ROOT / "tests" / "demo" / "flights.py").read_text()
+    [home] = re.findall(r'^HOME = ROOT / "(.+)"$', told, re.MULTILINE)
+    assert is_removed(home, removed)
+    assert f"/{home}/" in (ROOT / ".gitignore").read_text().splitlines()
