@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,16 +13,15 @@ import yaml
 from icekeep.catalog.database import sqlite_uri
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import UsageError, printable
-from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted, Warned, tell
+from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.playground.clock import PastRuntime
 from icekeep.playground.maker import Maker
+from icekeep.playground.place import CONFIG, DATABASE, WAREHOUSE, new_place
 from icekeep.playground.states import STATES, State
-from icekeep.runtime import SYSTEM, Runtime, interrupt_behind
+from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.local.unflushed import UnflushedStorage
 
 CATALOG, NAMESPACE = "demo", "db"
-CONFIG = "icekeep.yaml"
-"""The configuration in a playground's directory. It is written when all tables are made: a directory without it is none."""
 
 _STEP = "making tables"
 
@@ -67,7 +65,7 @@ def new_playground(
         UsageError: it is something else, cannot be written, or has a name that the configuration cannot have.
     """
     config, properties = directory / CONFIG, _properties(directory)
-    with _new_directory(directory, listener):
+    with new_place(directory, listener):
         listener.on(StepStarted(_STEP, len(states), "tables"))
         for state in states:
             _make(state, properties, runtime.now_ms())
@@ -101,9 +99,9 @@ def _properties(directory: Path) -> Mapping[str, str]:
         )
     return {
         "type": "sql",
-        "uri": sqlite_uri(str(directory / "catalog.db")),
+        "uri": sqlite_uri(str(directory / DATABASE)),
         # Locations are not percent-encoded: with `as_uri` the tables of 'my dir' would lie in 'my%20dir'.
-        "warehouse": f"file://{directory / 'warehouse'}",
+        "warehouse": f"file://{directory / WAREHOUSE}",
     }
 
 
@@ -117,30 +115,3 @@ def _make(state: State, properties: Mapping[str, str], now_ms: int) -> None:
     seconds = clock.now_ms() / 1000
     for path in Path(maker.table.metadata.location.removeprefix("file://")).rglob("*"):
         os.utime(path, (seconds, seconds))
-
-
-@contextmanager
-def _new_directory(directory: Path, listener: Listener) -> Iterator[None]:
-    """Make a directory, or take an empty one; where the block fails it is as it was."""
-    is_there = directory.exists()
-    try:
-        if is_there and any(directory.iterdir()):
-            raise UsageError(f"{str(directory)!r} is not empty; name a directory that is empty or not there")
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot make a playground in {str(directory)!r}: {reason}") from error
-    try:
-        yield
-    except BaseException as error:
-        shutil.rmtree(directory, ignore_errors=True)
-        if is_there:
-            directory.mkdir(exist_ok=True)
-        tell(
-            listener, Warned(f"the playground is not finished, so what was made of it in {str(directory)!r} is removed")
-        )
-        interrupt = interrupt_behind(error)
-        if interrupt is None or interrupt is error:
-            raise
-        # One that met a commit came out as an error about an unknown outcome. That is known now: all of it is removed.
-        raise interrupt from error

@@ -12,9 +12,10 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import UsageError
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import load_catalog
-from icekeep.playground.job import CONFIG, new_playground
+from icekeep.playground.job import new_playground
 from icekeep.playground.layouts import skewed
 from icekeep.playground.maker import Maker
+from icekeep.playground.place import CONFIG
 from icekeep.playground.states import State
 from kit.changes import Recorder, thrown
 from kit.runtime import FakeRuntime
@@ -117,13 +118,78 @@ def test_a_file_is_no_place_for_it(tmp_path: Path) -> None:
 def test_an_interrupt_leaves_nothing_and_says_so(tmp_path: Path, is_there: bool) -> None:
     directory, heard = tmp_path / "half", Recorder()
     if is_there:
-        directory.mkdir()
+        directory.mkdir(mode=0o700)
+        before = directory.stat()
     with pytest.raises(KeyboardInterrupt):
         make_playground(directory, [state("a"), state("b", interrupted)], listener=heard)
     assert directory.exists() is is_there
-    assert not is_there or not any(directory.iterdir())
+    if is_there:
+        assert not any(directory.iterdir())
+        assert (directory.stat().st_ino, directory.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert heard.warnings == [
+        f"the playground is not finished, so what was made of it in {str(directory)!r} is removed"
+    ]
+
+
+def test_a_link_to_an_empty_directory_is_one(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    with pytest.raises(KeyboardInterrupt):
+        make_playground(tmp_path / "link", [state("a", interrupted)])
+    assert (tmp_path / "link").is_symlink()
+    assert not any((tmp_path / "there").iterdir())
+    make_playground(tmp_path / "link", [state("a")])
+    assert (tmp_path / "there" / CONFIG).exists()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_others_put_there_meanwhile_stays(tmp_path: Path, is_there: bool) -> None:
+    directory, heard = tmp_path / "half", Recorder()
+    if is_there:
+        directory.mkdir()
+
+    def beside(maker: Maker) -> None:
+        (directory / "notes.txt").write_text("mine")
+        interrupted(maker)
+
+    with pytest.raises(KeyboardInterrupt):
+        make_playground(directory, [state("a", beside)], listener=heard)
+    assert [path.name for path in directory.iterdir()] == ["notes.txt"]
     [warning] = heard.warnings
-    assert f"what was made of it in {str(directory)!r} is removed" in warning
+    assert warning.endswith("is removed" if is_there else "is removed; the directory stays: directory not empty")
+
+
+def test_of_two_who_want_a_directory_one_is_refused_and_takes_nothing_away(tmp_path: Path) -> None:
+    directory = tmp_path / "both"
+    refused = []
+
+    def beside(maker: Maker) -> None:
+        skewed(maker)
+        with pytest.raises(UsageError, match="is not empty") as raised:
+            make_playground(directory, [state("a")])
+        refused.append(raised.value)
+
+    conf = make_playground(directory, [state("a", beside), state("b")])
+    assert len(refused) == 1
+    assert load_catalog("demo", conf=str(conf)).list_tables(("db",)) == [("db", "a"), ("db", "b")]
+
+
+def test_who_found_the_directory_empty_too_and_comes_second_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "catalog.db").touch()
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
+    with pytest.raises(UsageError, match="is not empty"):
+        make_playground(tmp_path, [state("a")])
+    assert (tmp_path / "catalog.db").exists()
+
+
+def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Recorder()
+    monkeypatch.setattr("icekeep.playground.place.shutil.rmtree", thrown(PermissionError(13, "Permission denied")))
+    with pytest.raises(KeyboardInterrupt):
+        make_playground(tmp_path / "it", [state("a", interrupted)], listener=heard)
+    assert heard.warnings[0].endswith("is removed, but for 'warehouse' (permission denied)")
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Interrupted(130)])

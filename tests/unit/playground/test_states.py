@@ -16,7 +16,8 @@ from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
 from icekeep.maintenance.repairing.job import plan_repair
 from icekeep.operations.loading import load_catalog
-from icekeep.playground.job import CATALOG, CONFIG, NAMESPACE, new_playground
+from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
+from icekeep.playground.place import CONFIG
 from icekeep.playground.states import STATES
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark

@@ -18,11 +18,10 @@ from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.loading import configured_catalogs
 from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
+from icekeep.playground.place import REPORT
 from icekeep.playground.states import STATES, State
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import ReportResult
-
-REPORT = "report.html"
 
 
 class DemoTable(msgspec.Struct, frozen=True, kw_only=True):
