@@ -13,8 +13,8 @@ _EXAMPLES = 5
 """Of each class; `--output json` has more."""
 
 
-def check_shown(result: CheckResult, commands: CommandsOn) -> Mapping[str, Any]:
-    """The values and rows that are printed of a check."""
+def check_shown(result: CheckResult, commands: CommandsOn | None = None) -> Mapping[str, Any]:
+    """The values and rows that are printed of a check; without `commands` not what to do next."""
     shown: dict[str, Any] = {
         "is_deep": result.is_deep,
         "snapshots_count": result.snapshots_count,
@@ -29,7 +29,8 @@ def check_shown(result: CheckResult, commands: CommandsOn) -> Mapping[str, Any]:
             shown[name] = [_row(one) for one in found]
             shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
-    if numbers := sorted({one.fault_id for one in (*result.faults, *result.notices)} & MENDED):
+    numbers = sorted({one.fault_id for one in (*result.faults, *result.notices)} & MENDED)
+    if numbers and commands is not None:
         shown["to_mend"] = [commands("repair", "--fault", ",".join(map(str, numbers)), "--dry-run")]
     if result.sound_metadata:
         shown["sound_metadata"] = [
