@@ -26,6 +26,7 @@ from icekeep.maintenance.deletion.options import (
     trash_days,
 )
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage
+from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.exact_plans import ExactPlan
@@ -238,6 +239,8 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     )
     holdings = ref_holdings(after, table.storage, spark)
     plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, found.hash(table, draft))
+    if given is None:
+        refuse_unapproved(request.approve, plan.hash, "nothing would be expired")
     plan = msgspec.structs.replace(plan, unlisted_reason=around.unlisted_reason, unreadable_tables=around.unreadable)
     return _Foreseen(plan, expired, garbage, found, places)
 

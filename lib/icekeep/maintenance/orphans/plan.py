@@ -10,6 +10,7 @@ from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.given_files import deletion_cost, file_lines
 from icekeep.maintenance.deletion.options import trash_days
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_files
+from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import KeptFiles, OrphanCandidates, find_candidates
@@ -57,10 +58,10 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
 def plan_orphans(
     table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
 ) -> RemoveOrphanFilesPlan:
-    """Say what a run would do; raises as `find_candidates` does."""
+    """Say what a run would do; raises as `find_candidates` does, and `SafetyError` where another plan is approved."""
     with keeping_rows(table, runtime, listener) as keeper:
         candidates = find_candidates(table, spark, search, listener, runtime, keeper)
-        return planned_of(candidates, search)
+        return _approved(planned_of(candidates, search), search)
 
 
 def exact_orphans(
@@ -70,7 +71,7 @@ def exact_orphans(
     with ExitStack() as stack:
         keeper = stack.enter_context(keeping_rows(table, runtime, listener))
         candidates = find_candidates(table, spark, search, listener, runtime, keeper)
-        shown = planned_of(candidates, search)
+        shown = _approved(planned_of(candidates, search), search)
         head = candidates.table.metadata.head(MAIN)
         return ExactPlan(
             shown=shown,
@@ -83,6 +84,13 @@ def exact_orphans(
                 shown.orphan_files_count, requests_count=-(-candidates.listed_count // _NAMES_A_LISTING)
             ),
         )
+
+
+def _approved(planned: RemoveOrphanFilesPlan, search: Search) -> RemoveOrphanFilesPlan:
+    """A plan, unless another one is approved: then the run would be refused too."""
+    if search.given is None:
+        refuse_unapproved(search.approve, planned.hash, "nothing would be deleted")
+    return planned
 
 
 def planned_of(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:

@@ -122,9 +122,15 @@ def exact_repair(table: Table, request: RepairRequest) -> ExactPlan:
 def _foreseen(table: Table, asked: Asked, request: RepairRequest) -> tuple[RepairPlan, frozenset[str]]:
     again = _reattachment(table, asked, request)
     if again is not None:
-        return again.plan, frozenset()
+        return approved(again.plan, request), frozenset()
     found = planned(table, asked, request.spark, request.listener)
-    return found.plan, found.parts
+    return approved(found.plan, request), found.parts
+
+
+def approved(plan: RepairPlan, request: RepairRequest) -> RepairPlan:
+    """A plan that is only shown, unless another one is approved: then `repair` would be refused too."""
+    refuse_unapproved(request.approve, plan.hash, "nothing would be changed")
+    return plan
 
 
 def _hold(

@@ -7,7 +7,7 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.repairing import JOB
-from icekeep.maintenance.repairing.job import RepairRequest, asked_for, carried_out
+from icekeep.maintenance.repairing.job import RepairRequest, approved, asked_for, carried_out
 from icekeep.maintenance.repairing.plan import RepairPlan
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment
@@ -42,7 +42,8 @@ def plan_repair_unreadable(
     catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
 ) -> RepairPlan:
     """Say what `repair_unreadable` would do; raises what it raises before it commits."""
-    return _planned(catalog, identifier, error, RepairRequest(**arguments)).plan
+    request = RepairRequest(**arguments)
+    return approved(_planned(catalog, identifier, error, request).plan, request)
 
 
 def _planned(

@@ -289,6 +289,9 @@ def test_the_approved_plan_is_carried_out_and_another_is_not():
     with pytest.raises(SafetyError, match="look at --dry-run again") as refused:
         expired(table, approve="0" * 32)
     assert refused.value.facts["hash"] == plan.hash
+    with pytest.raises(SafetyError, match="is approved: nothing would be expired"):
+        planned(table, approve="0" * 32)
+    assert planned(table, approve=plan.hash) == plan
     assert (data(table), own(table)) == (["a", "ab", "b", "c"], [])
     assert latest(table).metadata_location == table.metadata_location
     assert expired(table, approve=plan.hash).deleted_data_files_count == 2

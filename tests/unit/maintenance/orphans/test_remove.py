@@ -626,6 +626,8 @@ def test_who_approves_of_a_plan_gets_exactly_that_plan(world):
         world.run(approve=plan.hash)
     with pytest.raises(SafetyError, match="other files would go"):
         world.run(approve=plan.hash, force=True)
+    with pytest.raises(SafetyError, match="is approved: nothing would be deleted"):
+        world.plan(approve=plan.hash)
     assert late in world.memory.files
     assert world.run(approve=world.plan().hash).deleted_files_count == 21
 

@@ -367,6 +367,10 @@ def test_an_approved_plan_is_that_or_nothing():
     state = world.state()
     with pytest.raises(SafetyError, match="approved"):
         repair(world.table, no_spark, fault=[302], approve=plan.hash)
+    with pytest.raises(SafetyError, match="is approved: nothing would be changed"):
+        plan_repair(world.table, no_spark, fault=[302], approve=plan.hash)
+    now = plan_repair(world.table, no_spark, fault=[302])
+    assert plan_repair(world.table, no_spark, fault=[302], approve=now.hash) == now
     assert world.state() == state
 
 

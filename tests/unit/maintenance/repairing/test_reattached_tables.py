@@ -234,6 +234,8 @@ def test_another_plan_than_the_approved_one_is_refused():
     before = world.state()
     with pytest.raises(SafetyError, match="is approved: nothing is changed"):
         repaired(world, accept_loss=[location], approve=plan.hash)
+    with pytest.raises(SafetyError, match="is approved: nothing would be changed"):
+        planned(world, accept_loss=[location], approve=plan.hash)
     assert world.state() == before
 
 

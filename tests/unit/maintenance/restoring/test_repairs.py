@@ -5,10 +5,12 @@ import pytest
 from icekeep.errors import NotFoundError, SafetyError
 from icekeep.maintenance.repairing.job import repair
 from icekeep.maintenance.restoring.job import list_restorable, restore
+from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.job_world import EVENTS, World
+from kit.lake import events
 from kit.no_spark import no_spark
 
 
@@ -67,6 +69,18 @@ def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
     assert heads_of(world)["main"] == heads["main"] != heads_of(world)["mended"]
     with pytest.raises(NotFoundError, match="no snapshot of table"):
         restore(world.table, run="repair-of-another-table")
+
+
+def test_a_branch_that_was_made_of_what_was_mended_goes_back_unless_it_has_commits():
+    """Nobody can tell it from one that the repair mended; a tag keeps what was mended."""
+    world, heads, result = repaired()
+    create_branch(world.table, "later")
+    create_branch(world.table, "further")
+    append(world.table, [events(7, 5)], branch="further")
+    further = heads_of(world)["further"]
+    back = restore(world.table, run=result.run)
+    assert (back.status, back.restored_branches) == ("partial", ("audit", "later", "main"))
+    assert heads_of(world) == {**heads, "later": heads["main"], "further": further}
 
 
 def test_what_was_restored_before_is_not_what_the_newest_run_means():
