@@ -1,13 +1,15 @@
 """The verb `register_table`: take in a table by its metadata file, such as one that was dropped and not purged.
 
-metadata file -> name free, snapshot there -> place nobody else's -> the catalog points to it. No file is copied or removed.
+metadata file -> name free, snapshot there -> place nobody else's -> files beside it -> catalog points to it. No file is copied or
+removed.
 """
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.catalog.registering import read_unregistered
 from icekeep.errors import SafetyError
-from icekeep.events import SILENT, Listener
+from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbours import neighbours
+from icekeep.maintenance.metadata_beside import metadata_doubt
 
 __all__ = ["register_table"]
 
@@ -20,6 +22,7 @@ def register_table(
     Args:
         identifier: the name that it is to have; its namespace must exist.
         metadata_location: the metadata file, which `drop_table` tells (`DropResult.metadata_location`).
+        listener: is warned where files beside this one say that it may not be the table's last, or was perhaps never committed.
 
     Returns:
         The table. A catalog that finds tables by their directory moves the version files back that its drop moved aside.
@@ -39,4 +42,6 @@ def register_table(
         neighbours(table, listener=listener, is_listed=False)
     except SafetyError as error:
         raise SafetyError(f"table {table.name!r} is not registered: {error.message}", **error.facts) from error
+    if doubt := metadata_doubt(table):
+        listener.on(Warned(f"{doubt} (icekeep help dropped-table)"))
     return catalog.register_table(identifier, metadata_location)

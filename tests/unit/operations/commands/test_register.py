@@ -7,7 +7,10 @@ import pytest
 import icekeep
 from icekeep import cli
 from icekeep.catalog.base import format_identifier
-from icekeep.errors import SafetyError, UnsupportedError
+from icekeep.catalog.metadata_files import file_version, new_location, next_metadata, write_metadata
+from icekeep.errors import SafetyError, UnavailableError, UnsupportedError
+from icekeep.events import Warned
+from icekeep.spec.updates import SetProperties
 from icekeep.tables.append import append
 from kit.lake import EVENTS, Lake, events
 from kit.memory_catalog import MemoryCatalog
@@ -102,20 +105,121 @@ def test_the_metadata_file_must_be_said(run):
     assert "--metadata-location" in document["error"]["message"]
 
 
+class Told:
+    """Hears what is told."""
+
+    def __init__(self):
+        self.heard = []
+
+    def on(self, event):
+        self.heard.append(event)
+
+
+def warnings_of(catalog, location):
+    """What a registration warns of; the table is in the catalog after it."""
+    told = Told()
+    back = icekeep.register_table(catalog, format_identifier(MEMORY_EVENTS), location, listener=told)
+    assert back.metadata_location == location
+    assert all(isinstance(event, Warned) for event in told.heard)
+    return [event.message for event in told.heard]
+
+
+def name_of(location):
+    return location.rpartition("/")[2]
+
+
+def dead_writer(table):
+    """The metadata file of somebody who wrote it and died before the catalog was asked; gives its location."""
+    catalog = table.catalog
+    metadata = next_metadata(table, [], [SetProperties({"a": "b"})], catalog.runtime.now_ms())
+    location = new_location(metadata, file_version(table.metadata_location) + 1, catalog.runtime)
+    write_metadata(table.storage, metadata, location)
+    return location
+
+
 def test_the_door_takes_a_table_back_and_tells_nobody_of_a_table_that_is_not_listed():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog), "a")
     location = icekeep.drop_table(table, None).metadata_location
     assert location == table.metadata_location
-    heard = []
+    assert warnings_of(catalog, location) == []
+    assert catalog.load(MEMORY_EVENTS).metadata == table.metadata
 
-    class Told:
-        def on(self, event):
-            heard.append(event)
 
-    back = icekeep.register_table(catalog, format_identifier(MEMORY_EVENTS), location, listener=Told())
-    assert back.metadata == table.metadata
-    assert heard == []
+def test_a_file_that_a_dead_writer_left_beside_the_committed_one_is_warned_of_whichever_is_taken():
+    for is_dead in (True, False):
+        catalog = MemoryCatalog()
+        base = memory_table(catalog)
+        dead = dead_writer(base)
+        live = add(base, "a").metadata_location
+        catalog.drop(MEMORY_EVENTS)
+        taken, other = (dead, live) if is_dead else (live, dead)
+        assert warnings_of(catalog, taken) == [
+            f"metadata file {name_of(taken)!r} has {name_of(other)!r} of the same number beside it: at most one of them was "
+            "committed (icekeep help dropped-table)"
+        ]
+
+
+def test_a_file_of_which_the_next_commit_says_that_it_never_was_the_table_is_warned_of():
+    catalog = MemoryCatalog()
+    base = memory_table(catalog)
+    dead = dead_writer(base)
+    table = add(base, "a")
+    last = add(table, "b")
+    catalog.drop(MEMORY_EVENTS)
+    [warning] = warnings_of(catalog, dead)
+    live, newest = name_of(table.metadata_location), name_of(last.metadata_location)
+    assert warning == (
+        f"metadata file {name_of(dead)!r} was perhaps never committed: {newest!r} was made from {live!r}, which has the same "
+        "number (icekeep help dropped-table)"
+    )
+    catalog.drop(MEMORY_EVENTS)
+    assert warnings_of(catalog, last.metadata_location) == []
+
+
+def test_a_file_from_which_a_newer_one_was_made_is_warned_of():
+    catalog = MemoryCatalog()
+    table = add(memory_table(catalog), "a")
+    last = add(table, "b")
+    catalog.drop(MEMORY_EVENTS)
+    assert warnings_of(catalog, table.metadata_location) == [
+        f"metadata file {name_of(table.metadata_location)!r} is not the newest: {name_of(last.metadata_location)!r} was made "
+        "from it; if that was committed, what it has added is missing now (icekeep help dropped-table)"
+    ]
+
+
+def test_files_of_a_table_that_lay_there_before_are_not_warned_of():
+    catalog = MemoryCatalog()
+    add(memory_table(catalog), "a")
+    catalog.drop(MEMORY_EVENTS)
+    table = memory_table(catalog)
+    catalog.drop(MEMORY_EVENTS)
+    assert warnings_of(catalog, table.metadata_location) == []
+
+
+def test_a_store_that_cannot_be_listed_does_not_stand_in_the_way(monkeypatch):
+    catalog = MemoryCatalog()
+    base = memory_table(catalog)
+    dead_writer(base)
+    catalog.drop(MEMORY_EVENTS)
+
+    def refuse(share):
+        raise UnavailableError("the store is out of reach")
+
+    monkeypatch.setattr(catalog.storage, "list_share", refuse)
+    assert warnings_of(catalog, base.metadata_location) == []
+
+
+def test_an_operator_reads_the_warning_on_the_terminal(lake, run, capsys):
+    earlier = lake.load().metadata_location
+    append(lake.load(), [events(9)])
+    location = run("drop")[1]["result"]["metadata_location"]
+    earlier = f"{location.rpartition('/')[0]}/{name_of(earlier)}"
+    conf = lake.directory / "icekeep.yaml"
+    status = cli.main(["register", "--table", "db.events", "--metadata-location", earlier, "--conf", str(conf)])
+    assert status == 0
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "is not the newest" in line]
+    assert line.endswith("(icekeep help dropped-table)")
 
 
 def test_a_place_that_another_table_has_by_now_is_refused():
