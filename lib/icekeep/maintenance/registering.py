@@ -6,7 +6,7 @@ metadata file -> name free, snapshot there -> place nobody else's -> the catalog
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.catalog.registering import read_unregistered
 from icekeep.errors import SafetyError
-from icekeep.events import SILENT, Listener
+from icekeep.events import SILENT, Listener, unfailing
 from icekeep.maintenance.deletion.neighbours import neighbours
 
 __all__ = ["register_table"]
@@ -36,7 +36,7 @@ def register_table(
     identifier = as_identifier(identifier)
     table = read_unregistered(catalog, identifier, metadata_location, catalog.storage)
     try:
-        neighbours(table, listener=listener, is_listed=False)
+        neighbours(table, listener=unfailing(listener), is_listed=False)
     except SafetyError as error:
         raise SafetyError(f"table {table.name!r} is not registered: {error.message}", **error.facts) from error
     return catalog.register_table(identifier, metadata_location)

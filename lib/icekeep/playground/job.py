@@ -8,7 +8,7 @@ from pathlib import Path
 
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import UsageError
-from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted, Warned, tell
+from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.playground.clock import PastRuntime
 from icekeep.playground.maker import Maker
 from icekeep.playground.states import STATES, State
@@ -107,5 +107,5 @@ def _new_directory(directory: Path, listener: Listener) -> Iterator[None]:
         shutil.rmtree(directory, ignore_errors=True)
         if is_there:
             directory.mkdir(exist_ok=True)
-        tell(listener, Warned(f"the playground is not whole, so what was made of it in {str(directory)!r} is removed"))
+        listener.on(Warned(f"the playground is not whole, so what was made of it in {str(directory)!r} is removed"))
         raise
