@@ -125,18 +125,10 @@ class Listener(Protocol):
     """Somebody who wants to know."""
 
     def on(self, event: Event) -> None:
-        """Take note of `event`; must be quick, must not raise, may be called from several threads."""
+        """Take note of `event`; must be quick, may be called from several threads. An error is logged, and ends no job."""
 
 
 _LOG = logging.getLogger(__name__)
-
-
-def tell(listener: Listener, event: Event) -> None:
-    """Tell of what cannot be undone any more: an error of the listener is logged, lest it be taken for one of the work itself."""
-    try:
-        listener.on(event)
-    except Exception:  # noqa: BLE001 - it is not ours
-        _LOG.exception("a listener failed at %r; the work goes on", event)
 
 
 class _Silent:
@@ -167,3 +159,11 @@ class Listeners:
                 if number not in self._failed:
                     self._failed.add(number)
                     _LOG.exception("a listener failed at %r; the work goes on", event)
+
+
+def unfailing(listener: Listener) -> Listener:
+    """The listener as work is given it: its own errors are logged, lest one of them ends the work or is taken for one of that.
+
+    Whoever begins work that changes something, and takes a listener from outside, goes by this.
+    """
+    return listener if listener is SILENT or isinstance(listener, Listeners) else Listeners(listener)

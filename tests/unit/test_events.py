@@ -16,6 +16,7 @@ from icekeep.events import (
     StepFinished,
     StepStarted,
     Warned,
+    unfailing,
 )
 from icekeep.operations.surroundings import OfRun
 
@@ -85,6 +86,16 @@ def test_one_of_several_listeners_fails_and_the_others_hear_all(caplog):
     assert first.events == last.events == EVENTS
     assert len(failing.events) == len(EVENTS)
     assert caplog.text.count("a listener failed") == 1
+
+
+def test_a_listener_that_fails_ends_no_work_and_its_first_error_is_logged(caplog):
+    failing = Heard(ValueError("no"))
+    listener = unfailing(failing)
+    for event in EVENTS:
+        listener.on(event)
+    assert failing.events == EVENTS
+    assert caplog.text.count("a listener failed") == 1
+    assert (unfailing(listener), unfailing(SILENT)) == (listener, SILENT)
 
 
 def test_what_happens_in_a_run_is_told_with_its_name():

@@ -5,7 +5,7 @@ from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
-from icekeep.events import Listener, SnapshotCommitted, tell
+from icekeep.events import Listener, SnapshotCommitted
 
 
 def attach(table: Table, listener: Listener) -> Table:
@@ -34,7 +34,7 @@ def attach(table: Table, listener: Listener) -> Table:
         raise ConflictError(f"table {table.name!r} was changed meanwhile: {outcome.reason}; nothing was changed by us")
     if isinstance(outcome, Unknown):
         raise _in_doubt(table, outcome.cause, outcome.metadata_location)
-    tell(listener, SnapshotCommitted(table.name, None, outcome.table.metadata_location))
+    listener.on(SnapshotCommitted(table.name, None, outcome.table.metadata_location))
     return outcome.table
 
 

@@ -24,7 +24,7 @@ from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted, tell
+from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
 from icekeep.runtime import Runtime, new_snapshot_id, patience_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import requirements_for
@@ -159,7 +159,7 @@ class _Patience:
 
     def _tell(self, number: int, wait_ms: int, reason: str, *, is_conflict: bool = False) -> None:
         self._wait_ms = wait_ms
-        tell(self._listener, CommitRetried(self._table.name, number, wait_ms, reason, is_conflict))
+        self._listener.on(CommitRetried(self._table.name, number, wait_ms, reason, is_conflict))
 
 
 class _Outage(msgspec.Struct):
@@ -370,7 +370,7 @@ def _landed(
     else:
         remove_unused(files, snapshot)
     snapshot_id = None if snapshot is None else snapshot.snapshot_id
-    tell(listener, SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
+    listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
     # The one that landed may be that of an attempt before, with the same id and other counts.
     told = snapshot or made
     summary = {} if told is None else told.summary or {}

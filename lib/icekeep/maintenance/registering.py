@@ -7,7 +7,7 @@ removed.
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.catalog.registering import read_unregistered
 from icekeep.errors import SafetyError
-from icekeep.events import SILENT, Listener, Warned
+from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.metadata_beside import metadata_doubt
 
@@ -36,7 +36,7 @@ def register_table(
         UnsupportedError: the catalog cannot register tables.
         OutcomeUnknownError: the catalog may or may not have taken it in.
     """
-    identifier = as_identifier(identifier)
+    identifier, listener = as_identifier(identifier), unfailing(listener)
     table = read_unregistered(catalog, identifier, metadata_location, catalog.storage)
     try:
         neighbours(table, listener=listener, is_listed=False)

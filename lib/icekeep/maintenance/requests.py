@@ -19,7 +19,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import UsageError
-from icekeep.events import SILENT, Listener
+from icekeep.events import SILENT, Listener, unfailing
 from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.spark.steps import is_in_run, spark_run
@@ -78,6 +78,7 @@ def takes(
             except TypeError as error:
                 raise TypeError(f"{function.__name__}(): {error}") from None
             check_source(asked.spark)
+            asked = msgspec.structs.replace(asked, listener=unfailing(asked.listener))
             if not isinstance(table, Table):
                 return function(table, asked)
             began_ms = table.runtime.monotonic_ms()

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from icekeep.errors import IcekeepError
-from icekeep.events import Listener, Listeners
+from icekeep.events import Listener, Listeners, unfailing
 from icekeep.operations.arguments import Command, OutputOptions
 from icekeep.operations.commands.config_show import masked
 from icekeep.operations.configuration.file import read_config, resolve_references
@@ -50,7 +50,8 @@ def telling(command: Command, settings: TellingSettings, log_format: str, runtim
     if sinks and not command.verbose:
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    with _operator(command, log_format, runtime) as listener:
+    with _operator(command, log_format, runtime) as operator:
+        listener = unfailing(operator)
         if not sinks:
             yield listener
             return

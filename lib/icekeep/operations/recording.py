@@ -10,7 +10,7 @@ import msgspec
 
 from icekeep.catalog.base import parse_identifier
 from icekeep.errors import ConfigError, IcekeepError, one_line
-from icekeep.events import RunEnded, RunStarted, Warned, tell
+from icekeep.events import RunEnded, RunStarted, Warned
 from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import CatalogSettings, resolve_references
@@ -183,7 +183,7 @@ class Recording:
             metadata_location=before.metadata_location,
             snapshot_id=before.snapshot_id,
         )
-        tell(self._listener, told)
+        self._listener.on(told)
 
     def _tell_end(self, status: str, exit_status: int, **known: Any) -> None:
         if _END in self._begun.told:
@@ -191,7 +191,7 @@ class Recording:
         self._begun.told.add(_END)
         assert self._begun.run is not None
         run_id, now_ms = self._begun.run.run_id, self._runtime.now_ms()
-        tell(self._listener, RunEnded(run_id=run_id, status=status, exit_status=exit_status, ended_ms=now_ms, **known))
+        self._listener.on(RunEnded(run_id=run_id, status=status, exit_status=exit_status, ended_ms=now_ms, **known))
 
     def _end(self, **known: Any) -> None:
         if self.keeper is not None:
@@ -236,7 +236,7 @@ def _keeper(begun: Begun, place: Place, surroundings: Surroundings) -> "RunKeepe
             records, record, surroundings.runtime, listener, keep_ms=runs.keep_ms, also=also
         )
     except Exception as error:  # noqa: BLE001 - the run's work does not hang on it
-        tell(listener, Warned(f"run {begun.run.run_id} is not written down: {one_line(error)}"))
+        listener.on(Warned(f"run {begun.run.run_id} is not written down: {one_line(error)}"))
         return None
     return keeper
 

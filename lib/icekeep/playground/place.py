@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from icekeep.errors import UsageError
-from icekeep.events import Listener, Warned, tell
+from icekeep.events import Listener, Warned
 from icekeep.runtime import interrupt_behind
 
 CONFIG, REPORT = "icekeep.yaml", "report.html"
@@ -28,7 +28,7 @@ def new_place(directory: Path, listener: Listener) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        tell(listener, Warned(_free(directory, is_new)))
+        listener.on(Warned(_free(directory, is_new)))
         interrupt = interrupt_behind(error)
         if interrupt is None or interrupt is error:
             raise

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import IcekeepError, TryAgainError, one_line
-from icekeep.events import Listener, Warned, tell
+from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.processes import process_name
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import BEAT_EVERY_MS, RunRecord
@@ -118,6 +118,6 @@ class RunKeeper:
                 _LOG.debug("the record of run %s failed", self.record.run_id, exc_info=True)
             if not is_told:
                 self._has_warned = True
-                tell(self._listener, Warned(f"run {self.record.run_id} is not written down: {one_line(error)}"))
+                self._listener.on(Warned(f"run {self.record.run_id} is not written down: {one_line(error)}"))
             return False
         return True

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from icekeep.errors import reason_of
-from icekeep.events import Event, InRun, Listener, StepAdvanced, Warned, tell
+from icekeep.events import Event, InRun, Listener, StepAdvanced, Warned
 from icekeep.runtime import Runtime
 
 PATIENCE_MS = 5_000
@@ -108,7 +108,7 @@ def guarded(
         makers: of sinks, by what is told where one does not work.
         listener: who is warned.
     """
-    started = [Guarded(failing, make, lambda text: tell(listener, Warned(text)), runtime) for failing, make in makers]
+    started = [Guarded(failing, make, lambda text: listener.on(Warned(text)), runtime) for failing, make in makers]
     try:
         yield started
     finally:

@@ -109,6 +109,22 @@ def test_a_job_that_ends_at_any_of_its_events_leaves_nothing(worlds, job):
         assert stopped(world.copy(), job, StopAt(number=number))
 
 
+class Failing:
+    """A listener of which the cell of a notebook is gone."""
+
+    def on(self, event: object) -> None:
+        raise RuntimeError("the socket is closed")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_listener_that_fails_at_every_event_ends_no_job(worlds, job, caplog):
+    heard, unheard = (worlds[job == "equality deletes"].copy() for _ in range(2))
+    told, done = (JOBS[job](world.table, listener) for world, listener in ((heard, SILENT), (unheard, Failing())))
+    assert getattr(done, "status", "done") == getattr(told, "status", "done") == "done"
+    assert len(unheard.memory.files) == len(heard.memory.files)
+    assert caplog.text.count("a listener failed") == 1
+
+
 @pytest.mark.parametrize("job", REWRITES)
 def test_a_job_that_ends_between_two_attempts_to_commit_leaves_nothing(worlds, job):
     world = worlds[job == "equality deletes"].copy()

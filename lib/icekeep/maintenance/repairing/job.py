@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, SafetyError, UsageError
-from icekeep.events import Warned, tell
+from icekeep.events import Warned
 from icekeep.maintenance.checking.job import known_numbers
 from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.exact_plans import ExactPlan
@@ -86,7 +86,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         raise
     except BaseException:
         if run.mended:
-            tell(request.listener, Warned(_told(run)))
+            request.listener.on(Warned(_told(run)))
         raise
 
 

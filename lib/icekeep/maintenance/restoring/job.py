@@ -19,7 +19,7 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError, NotFoundError, SafetyError, reason_of
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted, unfailing
 from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, last_work, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.named_files import plans_that_share
@@ -74,7 +74,7 @@ def restore(
         UnavailableError: the store failed; run it again.
     """
     check_source(spark)
-    runtime = table.runtime
+    runtime, listener = table.runtime, unfailing(listener)
     table = table.refresh()
     if table.run is None:
         table = table.for_run(new_run(RESTORE, runtime))

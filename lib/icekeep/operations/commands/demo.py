@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.events import SILENT, Listener, Warned, tell
+from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import TableHealth
 from icekeep.operations.commands.report import report_over
 from icekeep.operations.configuration.file import config_words
@@ -159,7 +159,7 @@ def _written_page(found: ReportResult, directory: Path, listener: Listener) -> P
     try:
         write_at_once(str(page), report_page(found), "report")
     except UsageError as error:
-        tell(listener, Warned(f"the report is not written: {error.message}"))
+        listener.on(Warned(f"the report is not written: {error.message}"))
         return None
     return page
 
@@ -169,7 +169,7 @@ def _opened(page: Path, listener: Listener) -> bool:
     try:
         webbrowser.get()
     except webbrowser.Error:
-        tell(listener, Warned(f"there is no browser that could show {str(page)!r}"))
+        listener.on(Warned(f"there is no browser that could show {str(page)!r}"))
         return False
     nowhere = subprocess.DEVNULL
     words = [sys.executable, "-m", "webbrowser", page.as_uri()]

@@ -9,7 +9,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
-from icekeep.events import SILENT, Listener, Warned, tell
+from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG, catalog_of
 from icekeep.operations.commands.each_catalog import of_each_catalog
@@ -110,5 +110,5 @@ def _records(
         records = records_of(known.config.runs, settings, os.environ, is_read=True, runtime=runtime)
         return [] if records is None or not tables else records.select(wanted, runtime.now_ms())
     except IcekeepError as error:
-        tell(listener, Warned(f"the record of runs is not read: {first_line(error)}"))
+        listener.on(Warned(f"the record of runs is not read: {first_line(error)}"))
         return []

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted, tell
+from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.runtime import SYSTEM
 
 if TYPE_CHECKING:
@@ -91,16 +91,16 @@ class _Watched:
             # One task says nothing before its end.
             if total <= 1:
                 return
-            tell(listener, StepStarted(self._step, total, "tasks"))
+            listener.on(StepStarted(self._step, total, "tasks"))
             self._total = total
         if done > self._done or total > self._total:
-            tell(listener, StepAdvanced(self._step, max(0, done - self._done), max(total, self._total)))
+            listener.on(StepAdvanced(self._step, max(0, done - self._done), max(total, self._total)))
             self._done, self._total = max(done, self._done), max(total, self._total)
 
     def end(self, listener: Listener) -> None:
         """Tell that it is over, where it was told that it had begun."""
         if self._total:
-            tell(listener, StepFinished(self._step))
+            listener.on(StepFinished(self._step))
 
 
 def stages_of(context: "SparkContext", tag: str) -> list[Any]:
