@@ -14,14 +14,14 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
-from icekeep.maintenance.repairing.copying import Copying
-from icekeep.maintenance.repairing.entry_mends import DANGLING
-from icekeep.maintenance.repairing.list_mends import write_list
-from icekeep.maintenance.repairing.merging import Merging
+from icekeep.maintenance.repairing.delete_files.merging import Merging
+from icekeep.maintenance.repairing.delete_files.sorting import Sorting
+from icekeep.maintenance.repairing.entries.entry_mends import DANGLING
+from icekeep.maintenance.repairing.lists.list_mends import write_list
 from icekeep.maintenance.repairing.new_files import Maker, WithNewFiles
+from icekeep.maintenance.repairing.older_files.copying import Copying
 from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
 from icekeep.maintenance.repairing.result import RepairedBranch
-from icekeep.maintenance.repairing.sorting import Sorting
 from icekeep.maintenance.repairing.trash import bring_back
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader

@@ -12,10 +12,10 @@ from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.execute import Run
 from icekeep.maintenance.repairing.given_repair import exact_lines, hold
+from icekeep.maintenance.repairing.metadata_files.reattaching import Reattachment, plan_reattachment, reattached
 from icekeep.maintenance.repairing.plan import Asked, Planned, RepairPlan, lost_records
 from icekeep.maintenance.repairing.planner import planned
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
-from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment, reattached
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.names import run_name

@@ -12,8 +12,9 @@ from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.job import examined
-from icekeep.maintenance.repairing.broken_mends import BROKEN, mend_broken
-from icekeep.maintenance.repairing.entry_mends import (
+from icekeep.maintenance.repairing.delete_files.puffin_mends import PUFFIN, Puffins
+from icekeep.maintenance.repairing.delete_files.sorting import UNSORTED, mend_order
+from icekeep.maintenance.repairing.entries.entry_mends import (
     DANGLING,
     ENTRIES,
     ROWS,
@@ -25,10 +26,11 @@ from icekeep.maintenance.repairing.entry_mends import (
     mend_row,
 )
 from icekeep.maintenance.repairing.facts import manifests_of, paths_of
-from icekeep.maintenance.repairing.guards import GUARDS, guard, refuse_unchecked, refuse_wrong_row_ids
 from icekeep.maintenance.repairing.heads import Head, heads_of
-from icekeep.maintenance.repairing.list_mends import LIST, MANIFEST, ListMend, mend_list, mend_manifest
-from icekeep.maintenance.repairing.loss_mends import (
+from icekeep.maintenance.repairing.lists.list_mends import LIST, MANIFEST, ListMend, mend_list, mend_manifest
+from icekeep.maintenance.repairing.losses.broken_mends import BROKEN, mend_broken
+from icekeep.maintenance.repairing.losses.guards import GUARDS, guard, refuse_unchecked, refuse_wrong_row_ids
+from icekeep.maintenance.repairing.losses.loss_mends import (
     DATA_FILE_MISSING,
     DELETE_FILE_MISSING,
     DOUBLED_FILE,
@@ -37,7 +39,13 @@ from icekeep.maintenance.repairing.loss_mends import (
     Lost,
     mend_loss,
 )
-from icekeep.maintenance.repairing.metadata_mends import METADATA, MetadataWork, mend_metadata, why_no_snapshots
+from icekeep.maintenance.repairing.metadata_files.metadata_mends import (
+    METADATA,
+    MetadataWork,
+    mend_metadata,
+    why_no_snapshots,
+)
+from icekeep.maintenance.repairing.older_files.source_mends import Sources
 from icekeep.maintenance.repairing.plan import (
     MAX_MENDS,
     Asked,
@@ -52,10 +60,7 @@ from icekeep.maintenance.repairing.plan import (
     parts_of,
     staying,
 )
-from icekeep.maintenance.repairing.puffin_mends import PUFFIN, Puffins
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, NOT_FOUND, CannotMendError, no_repair, only_older
-from icekeep.maintenance.repairing.sorting import UNSORTED, mend_order
-from icekeep.maintenance.repairing.source_mends import Sources
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.commit_reader import SparkManifestReader

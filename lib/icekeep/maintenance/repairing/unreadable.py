@@ -8,11 +8,11 @@ from icekeep.catalog.base import Catalog, Identifier
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.repairing.job import RepairRequest, approved, asked_for, carried_out
+from icekeep.maintenance.repairing.metadata_files.reattaching import Reattachment, plan_reattachment
+from icekeep.maintenance.repairing.metadata_files.spoilt import read_spoilt
 from icekeep.maintenance.repairing.plan import RepairPlan
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
-from icekeep.maintenance.repairing.reattaching import Reattachment, plan_reattachment
 from icekeep.maintenance.repairing.result import RepairResult
-from icekeep.maintenance.repairing.spoilt import read_spoilt
 from icekeep.runs import Run, new_run
 
 

@@ -5,9 +5,9 @@ import pytest
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.repairing.list_mends import write_list
+from icekeep.maintenance.repairing.lists.list_mends import write_list
+from icekeep.maintenance.repairing.lists.rebuilt_lists import rebuilt_list
 from icekeep.maintenance.repairing.plan import NewList
-from icekeep.maintenance.repairing.rebuilt_lists import rebuilt_list
 from icekeep.spec.avro import read_header
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch

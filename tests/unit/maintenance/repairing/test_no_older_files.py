@@ -13,8 +13,8 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.repairing import old_columns
 from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.repairing.older_files import old_columns
 from icekeep.spec.evolution.partition_evolution import AddPartitionField
 from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn
 from icekeep.spec.types import LONG

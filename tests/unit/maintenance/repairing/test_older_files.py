@@ -12,8 +12,9 @@ from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
 from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.repairing import copying, execute, planner
+from icekeep.maintenance.repairing import execute, planner
 from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.maintenance.repairing.older_files import copying
 from icekeep.spec.definition_updates import SetCurrentSchema
 from icekeep.spec.evolution.schema_changes import DropColumn
 from icekeep.spec.manifests.structs import FileContent, Status

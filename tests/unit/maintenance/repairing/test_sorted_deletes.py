@@ -10,7 +10,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.deletes import files
 from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.sorting import read_deletes
+from icekeep.maintenance.repairing.delete_files.sorting import read_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.append import append
 from icekeep.tables.upgrade_format_version import upgrade_format_version

@@ -21,8 +21,8 @@ from icekeep.formats.deletes.loader import deleted_positions
 from icekeep.formats.deletes.options import delete_format
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
 from icekeep.maintenance.repairing.new_files import NewFiles
+from icekeep.maintenance.repairing.older_files.source_questions import InTheWay, problems
 from icekeep.maintenance.repairing.plan import OldFile, Replacement
-from icekeep.maintenance.repairing.source_questions import InTheWay, problems
 from icekeep.spec.applicability import sequence_number
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile

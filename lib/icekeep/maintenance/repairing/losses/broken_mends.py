@@ -6,10 +6,10 @@ import msgspec
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.repairing.entries.measuring import read_whole
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.loss_mends import Lost, take_out
-from icekeep.maintenance.repairing.measuring import read_whole
+from icekeep.maintenance.repairing.losses.loss_mends import Lost, take_out
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.spec.manifests.structs import FileContent

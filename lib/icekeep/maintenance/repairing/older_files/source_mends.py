@@ -13,15 +13,15 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.formats.deletes.cache import DeleteCache
 from icekeep.maintenance.checking.faults import Fault
-from icekeep.maintenance.repairing.copying import read_positions
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.loss_mends import named
+from icekeep.maintenance.repairing.losses.loss_mends import named
 from icekeep.maintenance.repairing.named_entries import Place
-from icekeep.maintenance.repairing.old_columns import refuse_other_columns
+from icekeep.maintenance.repairing.older_files.copying import read_positions
+from icekeep.maintenance.repairing.older_files.old_columns import refuse_other_columns
+from icekeep.maintenance.repairing.older_files.source_questions import InTheWay, LiveIn, Reaching, problems
 from icekeep.maintenance.repairing.plan import OldFile, Replacement
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_doubled
-from icekeep.maintenance.repairing.source_questions import InTheWay, LiveIn, Reaching, problems
 from icekeep.spec.applicability import PartitionKey, partition_key, reaching_deletes, sequence_number
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import Snapshot

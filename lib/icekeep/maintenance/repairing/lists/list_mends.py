@@ -9,9 +9,9 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
+from icekeep.maintenance.repairing.lists.rebuilt_lists import rebuilt_list
 from icekeep.maintenance.repairing.plan import NewList, TrashedFile
 from icekeep.maintenance.repairing.reasons import CannotMendError
-from icekeep.maintenance.repairing.rebuilt_lists import rebuilt_list
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest, read_manifest_list

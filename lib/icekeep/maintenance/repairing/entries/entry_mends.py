@@ -12,9 +12,9 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.repairing.entries.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_doubled, refuse_merged

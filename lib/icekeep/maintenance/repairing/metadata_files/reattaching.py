@@ -18,11 +18,11 @@ from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing import JOB
-from icekeep.maintenance.repairing.earlier_metadata import Chosen, choose
-from icekeep.maintenance.repairing.lost_commits import gone_below, lost_commits
+from icekeep.maintenance.repairing.metadata_files.earlier_metadata import Chosen, choose
+from icekeep.maintenance.repairing.metadata_files.lost_commits import gone_below, lost_commits
+from icekeep.maintenance.repairing.metadata_files.spoilt import SpoiltMetadata, digest_of, read_spoilt
 from icekeep.maintenance.repairing.plan import Asked, Mend, RepairPlan, hash_of, parts_of, staying
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, CannotMendError, not_accepted
-from icekeep.maintenance.repairing.spoilt import SpoiltMetadata, digest_of, read_spoilt
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.layout import metadata_directory

@@ -12,8 +12,8 @@ from icekeep.catalog.metadata_files import file_version
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import MissingFileError, UnsupportedError
 from icekeep.maintenance.checking.metadata.earlier import Earlier, last_sound
+from icekeep.maintenance.repairing.metadata_files.spoilt import SpoiltMetadata, is_named, salvaged, uuid_in
 from icekeep.maintenance.repairing.reasons import CannotMendError
-from icekeep.maintenance.repairing.spoilt import SpoiltMetadata, is_named, salvaged, uuid_in
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.locations import canonical, is_location
 

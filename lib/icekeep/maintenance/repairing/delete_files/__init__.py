@@ -1,0 +1,1 @@
+"""Delete files and vectors that are written anew."""

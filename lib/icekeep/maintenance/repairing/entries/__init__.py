@@ -1,0 +1,1 @@
+"""What entries and manifest lists say, measured again."""

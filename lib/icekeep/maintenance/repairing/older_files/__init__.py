@@ -1,0 +1,1 @@
+"""Rows of lost data files, from the older files that they were written of."""
