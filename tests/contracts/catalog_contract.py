@@ -31,9 +31,11 @@ class CatalogContract:
     """Inherit and define the fixture `properties`; everything must lie below `tmp_path`.
 
     Attributes:
+        is_absent_until_used: whether there is nothing to look into before the first namespace, such as no file of SQLite.
         keeps_previous: whether the catalog keeps which metadata file was the table before.
     """
 
+    is_absent_until_used = False
     keeps_previous = False
 
     @pytest.fixture
@@ -205,7 +207,11 @@ class CatalogContract:
         catalog = open_catalog("local", properties)
         with pytest.raises(NotFoundError):
             catalog.load(EVENTS)
-        assert catalog.list_namespaces() == []
+        if self.is_absent_until_used:
+            with pytest.raises(NotFoundError, match="is not there"):
+                catalog.list_namespaces()
+        else:
+            assert catalog.list_namespaces() == []
         with pytest.raises(NotFoundError):
             catalog.drop(EVENTS)
         assert list(tmp_path.iterdir()) == []

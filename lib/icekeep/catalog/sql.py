@@ -64,8 +64,8 @@ T = TypeVar("T")
 class SqlCatalog:
     """Tables whose pointers are rows of `iceberg_tables`; properties `uri` and `warehouse`.
 
-    The database's tables are made when something is first put in, in the form with `iceberg_type` (Java's schema
-    version V1); the older form V0 is used as it is.
+    The database's tables, and SQLite's file, are made by the first namespace, in the form with `iceberg_type` (Java's
+    schema version V1); the older form V0 is used as it is.
     """
 
     compares_metadata = True
@@ -247,7 +247,7 @@ class SqlCatalog:
         self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
     ) -> None:
         validate_namespace(namespace)
-        if namespace in self._namespaces():
+        if self._database.is_there and namespace in self._namespaces():
             if exists_ok:
                 return
             raise namespace_exists(self, namespace)
@@ -328,6 +328,7 @@ class SqlCatalog:
 
     def _select(self, query: sa.Select[Any] | sa.CompoundSelect[Any]) -> list[sa.Row[Any]]:
         if not self._is_prepared():
+            self._database.require()
             return []
         with self._database.reading() as connection:
             return list(connection.execute(query))
