@@ -226,6 +226,15 @@ class CatalogContract:
         with pytest.raises(UsageError):
             catalog.create(identifier, simple_metadata("file:///nowhere"))
 
+    def test_a_text_is_no_name_in_parts(self, catalog):
+        for use in (catalog.create_namespace, catalog.drop_namespace, catalog.list_tables, catalog.default_location):
+            with pytest.raises(UsageError, match=r"the name 'd\.b' is given as text; give its parts: \('d', 'b'\)"):
+                use("d.b")
+        with pytest.raises(UsageError, match=r"give its parts: \('db',\)"):
+            catalog.create_namespace("db")
+        with pytest.raises(UsageError, match="is given as text"):
+            catalog.create("db.events", simple_metadata("file:///nowhere"))
+
     def test_a_swap_applies_its_updates_and_everybody_sees_it(self, catalog, other, create):
         base = create(owner="me")
         outcome = catalog.swap(base, [AssertTableUuid(base.metadata.table_uuid)], set_counter(1))

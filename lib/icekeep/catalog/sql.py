@@ -20,6 +20,7 @@ from icekeep.catalog.base import (
     Unknown,
     as_identifier,
     format_identifier,
+    in_parts,
     validate_namespace,
     validate_table_identifier,
 )
@@ -219,7 +220,7 @@ class SqlCatalog:
             raise table_exists(self, new) from error
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        if namespace not in self._namespaces():
+        if in_parts(namespace) not in self._namespaces():
             raise no_such_namespace(self, namespace)
         wanted = (
             TABLES.c.catalog_name == self.name,
@@ -269,7 +270,7 @@ class SqlCatalog:
             self.create_namespace(namespace, properties, exists_ok=exists_ok)
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        if namespace not in self._namespaces():
+        if in_parts(namespace) not in self._namespaces():
             raise no_such_namespace(self, namespace)
         text = format_identifier(namespace)
         statement = sa.delete(NAMESPACES).where(NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == text)
