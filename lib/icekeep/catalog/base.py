@@ -329,7 +329,7 @@ def format_identifier(identifier: Identifier) -> str:
     return ".".join(identifier)
 
 
-def in_parts(name: Identifier) -> Identifier:
+def in_parts(name: Identifier | str) -> Identifier:
     """Return a name that is given in parts, or raise `UsageError`: the parts of a text would be its letters."""
     if isinstance(name, str):
         raise UsageError(f"the name {name!r} is given as text; give its parts: {tuple(name.split('.'))!r}")
