@@ -31,9 +31,11 @@ class CatalogContract:
     """Inherit and define the fixture `properties`; everything must lie below `tmp_path`.
 
     Attributes:
+        is_absent_until_used: whether there is nothing to look into before the first namespace, such as no file of SQLite.
         keeps_previous: whether the catalog keeps which metadata file was the table before.
     """
 
+    is_absent_until_used = False
     keeps_previous = False
 
     @pytest.fixture
@@ -205,7 +207,11 @@ class CatalogContract:
         catalog = open_catalog("local", properties)
         with pytest.raises(NotFoundError):
             catalog.load(EVENTS)
-        assert catalog.list_namespaces() == []
+        if self.is_absent_until_used:
+            with pytest.raises(NotFoundError, match="is not there"):
+                catalog.list_namespaces()
+        else:
+            assert catalog.list_namespaces() == []
         with pytest.raises(NotFoundError):
             catalog.drop(EVENTS)
         assert list(tmp_path.iterdir()) == []
@@ -219,6 +225,15 @@ class CatalogContract:
                 use(identifier)
         with pytest.raises(UsageError):
             catalog.create(identifier, simple_metadata("file:///nowhere"))
+
+    def test_a_text_is_no_name_in_parts(self, catalog):
+        for use in (catalog.create_namespace, catalog.drop_namespace, catalog.list_tables, catalog.default_location):
+            with pytest.raises(UsageError, match=r"the name 'd\.b' is given as text; give its parts: \('d', 'b'\)"):
+                use("d.b")
+        with pytest.raises(UsageError, match=r"give its parts: \('db',\)"):
+            catalog.create_namespace("db")
+        with pytest.raises(UsageError, match="is given as text"):
+            catalog.create("db.events", simple_metadata("file:///nowhere"))
 
     def test_a_swap_applies_its_updates_and_everybody_sees_it(self, catalog, other, create):
         base = create(owner="me")

@@ -14,6 +14,7 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     as_identifier,
+    in_parts,
     validate_namespace,
     validate_table_identifier,
 )
@@ -203,7 +204,7 @@ class MemoryCatalog:
         self._locations[new] = self._locations.pop(old)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        if namespace not in self._namespaces:
+        if in_parts(namespace) not in self._namespaces:
             raise no_such_namespace(self, namespace)
         return sorted(identifier for identifier in self._locations if identifier[:-1] == namespace)
 
@@ -219,7 +220,7 @@ class MemoryCatalog:
         self._namespaces.update(namespace[: n + 1] for n in range(len(namespace)))
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        if namespace not in self._namespaces:
+        if in_parts(namespace) not in self._namespaces:
             raise no_such_namespace(self, namespace)
         inside = [name for name in (*self._namespaces, *self._locations) if name[:-1] == namespace]
         if inside:

@@ -8,6 +8,7 @@ import pytest
 from icekeep.errors import IcekeepError, UsageError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.runbooks import kinds
 from icekeep.operations.verbs import VERBS
 from kit.pages import (
     Block,
@@ -27,6 +28,7 @@ from kit.pages import (
 )
 from kit.shell import ROOT
 
+ERROR_ENDING = re.compile(r"\(icekeep help ([a-z-]+)\)\s*\Z")
 README = ROOT / "README.md"
 PAGES = all_pages()
 OF_TESTS = {"design", "judges.md", "conformance.md", "performance.md", "performance"}
@@ -219,3 +221,24 @@ def test_a_link_to_nothing_would_be_seen(tmp_path: Path, monkeypatch: pytest.Mon
     other.write_text("## What `s` it?\n\n```\n[h](gone.md)\n# No heading\n```\n## Twice\n## Twice\n")
     assert broken_links(page) == ["gone.md", "other.md#gone"]
     assert anchors(other) == {"what-s-it", "twice", "twice-1"}
+
+
+SAID_WHOLE = (
+    "icekeep: --older-than is 1.0 hours ago, ",
+    "icekeep: cannot read the filter at position 5, ",
+    "icekeep: column 'id': 'x' cannot be compared with type long: ",
+    "icekeep: there is no help on 'safty'; ",
+)
+"""Quoted lines of errors that say it all, those of `usage`, `option` and `expression`."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_quoted_line_of_an_error_ends_as_it_is_printed(page: Path) -> None:
+    quoted = [
+        line
+        for block in blocks(page)
+        for line in re.findall(r"^icekeep: (?:.+\n?)+?(?=^\S+: |^\$ |\Z)", block.text, re.M)
+    ]
+    bare = [line for line in quoted if not ERROR_ENDING.search(line) and not line.startswith(SAID_WHOLE)]
+    assert bare == []
+    assert {kind for line in quoted for kind in ERROR_ENDING.findall(line)} <= kinds().keys()

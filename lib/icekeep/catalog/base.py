@@ -288,7 +288,7 @@ class Catalog(Protocol):
         """
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        """The tables right in a namespace, sorted; raises `NotFoundError` if it does not exist."""
+        """The tables right in a namespace, sorted; raises `NotFoundError` if it does not exist, `UsageError` for a text."""
 
     def list_namespaces(self) -> list[Identifier]:
         """All namespaces at all levels, sorted."""
@@ -296,14 +296,14 @@ class Catalog(Protocol):
     def create_namespace(
         self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
     ) -> None:
-        """Create a namespace; raises `UsageError` if it exists, unless that is fine."""
+        """Create a namespace; raises `UsageError` if it exists, unless that is fine, and for a text: `("db",)` is in parts."""
 
     def drop_namespace(self, namespace: Identifier) -> None:
         """Remove an empty namespace.
 
         Raises:
             NotFoundError: it does not exist.
-            UsageError: it has tables or namespaces in it.
+            UsageError: it has tables or namespaces in it, or its name is a text and not in parts.
         """
 
 
@@ -329,8 +329,16 @@ def format_identifier(identifier: Identifier) -> str:
     return ".".join(identifier)
 
 
+def in_parts(name: Identifier | str) -> Identifier:
+    """Return a name that is given in parts, or raise `UsageError`: the parts of a text would be its letters."""
+    if isinstance(name, str):
+        raise UsageError(f"the name {name!r} is given as text; give its parts: {tuple(name.split('.'))!r}")
+    return name
+
+
 def validate_table_identifier(identifier: Identifier) -> Identifier:
     """Return an identifier that can name a table, or raise `UsageError`."""
+    in_parts(identifier)
     if len(identifier) < 2:
         raise UsageError(f"table {format_identifier(identifier)!r} has no namespace; name it as NAMESPACE.TABLE")
     validate_namespace(identifier)
@@ -342,7 +350,7 @@ def validate_namespace(namespace: Identifier) -> Identifier:
 
     Its parts become parts of locations, so they hold no slashes; dots separate them, so they hold none either.
     """
-    if not namespace:
+    if not in_parts(namespace):
         raise UsageError("a namespace needs at least one part")
     for part in namespace:
         if not part or "." in part or "/" in part or not part.isprintable():

@@ -21,6 +21,7 @@ from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, ma
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
+    NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
     UnsupportedError,
@@ -129,6 +130,16 @@ class Database:
         """Whether there is a database to look into; opening a SQLite file for reading must not create it."""
         path = self._sqlite_path
         return path is None or os.path.exists(path)
+
+    def require(self) -> None:
+        """Raise `NotFoundError` where there is no database to look into: a wrong address must not look like an empty catalog."""
+        if not self.is_there:
+            raise NotFoundError(
+                f"{self._title} is not there: there is no file {self._sqlite_path!r}; mend its uri, or, for a new catalog, "
+                "create a namespace, which makes the file",
+                path=self._sqlite_path,
+                **self._facts,
+            )
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from icekeep.catalog.base import Identifier, format_identifier, validate_namespace, validate_table_identifier
+from icekeep.catalog.base import Identifier, format_identifier, in_parts, validate_namespace, validate_table_identifier
 from icekeep.catalog.name_errors import namespace_exists, no_such_namespace
 from icekeep.catalog.version_files import list_versions
 from icekeep.errors import UnsupportedError, UsageError
@@ -22,7 +22,7 @@ class DirectoryNamespaces:
         return join(self.warehouse, *validate_table_identifier(identifier))
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        if not self._has_namespace(namespace):
+        if not self._has_namespace(in_parts(namespace)):
             raise no_such_namespace(self, namespace)
         children = [(*namespace, name) for name in self._storage.child_directories(self._location(namespace))]
         return [child for child in children if self._is_table(child)]

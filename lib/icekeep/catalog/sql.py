@@ -20,6 +20,7 @@ from icekeep.catalog.base import (
     Unknown,
     as_identifier,
     format_identifier,
+    in_parts,
     validate_namespace,
     validate_table_identifier,
 )
@@ -64,8 +65,8 @@ T = TypeVar("T")
 class SqlCatalog:
     """Tables whose pointers are rows of `iceberg_tables`; properties `uri` and `warehouse`.
 
-    The database's tables are made when something is first put in, in the form with `iceberg_type` (Java's schema
-    version V1); the older form V0 is used as it is.
+    The database's tables, and SQLite's file, are made by the first namespace, in the form with `iceberg_type` (Java's
+    schema version V1); the older form V0 is used as it is.
     """
 
     compares_metadata = True
@@ -219,7 +220,7 @@ class SqlCatalog:
             raise table_exists(self, new) from error
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        if namespace not in self._namespaces():
+        if in_parts(namespace) not in self._namespaces():
             raise no_such_namespace(self, namespace)
         wanted = (
             TABLES.c.catalog_name == self.name,
@@ -247,7 +248,7 @@ class SqlCatalog:
         self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
     ) -> None:
         validate_namespace(namespace)
-        if namespace in self._namespaces():
+        if self._database.is_there and namespace in self._namespaces():
             if exists_ok:
                 return
             raise namespace_exists(self, namespace)
@@ -269,7 +270,7 @@ class SqlCatalog:
             self.create_namespace(namespace, properties, exists_ok=exists_ok)
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        if namespace not in self._namespaces():
+        if in_parts(namespace) not in self._namespaces():
             raise no_such_namespace(self, namespace)
         text = format_identifier(namespace)
         statement = sa.delete(NAMESPACES).where(NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == text)
@@ -328,6 +329,7 @@ class SqlCatalog:
 
     def _select(self, query: sa.Select[Any] | sa.CompoundSelect[Any]) -> list[sa.Row[Any]]:
         if not self._is_prepared():
+            self._database.require()
             return []
         with self._database.reading() as connection:
             return list(connection.execute(query))

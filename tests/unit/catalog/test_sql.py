@@ -1,4 +1,5 @@
 import os
+import re
 import sqlite3
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -81,6 +82,7 @@ def metadata_files(table):
 
 class TestSqlCatalog(CatalogRaceContract):
     keeps_previous = True
+    is_absent_until_used = True
 
     @pytest.fixture
     def properties(self, tmp_path):
@@ -90,6 +92,7 @@ class TestSqlCatalog(CatalogRaceContract):
 
 class TestSqlCatalogOfSchemaVersionZero(CatalogContract):
     keeps_previous = True
+    is_absent_until_used = True
 
     @pytest.fixture
     def properties(self, tmp_path):
@@ -444,9 +447,13 @@ def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(cata
 
 def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, database):
     catalog = open_catalog("local", properties)
-    with pytest.raises(NotFoundError):
-        catalog.load(EVENTS)
+    said = f"the database of catalog 'local' is not there: there is no file '{database}'; mend its uri, or, for a new catalog"
+    for look in (lambda: catalog.load(EVENTS), catalog.list_namespaces, lambda: catalog.list_tables(("db",))):
+        with pytest.raises(NotFoundError, match=re.escape(said)):
+            look()
     assert not database.parent.exists()
+    catalog.create_namespace(("db",))
+    assert catalog.list_namespaces() == [("db",)]
 
 
 def test_a_database_that_cannot_be_made_is_an_error_in_one_line(properties, tmp_path):

@@ -23,6 +23,7 @@ from icekeep.catalog.base import (
     Table,
     as_identifier,
     format_identifier,
+    in_parts,
     validate_namespace,
     validate_table_identifier,
 )
@@ -264,6 +265,7 @@ class ClientCatalog(ABC, Generic[C]):
             client.rename_table(old, new)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        in_parts(namespace)
         with self._reading():
             # A Hive metastore answers with no tables where there is no database.
             tables = self._client().list_tables(namespace) if self._namespace_exists(namespace) else None
@@ -287,7 +289,7 @@ class ClientCatalog(ABC, Generic[C]):
                     raise namespace_exists(self, namespace) from error
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        if not self._namespace_exists(namespace):
+        if not self._namespace_exists(in_parts(namespace)):
             raise no_such_namespace(self, namespace)
         with self._changing(f"the drop of namespace {format_identifier(namespace)!r}"):
             try:

@@ -1,6 +1,6 @@
 """The answers, in words."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from icekeep.maintenance.file_life.plans import GONE, TRASH
 from icekeep.maintenance.file_life.result import PlanOfFile
@@ -9,6 +9,7 @@ from icekeep.spec.times import format_time
 from icekeep.storage.base import FileInfo
 
 _SHOWN = 10
+_KEEPERS_SHOWN = 3
 
 
 def fate_of_read(*, is_current: bool, kept: Kept | None, now_ms: int, is_missing: bool, trash: str | None) -> str:
@@ -27,10 +28,16 @@ def _kept(*, is_current: bool, kept: Kept | None, now_ms: int) -> str:
     if kept is None:
         return said
     if kept.until_ms is None:
-        return f"{said}; no `expire_snapshots` lets it go: kept by {', '.join(kept.by)}"
+        return f"{said}; no `expire_snapshots` lets it go: kept by {_first(kept.by)}"
     if kept.until_ms <= now_ms:
         return f"{said}, and the next `expire_snapshots` drops the last snapshot that reads it"
     return f"{said}; `expire_snapshots` drops the last snapshot that reads it from {format_time(kept.until_ms)} on"
+
+
+def _first(names: Sequence[str]) -> str:
+    """Some names; of a table that was restored hundreds of tags may keep a file."""
+    more = f" and {len(names) - _KEEPERS_SHOWN:,} more" if len(names) > _KEEPERS_SHOWN else ""
+    return ", ".join(names[:_KEEPERS_SHOWN]) + more
 
 
 def fate_of_unread(fate: str) -> str:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from icekeep.errors import UsageError, printable
 from icekeep.spec.times import EARLIEST_MS, format_span, format_time
-from icekeep.spec.units import format_bytes
+from icekeep.spec.units import MAX_LONG, format_bytes
 
 MAX_ROWS = 100
 """Of more rows than these the first are shown, and how many more there are."""
@@ -158,6 +158,8 @@ def _format_number(name: str, value: int) -> str:
     if "bytes" in words:
         return f"{value:,} ({format_bytes(value)})" if abs(value) >= 1024 else f"{value:,}"
     if words[-1] == "ms" and "age" in words:
+        if value == MAX_LONG:
+            return "no limit"
         return f"{value} ({format_span(value)})"
     if words[-1] == "ms":
         return f"{value} ({format_time(value)})" if value >= EARLIEST_MS else f"{value / 1000:,.1f} s"

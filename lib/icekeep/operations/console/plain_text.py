@@ -9,6 +9,8 @@ _FENCE = "```"
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _BOLD = re.compile(r"\*\*([^*]+)\*\*")
 _HEAD_OF_TABLE = re.compile(r"^\|.*\|\n\|[-:| ]+\|\n", re.MULTILINE)
+_CODE = re.compile(r"`[^`]+`")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _ITEM = re.compile(r"(\s*(?:\*|\d+\.) )(.*)")
 
 
@@ -57,15 +59,16 @@ def _shown(block: list[str]) -> list[str]:
 
 
 def _wrapped(lead: str, text: str) -> list[str]:
+    """Lines of a text; a command stays on one, so that it can be read and copied at once."""
     lines = textwrap.wrap(
-        text,
+        _CODE.sub(lambda code: code[0].replace(" ", _NO_BREAK), text),
         _WIDTH,
         initial_indent=lead,
         subsequent_indent=" " * len(lead),
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return lines or [""]
+    return [line.replace(_NO_BREAK, " ") for line in lines] or [""]
 
 
 def _plain(text: str) -> str:

@@ -131,7 +131,9 @@ def _record_of_runs(records_of: Callable[[], RunRecords | None]) -> str:
 def _namespaces(catalog: Catalog) -> str:
     began_ms = catalog.runtime.monotonic_ms()
     count = len(catalog.list_namespaces())
-    return f"{count:,} namespaces, told in {catalog.runtime.monotonic_ms() - began_ms:,} ms"
+    # A wrong address often leads to a database that is there, and belongs to somebody else.
+    doubt = "" if count else "; a new catalog has none, and where there should be tables its address is wrong"
+    return f"{count:,} namespaces, told in {catalog.runtime.monotonic_ms() - began_ms:,} ms{doubt}"
 
 
 def _tables(catalog: Catalog, namespace: Identifier | None) -> str:

@@ -1,6 +1,7 @@
 import pytest
 
 from icekeep.maintenance.file_life.retention import Kept, kept_until
+from icekeep.maintenance.file_life.words import fate_of_read
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder
 
@@ -39,3 +40,9 @@ def test_a_file_is_kept_as_long_as_the_last_snapshot_that_reads_it(table, reader
         before, then = (select_expired(metadata, WEEK, expected.until_ms - n).snapshot_ids for n in (1, 0))
         assert not readers <= before
         assert readers <= then
+
+
+def test_of_many_tags_that_keep_a_file_the_first_are_named_and_the_rest_counted():
+    kept = Kept(None, tuple(f"tag restored-{n}" for n in range(2_000)))
+    said = fate_of_read(is_current=False, kept=kept, now_ms=0, is_missing=False, trash=None)
+    assert said.endswith("kept by tag restored-0, tag restored-1, tag restored-2 and 1,997 more")

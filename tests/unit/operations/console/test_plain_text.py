@@ -31,8 +31,8 @@ def test_a_page_is_shown_as_a_terminal_can():
         "`safety`: a check",
         "=================",
         "",
-        "A paragraph that is long, over two lines; see the page (`icekeep help claimed`), `icekeep help",
-        "left-tag` and faults (docs/faults.md), here.",
+        "A paragraph that is long, over two lines; see the page (`icekeep help claimed`),",
+        "`icekeep help left-tag` and faults (docs/faults.md), here.",
         "",
         "1. First, over two lines:",
         "",
@@ -59,3 +59,10 @@ def test_an_address_on_the_web_stays_as_it_is():
 
 def test_a_block_of_code_keeps_what_would_be_a_heading_or_a_list():
     assert plain_text("```\n# no heading\n\n* no item\n```\n") == "    # no heading\n\n    * no item\n"
+
+
+def test_a_command_stays_on_one_line():
+    for blanks in range(70, 100):
+        text = plain_text(f"{'x' * blanks} `icekeep help not-found` and so on")
+        assert "`icekeep help not-found`" in text
+        assert "\N{NO-BREAK SPACE}" not in text
