@@ -21,7 +21,7 @@ from icekeep.playground.maker import Maker
 from icekeep.playground.rows import orders
 from icekeep.playground.states import STATES, State
 from icekeep.reports.file_layout import file_layout
-from icekeep.reports.layout_picture import document, drawn, text
+from icekeep.reports.layout_picture import layouts_svg, svg_file, text_element
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.units import DAY_MS, format_bytes
@@ -53,7 +53,7 @@ def layout(directory: Path) -> str:
         drawings[title] = file_layout(table)
         compact(table, _no_spark)
         drawings[f"{title}: after icekeep compact"] = file_layout(table.refresh())
-    return drawn(drawings)
+    return layouts_svg(drawings)
 
 
 def carrying(directory: Path) -> str:
@@ -148,15 +148,15 @@ def _delete_file_of(table: Table) -> DataFile:
 def _carrying_drawn(files: int, positions: tuple[int, ...], carried: list[int]) -> str:
     """Three steps below each other; a cell is a row of a file."""
     parts = [
-        text(16, 30, "1. A compaction begins", "title"),
-        text(
+        text_element(16, 30, "1. A compaction begins", "title"),
+        text_element(
             16, 48, f"It reads {files} data files of {_ROWS} rows each, and notes where in the new file each row goes."
         ),
     ]
     parts += _cells(files, {}, 62, "data file {}")
     parts += [
-        text(16, 128, "2. While it rewrites, somebody deletes two rows", "title"),
-        text(
+        text_element(16, 128, "2. While it rewrites, somebody deletes two rows", "title"),
+        text_element(
             16,
             146,
             "A delete file with positions of data file 2 is committed. That writer did not wait, and was not refused.",
@@ -164,8 +164,10 @@ def _carrying_drawn(files: int, positions: tuple[int, ...], carried: list[int]) 
     ]
     parts += _cells(files, {1: positions}, 160, "data file {}")
     parts += [
-        text(16, 226, "3. The compaction commits", "title"),
-        text(16, 244, "One snapshot has the new file, and a delete file for the same two rows at their places in it."),
+        text_element(16, 226, "3. The compaction commits", "title"),
+        text_element(
+            16, 244, "One snapshot has the new file, and a delete file for the same two rows at their places in it."
+        ),
     ]
     left = 16
     for row in range(files * _ROWS):
@@ -173,16 +175,16 @@ def _carrying_drawn(files: int, positions: tuple[int, ...], carried: list[int]) 
     places = " and ".join(map(str, positions))
     new_places = " and ".join(map(str, carried))
     parts += [
-        text(16, 296, "new data file, with the rows of 1, 2 and 3"),
+        text_element(16, 296, "new data file, with the rows of 1, 2 and 3"),
         '<path class="way" d="M 620 196 V 252"/><path class="tip" d="M 616 250 h 8 l -4 8 z"/>',
-        text(540, 174, f"positions {places} of file 2"),
-        text(540, 190, "in a delete file"),
-        text(540, 272, f"positions {new_places} of the new file"),
-        text(540, 288, "in a new delete file"),
+        text_element(540, 174, f"positions {places} of file 2"),
+        text_element(540, 190, "in a delete file"),
+        text_element(540, 272, f"positions {new_places} of the new file"),
+        text_element(540, 288, "in a new delete file"),
         f'<rect class="deletes" x="16" y="318" width="{_CELL - 2}" height="14"/>',
-        text(42, 330, "a row that readers leave out, since a delete file names its position"),
+        text_element(42, 330, "a row that readers leave out, since a delete file names its position"),
     ]
-    return document(parts, _WIDE, 348, "How a compaction carries the deletes of others")
+    return svg_file(parts, _WIDE, 348, "How a compaction carries the deletes of others")
 
 
 def _cells(files: int, deleted: Mapping[int, tuple[int, ...]], at: int, title: str) -> list[str]:
@@ -190,7 +192,7 @@ def _cells(files: int, deleted: Mapping[int, tuple[int, ...]], at: int, title: s
     for file in range(files):
         left = 16 + file * (_ROWS * _CELL + 40)
         parts += [_cell(left + row * _CELL, at, row in deleted.get(file, ()), file) for row in range(_ROWS)]
-        parts.append(text(left, at + 38, title.format(file + 1)))
+        parts.append(text_element(left, at + 38, title.format(file + 1)))
     return parts
 
 
@@ -210,15 +212,15 @@ def _expiration_drawn(
     x = {one.snapshot_id: 170 + round(step * number) for number, one in enumerate(snapshots)}
     y = {one.snapshot_id: 165 if one.snapshot_id in on_main else 225 for one in snapshots}
     parts = [
-        text(16, 30, "icekeep expire_snapshots", "title"),
-        text(
+        text_element(16, 30, "icekeep expire_snapshots", "title"),
+        text_element(
             16,
             48,
             "A table whose rows are all replaced each week. It keeps snapshots for 5 days, which is Iceberg's default.",
         ),
-        text(16, 170, "main"),
-        text(16, 230, "branch experiment"),
-        text(16, 300, "data files"),
+        text_element(16, 170, "main"),
+        text_element(16, 230, "branch experiment"),
+        text_element(16, 300, "data files"),
     ]
     for one in snapshots:
         parent = one.parent_snapshot_id
@@ -239,19 +241,19 @@ def _expiration_drawn(
     parts += _references(before, after, x, y)
     parts += [
         '<circle class="file" cx="25" cy="343" r="8"/>',
-        text(
+        text_element(
             42,
             347,
             "kept: the newest of a branch, what a tag names, what is young enough; and all files that these read",
         ),
         '<circle class="gone" cx="25" cy="369" r="7"/>',
-        text(
+        text_element(
             42,
             373,
             f"expired, with the {len(garbage)} data files that only these read: {format_bytes(sum(garbage.values()))}",
         ),
     ]
-    return document(parts, _WIDE, 392, "What expiration keeps: branches, tags, snapshots, and what is garbage")
+    return svg_file(parts, _WIDE, 392, "What expiration keeps: branches, tags, snapshots, and what is garbage")
 
 
 def _references(before: Table, after: Table, x: Mapping[int, int], y: Mapping[int, int]) -> list[str]:
@@ -264,8 +266,8 @@ def _references(before: Table, after: Table, x: Mapping[int, int], y: Mapping[in
         parts.append(
             f'<line class="line" x1="{where}" y1="{top - 10}" x2="{where}" y2="{top - lift}" stroke-width="2"/>'
         )
-        parts.append(text(where + 6, top - lift + 2, f"tag {name}", "ref" if is_kept else "gone-text"))
-        parts.append(text(where + 6, top - lift + 17, "kept" if is_kept else "expired: over its 30 days"))
+        parts.append(text_element(where + 6, top - lift + 2, f"tag {name}", "ref" if is_kept else "gone-text"))
+        parts.append(text_element(where + 6, top - lift + 17, "kept" if is_kept else "expired: over its 30 days"))
     return parts
 
 

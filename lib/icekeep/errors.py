@@ -25,7 +25,7 @@ exit status of a job that ends with that error (`cli.py` is the only place that 
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 _CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
@@ -126,6 +126,43 @@ def and_more(names: Sequence[object], shown_count: int = 1) -> str:
     return f" and {len(names) - shown_count:,} more" if len(names) > shown_count else ""
 
 
+_NEAR_COUNT = 3
+_NEAR_TO_BEST = 0.1
+_LEAST_HELD = 3
+"""So many letters of a word say which words hold it."""
+
+
+def near_words(word: str, known: Iterable[str]) -> list[str]:
+    """The known words that may be meant by one that is not known: the few that hold it, else those spelled nearly so.
+
+    Case, and dashes for underscores, do not matter.
+
+    >>> near_words("compct", ["compact", "check"]), near_words("expire", ["expire_snapshots", "check"])
+    (['compact'], ['expire_snapshots'])
+    >>> near_words("xyz", ["compact", "check"])
+    []
+    """
+    by_spelling = {_spelled(one): one for one in known}
+    wanted = _spelled(word)
+    holding = [one for spelling, one in by_spelling.items() if wanted in spelling]
+    if len(wanted) >= _LEAST_HELD and 0 < len(holding) <= _NEAR_COUNT:
+        return holding
+    rated = [
+        (difflib.SequenceMatcher(None, near, wanted).ratio(), near)
+        for near in difflib.get_close_matches(wanted, by_spelling, _NEAR_COUNT)
+    ]
+    return [by_spelling[near] for ratio, near in rated if ratio >= rated[0][0] - _NEAR_TO_BEST]
+
+
+def did_you_mean(near: Iterable[str]) -> str:
+    """How an error names the words that may be meant."""
+    return f"did you mean {' or '.join(map(repr, near))}?"
+
+
+def _spelled(word: str) -> str:
+    return word.lower().replace("-", "_")
+
+
 def _subclasses(cls: type[IcekeepError]) -> list[type[IcekeepError]]:
     return [cls, *(below for child in cls.__subclasses__() for below in _subclasses(child))]
 
@@ -159,8 +196,8 @@ class OptionError(UsageError):
     @classmethod
     def unknown(cls, option: str, *, given: object, known: Sequence[str]) -> "OptionError":
         """The error for an option that is not there, with the one that may be meant."""
-        near = difflib.get_close_matches(option.lower(), known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(sorted(known))}"
+        near = near_words(option, known)
+        hint = did_you_mean(near) if near else f"give one of {', '.join(sorted(known))}"
         error = cls.__new__(cls)
         expected = f"one of {', '.join(sorted(known))}"
         IcekeepError.__init__(

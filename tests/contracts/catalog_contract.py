@@ -166,7 +166,7 @@ class CatalogContract:
 
     def test_the_pointer_of_a_table_that_is_not_there_is_not_found(self, catalog, create):
         create()
-        with pytest.raises(NotFoundError, match=r"no table 'db.event' in catalog 'local'; there is 'db.events'"):
+        with pytest.raises(NotFoundError, match=r"no table 'db.event' in catalog 'local'; did you mean 'db.events'\?"):
             catalog.find(("db", "event"))
 
     def test_the_warehouse_is_above_new_tables(self, catalog):
@@ -193,9 +193,21 @@ class CatalogContract:
         create()
         create(("db", "orders"))
         with pytest.raises(
-            NotFoundError, match=r"^there is no table 'db.event' in catalog 'local'; there is 'db.events' \.\.\."
+            NotFoundError, match=r"^there is no table 'db.event' in catalog 'local'; did you mean 'db.events'\?"
         ):
             catalog.load(("db", "event"))
+
+    def test_where_no_name_is_near_the_few_that_there_are_are_told_and_of_many_how_to_list_them(self, catalog, create):
+        create()
+        with pytest.raises(
+            NotFoundError, match=r"^there is no table 'db.zzz' in catalog 'local'; there is 'db.events'$"
+        ):
+            catalog.load(("db", "zzz"))
+        for name in ("orders", "users", "visits"):
+            create(("db", name))
+        listed = r"namespace 'db' has 4 tables, and load_catalog\('local'\).list_tables\(\('db',\)\) lists them$"
+        with pytest.raises(NotFoundError, match=listed):
+            catalog.load(("db", "zzz"))
 
     def test_a_table_in_a_namespace_that_is_not_there_is_not_found(self, catalog):
         with pytest.raises(

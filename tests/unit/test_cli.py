@@ -408,7 +408,7 @@ def test_the_console_script_ends_the_process_with_the_status():
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("icekeep: argument COMMAND: invalid choice: 'compress'")
+    assert done.stderr.startswith("icekeep: there is no command 'compress'; ")
 
 
 def test_stdout_may_be_anything_that_can_be_written_to():

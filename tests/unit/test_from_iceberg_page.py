@@ -15,6 +15,7 @@ from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS, FLOOR_AGE_MS, Pr
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.misspelt import PROCEDURES as COMMANDS_OF_PROCEDURES
 from icekeep.settings import Kind
 from icekeep.spec.units import DAY_MS, HOUR_MS
 
@@ -64,7 +65,6 @@ PROCEDURES = {
     "compute_partition_stats": (),
     "create_changelog_view": (),
 }
-OUR_NAMES = {"rewrite_data_files": "compact", "rewrite_position_delete_files": "rewrite_position_deletes"}
 WITH_A_SECTION = (
     "rewrite_data_files",
     "rewrite_position_delete_files",
@@ -103,11 +103,18 @@ def names(cell):
 
 
 def job_of(procedure):
-    return JOBS[OUR_NAMES.get(procedure, procedure)]
+    return JOBS[str(COMMANDS_OF_PROCEDURES[procedure])]
 
 
 def test_every_procedure_has_a_row():
     assert [names(cells[0])[0] for cells in table(PAGE, "Iceberg's procedure")] == [*PROCEDURES]
+
+
+def test_who_gives_a_procedure_for_a_command_is_told_the_command_that_the_page_names():
+    told = {names(theirs)[0]: names(here) for theirs, here, *_ in table(PAGE, "Iceberg's procedure")}
+    assert {procedure: [command] if command else [] for procedure, command in COMMANDS_OF_PROCEDURES.items()} == {
+        procedure: commands[:1] for procedure, commands in told.items()
+    }
 
 
 @pytest.mark.parametrize("procedure", WITH_A_SECTION)

@@ -1,24 +1,44 @@
 """Errors about names that a catalog has, has not, or must not have; they say what there is, or what to do."""
 
-import difflib
+from collections.abc import Sequence
 from typing import Protocol
 
 from icekeep.catalog.base import Catalog, Identifier, format_identifier
-from icekeep.errors import ConfigError, NotFoundError, UsageError
+from icekeep.errors import ConfigError, NotFoundError, UsageError, did_you_mean, near_words
+
+_NAMED = 3
+"""Of no more names than these all are told."""
 
 
 def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
-    """The error for a table that is not there, with names that the user may have meant."""
-    message = f"there is no table {format_identifier(identifier)!r} in catalog {catalog.name!r}"
+    """The error for a table that is not there, with names that the user may have meant, or how to list those that there are."""
+    name, namespace = format_identifier(identifier), format_identifier(identifier[:-1])
+    opened = f"load_catalog({catalog.name!r})"
     try:
-        known = [format_identifier(other) for other in catalog.list_tables(identifier[:-1])]
+        tables = [format_identifier(other) for other in catalog.list_tables(identifier[:-1])]
     except NotFoundError:
-        message += f", nor a namespace {format_identifier(identifier[:-1])!r}"
-        known = [format_identifier(other) for other in catalog.list_namespaces()]
-    near = difflib.get_close_matches(format_identifier(identifier), known, n=3) or known[:3]
+        problem = f", nor a namespace {namespace!r}"
+        namespaces = [format_identifier(other) for other in catalog.list_namespaces()]
+        hint = _hint(namespace, namespaces, f"catalog {catalog.name!r}", "namespaces", f"{opened}.list_namespaces()")
+    else:
+        problem = ""
+        listed = f"{opened}.list_tables({identifier[:-1]!r})"
+        hint = _hint(name, tables, f"namespace {namespace!r}", "tables", listed)
+    return NotFoundError(
+        f"there is no table {name!r} in catalog {catalog.name!r}{problem}; {hint}", catalog=catalog.name, table=name
+    )
+
+
+def _hint(word: str, known: Sequence[str], place: str, kind: str, listed: str) -> str:
+    """Names that may be meant by one that is not there; else all names or, of many, how to list them."""
+    near = near_words(word, known)
     if near:
-        message += f"; there is {', '.join(map(repr, near))}{' ...' if len(known) > len(near) else ''}"
-    return NotFoundError(message, catalog=catalog.name, table=format_identifier(identifier))
+        return did_you_mean(near)
+    if not known:
+        return f"{place} has no {kind}"
+    if len(known) <= _NAMED:
+        return f"there is {', '.join(map(repr, known))}"
+    return f"{place} has {len(known):,} {kind}, and {listed} lists them"
 
 
 class _Named(Protocol):

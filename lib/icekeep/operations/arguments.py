@@ -16,6 +16,7 @@ from icekeep.operations.configuration.setting_values import parse_option, parse_
 from icekeep.operations.console.log_formats import FORMATS
 from icekeep.operations.help_texts import EXIT_STATUSES, Parser, examples_text, foot_of_job, listing, sentence
 from icekeep.operations.jobs import JOBS
+from icekeep.operations.misspelt import misspelt_flag, unknown_action, unknown_command
 from icekeep.operations.runbooks import kinds
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
@@ -78,16 +79,24 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         job: the job or command whose own script this is; `None` for the `icekeep` command, where the first word names it.
 
     Raises:
-        UsageError: a flag is unknown, missing, or has a value that it cannot take.
+        UsageError: there is no such command, or a flag is unknown, missing, or has a value that it cannot take.
         SystemExit: help or the version was asked for, and printed.
     """
+    words = list(argv) if job is not None else _words(argv)
+    if job is None:
+        _require_command(words)
     parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
-    known, unknown = parser.parse_known_args(_words(argv) if job is None else list(argv))
+    try:
+        known, unknown = parser.parse_known_args(words)
+    except UsageError as error:
+        # A flag that is misspelt is missing too.
+        raise _misspelt_flag(words, job or named_command(words), now_ms) or error from None
     given = vars(known)
     name = job or " ".join(filter(None, (given["command"], given.get("action"))))
     if unknown:
         command = f"{job}.py" if job is not None else f"icekeep {name}"
-        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}; see {command} --help")
+        unrecognized = UsageError(f"unrecognized arguments: {' '.join(unknown)}; see {command} --help")
+        raise _misspelt_flag(words, name, now_ms) or unrecognized
     settings = _settings(name)
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
     for setting in settings:
@@ -108,6 +117,26 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         policy=given[_POLICY.name] if name in JOBS else None,
         arguments=values,
     )
+
+
+def _require_command(words: Sequence[str]) -> None:
+    """Refuse a command that there is not, with the one that may be meant, where argparse would list them all."""
+    first, second = [*words, "", ""][:2]
+    if first and not first.startswith("-") and first not in _FIRST_WORDS:
+        raise unknown_command(first, sorted({*_FIRST_WORDS, *VERBS}))
+    known = [words.removeprefix(f"{first} ") for words in (*VERBS, CONFIG_SHOW) if words.startswith(f"{first} ")]
+    if first in _GROUPS and second and not second.startswith("-") and second not in known:
+        raise unknown_action(first, second, known)
+
+
+def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> UsageError | None:
+    if name is None or name == CONFIG_SHOW:
+        return None
+
+    def elsewhere() -> set[str]:
+        return {flag for other in (*JOBS, *VERBS) for flag in job_parser(other, now_ms).flags()}
+
+    return misspelt_flag(words, job_parser(name, now_ms).flags(), elsewhere)
 
 
 def named_command(argv: Sequence[str]) -> str | None:
@@ -132,7 +161,7 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf)
 
 
-def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
+def job_parser(job: str, now_ms: int) -> Parser:
     """The parser of a script, `jobs/NAME.py`: of a job, or of another command that has one."""
     told = JOBS[job] if job in JOBS else VERBS[job]
     parser = Parser(prog=f"{job}.py", description=sentence(told.summary), allow_abbrev=False)

@@ -44,6 +44,10 @@ class Parser(argparse.ArgumentParser):
             self.epilog = self.foot()
         return super().format_help()
 
+    def flags(self) -> list[str]:
+        """The long flags that it takes."""
+        return [flag for flag in self._option_string_actions if flag.startswith("--")]
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 

@@ -13,7 +13,7 @@ import msgspec
 from icekeep.errors import IcekeepError
 
 UNEXPECTED, UNDELIVERED, INTERRUPTED, PARTIAL = "unexpected", "undelivered", "interrupted", "partial"
-_BESIDE_ERRORS: Mapping[str, str] = {
+_STATUSES_OF_OTHER_KINDS: Mapping[str, str] = {
     INTERRUPTED: "130, 143",
     PARTIAL: "3",
     UNDELIVERED: "1, 3",
@@ -65,7 +65,7 @@ def kinds() -> Mapping[str, str]:
         one = left.pop(0)
         found.setdefault(one.kind, str(one.exit_status))
         left += one.__subclasses__()
-    return {**found, **_BESIDE_ERRORS}
+    return {**found, **_STATUSES_OF_OTHER_KINDS}
 
 
 def pages() -> Mapping[str, Page]:

@@ -10,6 +10,7 @@ from html import escape
 import msgspec
 
 from icekeep.errors import printable
+from icekeep.reports.colours import COLOURS
 from icekeep.reports.file_layout import FileLayout, LaidFile, LaidPartition
 from icekeep.spec.units import format_bytes
 
@@ -19,11 +20,9 @@ PARTITIONS_SHOWN = 16
 FILES_SHOWN = 160
 """So many files of a partition are boxes; the rest is one box more."""
 
-STYLE = """\
-:root { color-scheme: light dark; --sheet: #ffffff; --ink: #15232c; --soft: #4d5f6b; --line: #d3dde4;
-  --bar: #2f83ab; --bad: #b02a1c; --pale: #b5d5e4; --good: #17704f; }
-@media (prefers-color-scheme: dark) { :root { --sheet: #141d24; --ink: #e2ebf0; --soft: #9db0bc; --line: #2b3a45;
-  --bar: #4fa9cf; --bad: #ff9187; --pale: #2a4f62; --good: #63d0a2; } }
+STYLE = (
+    COLOURS
+    + """\
 text { font: 12px system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; fill: var(--soft); }
 .title { font-size: 15px; font-weight: 650; fill: var(--ink); }
 .ground { fill: var(--sheet); } .line { stroke: var(--line); }
@@ -32,7 +31,8 @@ text { font: 12px system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; f
 .ref { fill: var(--ink); font-weight: 600; } .way { fill: none; stroke: var(--soft); stroke-width: 1.5; }
 .tip { fill: var(--soft); }
 """
-"""Colours of the report's page, so that pictures and page are of one kind."""
+)
+"""What the classes of pictures look like."""
 
 _WIDTH, _LABEL, _MARGIN = 760, 190, 16
 _ROW, _BOX, _GAP = 26, 16, 2
@@ -58,36 +58,36 @@ def layout_picture(**layouts: FileLayout) -> LayoutPicture:
     compact(table)
     layout_picture(before=before, after=file_layout(table.refresh()))
     """
-    return LayoutPicture(drawn({name.replace("_", " "): layout for name, layout in layouts.items()}))
+    return LayoutPicture(layouts_svg({name.replace("_", " "): layout for name, layout in layouts.items()}))
 
 
 def one_picture(layout: FileLayout) -> LayoutPicture:
     """A layout by itself, under the name of its table."""
-    return LayoutPicture(drawn({layout.table: layout}))
+    return LayoutPicture(layouts_svg({layout.table: layout}))
 
 
-def drawn(layouts: Mapping[str, FileLayout]) -> str:
-    """The same by titles, as the text of a file."""
+def layouts_svg(layouts: Mapping[str, FileLayout]) -> str:
+    """Layouts below each other, each under its title, as the text of a file of SVG."""
     scale = _scale([*layouts.values()])
     parts: list[str] = []
     at = _MARGIN
     for title, layout in layouts.items():
-        parts.append(text(_MARGIN, at + 14, title, "title"))
-        parts.append(text(_MARGIN, at + 32, _caption(layout)))
+        parts.append(text_element(_MARGIN, at + 14, title, "title"))
+        parts.append(text_element(_MARGIN, at + 32, _caption(layout)))
         at += 44
         for partition in layout.partitions[:PARTITIONS_SHOWN]:
             parts += _row(partition, at, scale)
             at += _ROW
         more = len(layout.partitions) - PARTITIONS_SHOWN
         if more > 0:
-            parts.append(text(_MARGIN, at + 12, f"and {more:,} partitions more"))
+            parts.append(text_element(_MARGIN, at + 12, f"and {more:,} partitions more"))
             at += _ROW
         at += _MARGIN
     parts.append(_legend(at, any(layout.applied_deletes_count for layout in layouts.values())))
-    return document(parts, _WIDTH, at + 30, "Data files by partition: " + ", ".join(layouts))
+    return svg_file(parts, _WIDTH, at + 30, "Data files by partition: " + ", ".join(layouts))
 
 
-def document(parts: Sequence[str], width: int, height: int, label: str) -> str:
+def svg_file(parts: Sequence[str], width: int, height: int, label: str) -> str:
     """A file of SVG with a ground of its own."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
@@ -115,7 +115,7 @@ def _boxes(partition: LaidPartition) -> Sequence[LaidFile]:
 
 
 def _row(partition: LaidPartition, at: int, scale: float) -> Iterator[str]:
-    yield text(_MARGIN, at + 13, _short(partition.partition or "all rows"))
+    yield text_element(_MARGIN, at + 13, _short(partition.partition or "all rows"))
     left = float(_LABEL)
     for number, file in enumerate(_boxes(partition)):
         width = _LEAST_BOX + file.bytes * scale
@@ -134,11 +134,11 @@ def _row(partition: LaidPartition, at: int, scale: float) -> Iterator[str]:
 
 
 def _legend(at: int, has_deletes: bool) -> str:
-    told = f'<rect class="file" x="{_MARGIN}" y="{at}" width="18" height="12"/>' + text(
+    told = f'<rect class="file" x="{_MARGIN}" y="{at}" width="18" height="12"/>' + text_element(
         _MARGIN + 26, at + 11, "a data file, as wide as it has bytes"
     )
     if has_deletes:
-        told += f'<rect class="deletes" x="290" y="{at}" width="5" height="12"/>' + text(
+        told += f'<rect class="deletes" x="290" y="{at}" width="5" height="12"/>' + text_element(
             302, at + 11, f"delete files that a reader applies to it: full height is {_DELETES_FULL} or more"
         )
     return told
@@ -162,7 +162,7 @@ def _short(text: str, most: int = 26) -> str:
     return text if len(text) <= most else f"...{text[3 - most :]}"
 
 
-def text(x: float, y: float, words: str, kind: str = "") -> str:
-    """Words in a picture; `kind` is a class of `STYLE`."""
+def text_element(x: float, y: float, words: str, kind: str = "") -> str:
+    """Words in a picture, as an element of SVG; `kind` is a class of `STYLE`."""
     name = f' class="{kind}"' if kind else ""
     return f'<text{name} x="{x:g}" y="{y:g}">{escape(printable(words))}</text>'

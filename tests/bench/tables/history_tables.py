@@ -22,7 +22,8 @@ from icekeep.commit.changes.base import Change
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.cleanup import remove_unused
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
-from icekeep.runtime import SystemRuntime
+from icekeep.playground.clock import PastRuntime
+from icekeep.runtime import SYSTEM
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata, validate_metadata
@@ -88,11 +89,11 @@ def with_history(metadata: TableMetadata, history: History, files: HistoryFiles)
     memory = EntryMemory(_REMEMBERED_ENTRIES)
     # The last snapshot will be a minute old.
     age_ms = _LAST_AGE_MS + history.snapshots * _SNAPSHOT_EVERY_MS
-    runtime = _SteppingRuntime(SystemRuntime().now_ms() - age_ms)
+    runtime = PastRuntime(metadata.location, SYSTEM.now_ms() - age_ms)
     snapshots: list[Snapshot] = []
     metadata = replace(metadata, last_updated_ms=runtime.now_ms())
     for number, change in enumerate(changes(history, files, snapshots), 1):
-        runtime.step()
+        runtime.move_on(_SNAPSHOT_EVERY_MS)
         metadata = replace(metadata, snapshots=tuple(snapshots[-1:]), snapshot_log=())
         if number % 1000 == 0:
             memory = EntryMemory(_REMEMBERED_ENTRIES)
@@ -160,16 +161,3 @@ def _write_some(rows: Sequence[tuple[str, int]], modified_s: float) -> None:
         os.ftruncate(descriptor, size_bytes)
         os.utime(descriptor, (modified_s, modified_s))
         os.close(descriptor)
-
-
-class _SteppingRuntime(SystemRuntime):
-    """A clock that moves only when it is told to."""
-
-    def __init__(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def step(self) -> None:
-        self._now_ms += _SNAPSHOT_EVERY_MS

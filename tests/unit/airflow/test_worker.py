@@ -144,7 +144,7 @@ def test_what_is_installed_is_any_command_of_icekeep(words):
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "icekeep: unrecognized arguments: --wher x; see icekeep compact --help\n"
+    assert done.stderr == "icekeep: there is no flag '--wher'; did you mean '--where'?\n"
 
 
 RUNS = [

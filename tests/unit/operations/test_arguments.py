@@ -51,13 +51,28 @@ def test_settings_are_read_to_values():
     ("words", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["compress"], "invalid choice: 'compress'"),
+        (["compress"], "there is no command 'compress'; `icekeep --help` lists them"),
+        (["compct"], "there is no command 'compct'; did you mean 'compact'?"),
+        (["remove-orphan-file"], "there is no command 'remove-orphan-file'; did you mean 'remove_orphan_files'?"),
+        (["create-tag"], "there is no command 'create-tag'; did you mean 'ref create-tag'?"),
+        (
+            ["rewrite_data_file", "--table", "db.t"],
+            "there is no command 'rewrite_data_file'; `icekeep compact` does what Iceberg's procedure 'rewrite_data_files' does",
+        ),
+        (
+            ["migrate"],
+            "there is no command 'migrate', and no command does what Iceberg's procedure 'migrate' does; `icekeep --help` lists",
+        ),
+        (["compact", "--tabel", "db.t"], "there is no flag '--tabel'; did you mean '--table'?"),
+        (["compact", "-table", "db.t"], "there is no flag '-table'; did you mean '--table'?"),
+        (["compact", "--table", "db.t", "--were=a = 1"], "there is no flag '--were'; did you mean '--where'?"),
+        (["compact", "--", "--tabel"], "the following arguments are required: --table; see icekeep compact --help"),
         (["compact"], "the following arguments are required: --table; see icekeep compact --help"),
         (["compact", "--table", "db.t", "--colour", "red"], "unrecognized arguments: --colour red"),
         (["compact", "--table", "db.t", "--older-than", "7d"], "unrecognized arguments: --older-than 7d"),
         (["plan_scan", "--table", "db.t", "--option", "a=b"], "unrecognized arguments: --option a=b"),
         (["expire_snapshots", "--table", "db.t", "--where", "a = 1"], "unrecognized arguments: --where a = 1"),
-        (["compact", "--tab", "db.t"], "the following arguments are required: --table"),
+        (["compact", "--tab", "db.t"], "there is no flag '--tab'; did you mean '--table'?"),
         (["compact", "--table"], "argument --table: expected one argument"),
         (["compact", "--table", "db.t", "--output", "xml"], "argument --output: invalid choice: 'xml'"),
         (["compact", "--table", "db.t", "--option", "a"], "argument --option: 'a' is not of the form KEY=VALUE"),
@@ -71,7 +86,8 @@ def test_settings_are_read_to_values():
         (["plan_scan", "--table", "db.t", "--branch", "b"], "unrecognized arguments: --branch b"),
         (["config"], "the following arguments are required: ACTION; see icekeep config --help"),
         (["ref"], "the following arguments are required: ACTION; see icekeep ref --help"),
-        (["ref", "make"], "argument ACTION: invalid choice: 'make'"),
+        (["ref", "make"], "there is no command 'ref make'; `icekeep ref --help` lists them"),
+        (["ref", "lst"], "there is no command 'ref lst'; did you mean 'ref list'?"),
         (["ref", "list"], "the following arguments are required: --table; see icekeep ref list --help"),
         (["ref", "list", "--table", "db.t", "--dry-run"], "unrecognized arguments: --dry-run"),
         (["ref", "create-tag", "--table", "db.t"], "required: NAME; see icekeep ref create-tag --help"),
@@ -157,7 +173,7 @@ def test_a_wrong_command_line_still_names_its_command(words, name):
 
 def test_a_script_s_mistake_names_the_script():
     with pytest.raises(UsageError, match=r"the following arguments are required: --table; see compact\.py --help"):
-        parse("--tab", "db.t", job="compact")
+        parse("--branch", "b", job="compact")
 
 
 def test_config_show_needs_no_table():

@@ -9,7 +9,7 @@ from icekeep.errors import UsageError
 from icekeep.operations.console.html import html_of
 from icekeep.reports import file_layout as module
 from icekeep.reports.file_layout import FileLayout, LaidFile, LaidPartition, file_layout
-from icekeep.reports.layout_picture import FILES_SHOWN, PARTITIONS_SHOWN, drawn, layout_picture
+from icekeep.reports.layout_picture import FILES_SHOWN, PARTITIONS_SHOWN, layout_picture, layouts_svg
 from kit.row_deletes import add_deletes, position_deletes
 from kit.tables import BY_KIND, add, data_file, memory_table
 
@@ -70,7 +70,7 @@ def test_a_box_is_as_wide_as_its_file_and_all_pictures_have_one_scale() -> None:
 
 
 def test_nothing_reaches_over_the_edge_however_many_files_and_partitions() -> None:
-    svg = drawn({"many": laid(*([5] * 1000), partitions=40, deletes=3)})
+    svg = layouts_svg({"many": laid(*([5] * 1000), partitions=40, deletes=3)})
     assert len(boxes(svg)) == PARTITIONS_SHOWN * FILES_SHOWN
     assert len(boxes(svg, "rest")) == PARTITIONS_SHOWN
     assert max(float(one.get("x")) + float(one.get("width")) for one in boxes(svg, "rest")) <= 760
@@ -82,7 +82,7 @@ def test_deletes_are_marks_that_grow_with_their_number() -> None:
         float(
             next(
                 one
-                for one in ElementTree.fromstring(drawn({"a": laid(9, deletes=n)})).iter(f"{SVG}rect")
+                for one in ElementTree.fromstring(layouts_svg({"a": laid(9, deletes=n)})).iter(f"{SVG}rect")
                 if one.get("class") == "deletes"
             ).get("height")
             or 0
@@ -91,11 +91,11 @@ def test_deletes_are_marks_that_grow_with_their_number() -> None:
     ]
     assert heights == sorted(heights)
     assert heights[0] < heights[2] == heights[3]
-    assert 'class="deletes"' not in drawn({"a": laid(9)})
+    assert 'class="deletes"' not in layouts_svg({"a": laid(9)})
 
 
 def test_names_are_no_markup_and_the_picture_loads_nothing() -> None:
-    svg = drawn({"<script>": laid(9)})
+    svg = layouts_svg({"<script>": laid(9)})
     assert "day=&lt;0&gt;" in svg
     assert "<script" not in svg
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")

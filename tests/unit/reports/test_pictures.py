@@ -6,6 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from icekeep.reports.layout_picture import STYLE
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = (ROOT / ".ci" / "docs" / "pictures.py").read_text()
 NAMES = re.findall(r'"(\w+)": \w+', SCRIPT[SCRIPT.index("PICTURES: ") :].splitlines()[0])
@@ -21,6 +23,7 @@ def test_a_picture_stands_alone_in_light_and_dark(name: str) -> None:
     svg = ElementTree.fromstring(text)
     assert svg.get("aria-label")
     assert "prefers-color-scheme: dark" in text
+    assert STYLE in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "/tmp" not in text
     width = float(svg.get("width") or 0)

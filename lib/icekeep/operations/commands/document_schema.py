@@ -35,7 +35,7 @@ def schema(*, job: str | None = None) -> SchemaShown:
     """The schema of what one job or command prints, or each.
 
     Raises:
-        NotFoundError: there is no such job or command.
+        UsageError: there is no such job or command.
     """
     known = [*JOBS, *VERBS, CONFIG_SHOW]
     if job is not None:

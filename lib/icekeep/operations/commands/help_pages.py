@@ -1,18 +1,14 @@
 """The command `help`: what kinds of errors and situations there are pages on, or one of these pages."""
 
-import difflib
-
 import msgspec
 
-from icekeep.errors import UsageError
 from icekeep.operations.console.plain_text import plain_text
 from icekeep.operations.help_texts import listing
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.known_words import LISTED
+from icekeep.operations.misspelt import unknown_command
 from icekeep.operations.runbooks import kinds, page, pages
 from icekeep.operations.verbs import VERBS
-
-_NEAR = 2
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +58,7 @@ def help_on(*, topic: str | None = None) -> HelpShown:
     name = topic.strip().lower()
     names = [*pages()]
     if name not in names:
-        raise UsageError(_unknown(topic, names))
+        raise unknown_command(topic, [*names, *JOBS, *VERBS], "help on", "`icekeep help` lists the topics")
     found = page(name)
     return HelpShown(
         topics=(Topic(name=name, title=found.title, exit_statuses=exit_statuses.get(name)),), text=found.text
@@ -80,10 +76,3 @@ def help_text(shown: HelpShown) -> str:
         + listing("situations; `icekeep help NAME`", situations)
         + f"commands: {LISTED}, and `icekeep help COMMAND` shows the help of one\n"
     )
-
-
-def _unknown(topic: str, names: list[str]) -> str:
-    known = [*names, *JOBS, *VERBS]
-    near = difflib.get_close_matches(topic.lower(), known, n=_NEAR)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`icekeep help` lists the topics"
-    return f"there is no help on {topic!r}; {hint}"

@@ -64,8 +64,8 @@ def runs(  # noqa: PLR0913 - the settings of the command
         run: the id of one run, or its beginning.
 
     Raises:
-        NotFoundError: no record of runs is kept, or there is no such run, catalog, job or status.
-        UsageError: the database refuses.
+        NotFoundError: no record of runs is kept, or there is no such run or catalog.
+        UsageError: there is no such job or status, or the database refuses.
         UnavailableError: the database is out of reach.
     """
     if job is not None:

@@ -25,8 +25,7 @@ def path(*, name: str | None = None) -> ShippedFiles | ShippedPath:
     """Where the file of this name is, or the names of all.
 
     Raises:
-        NotFoundError: no file of this name is shipped.
-        UsageError: icekeep is imported from a zip, which has none of them.
+        UsageError: no file of this name is shipped, or icekeep is imported from a zip, which has none of them.
     """
     files = shipped_files()
     if not files:

@@ -32,10 +32,10 @@ def html_of(value: Any) -> str:
     name = type(value).__name__
     if name in PICTURES:
         picture: str = resolve(PICTURES[name])(value)._repr_html_()
-        return f"<div><b>{escape(name)}</b><br>{picture}</div>"
+        return f"<div><b>{_visible(name)}</b><br>{picture}</div>"
     shows: Callable[[Any], Mapping[str, Any]] = resolve(FOR_PEOPLE[name]) if name in FOR_PEOPLE else plain_values
     single, rows = split_values(shows(value))
-    parts = [f"<b>{escape(name)}</b>"]
+    parts = [f"<b>{_visible(name)}</b>"]
     if single:
         parts.append(_table((), [(key, format_value(key, one)) for key, one in single.items()]))
     parts += (_folded(key, items) for key, items in rows.items())
@@ -49,7 +49,7 @@ def _folded(name: str, items: Sequence[Any]) -> str:
     if more:
         content += f"<p>... and {more:,} more</p>"
     is_open = " open" if len(items) <= _LINES_SHOWN else ""
-    return f"<details{is_open}><summary>{escape(name)} ({len(items):,})</summary>{content}</details>"
+    return f"<details{is_open}><summary>{_visible(name)} ({len(items):,})</summary>{content}</details>"
 
 
 def _rows(items: Sequence[Mapping[str, Any]]) -> str:
@@ -60,7 +60,7 @@ def _rows(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    head = "".join(f"<th>{_visible(column)}</th>" for column in columns)
     sides = ["right" if column in numbers else "left" for column in columns] or ["left", "left"]
     body = "".join(
         "<tr>" + "".join(_cell(text, side) for text, side in zip(row, sides, strict=True)) + "</tr>" for row in rows
@@ -70,8 +70,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Colle
 
 def _cell(text: str, side: str) -> str:
     style = f"text-align: {side}{'; white-space: nowrap' if side == 'right' else ''}"
-    return f'<td style="{style}">{escape(text)}</td>'
+    return f'<td style="{style}">{_visible(text)}</td>'
 
 
 def _lines(items: Sequence[Any]) -> str:
-    return f"<pre>{escape(chr(10).join(printable(str(item)) for item in items))}</pre>"
+    return f"<pre>{chr(10).join(_visible(str(item)) for item in items)}</pre>"
+
+
+def _visible(text: str) -> str:
+    """A text as the terminal shows it, as HTML."""
+    return escape(printable(text))

@@ -126,25 +126,25 @@ def format_value(name: str, value: Any) -> str:
     if isinstance(value, int):
         return _format_number(name, value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={format_value(str(key), below)}" for key, below in value.items())
+        return ", ".join(f"{printable(str(key))}={format_value(str(key), below)}" for key, below in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _format_items(value)
     return printable(str(value))
 
 
 def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
-    console.print(Text(title, style="bold"))
+    console.print(Text(printable(title), style="bold"))
     single, rows = split_values(values)
     if single:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in single.items():
-            table.add_row(Text(name), Text(format_value(name, value)))
+            table.add_row(Text(printable(name)), Text(format_value(name, value)))
         console.print(table)
     for name, items in rows.items():
         console.print()
-        console.print(Text(f"{name} ({len(items):,})", style="bold"))
+        console.print(Text(printable(f"{name} ({len(items):,})"), style="bold"))
         if isinstance(items[0], Mapping):
             _print_rows(console, items)
         else:
@@ -202,7 +202,7 @@ def _print_rows(console: Console, items: Sequence[Any]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     columns = columns_of(items[:MAX_ROWS])
     for column, are_numbers in columns.items():
-        table.add_column(Text(column), justify="right" if are_numbers else "left", overflow="fold")
+        table.add_column(Text(printable(column)), justify="right" if are_numbers else "left", overflow="fold")
     for item in items[:MAX_ROWS]:
         table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
     console.print(table)

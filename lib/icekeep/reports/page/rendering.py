@@ -12,6 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from icekeep.errors import printable
+from icekeep.reports.colours import COLOURS
 from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
 from icekeep.reports.page.views import catalog_totals, job_totals, table_views
 from icekeep.reports.values import ReportResult
@@ -31,7 +32,7 @@ def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> 
     Args:
         detailed_count: so many tables have a part of their own.
     """
-    style, script = (Markup(_part(name)) for name in ("page.css", "page.js"))
+    style, script = Markup(COLOURS + _part("page.css")), Markup(_part("page.js"))
     views = table_views(report, detailed_count)
     page = (
         _environment(report.currency)

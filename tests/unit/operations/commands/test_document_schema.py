@@ -52,7 +52,7 @@ def test_the_schema_of_one_job_is_a_part_of_that_of_all():
 
 def test_a_job_that_is_none_is_exit_status_2():
     status, document = document_of("schema", "--job", "compress")
-    assert (status, document["error"]["kind"]) == (2, "not-found")
+    assert (status, document["error"]["kind"]) == (2, "usage")
     assert problems(document) == []
 
 

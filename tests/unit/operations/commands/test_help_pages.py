@@ -81,9 +81,14 @@ def test_a_kind_of_error_comes_before_a_command_of_its_name(capsys):
     ("topic", "said"),
     [
         ("safty", "there is no help on 'safty'; did you mean 'safety'?"),
-        ("unavailible", "there is no help on 'unavailible'; did you mean 'unavailable' or 'invalid-table'?"),
-        ("left-tags", "there is no help on 'left-tags'; did you mean 'left-tag' or 'left-plan'?"),
+        ("unavailible", "there is no help on 'unavailible'; did you mean 'unavailable'?"),
+        ("left-tags", "there is no help on 'left-tags'; did you mean 'left-tag'?"),
         ("compct", "there is no help on 'compct'; did you mean 'compact'?"),
+        ("expire", "there is no help on 'expire'; did you mean 'expire_snapshots'?"),
+        (
+            "rewrite_data_files",
+            "there is no help on 'rewrite_data_files'; `icekeep compact` does what Iceberg's procedure 'rewrite_data_files' does",
+        ),
         ("zzz", "there is no help on 'zzz'; `icekeep help` lists the topics"),
     ],
 )

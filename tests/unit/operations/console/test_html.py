@@ -2,6 +2,7 @@
 
 import re
 from importlib import import_module
+from io import StringIO
 from typing import Any, get_args
 
 import msgspec
@@ -13,6 +14,7 @@ from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.expiration.job import plan_expire_snapshots
 from icekeep.operations.console.html import FOR_PEOPLE, html_of
+from icekeep.operations.console.output import plain_values, print_tables
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import VERBS
 from icekeep.planning.scan.report import plan_scan
@@ -50,6 +52,26 @@ def test_numbers_have_units_and_texts_are_no_markup() -> None:
     assert "<script" not in html
     assert "day=<b>" not in html
     assert "<b>Told</b>" in html
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """What has names of others where names of fields stand, too."""
+
+    table: str = "db.a\x1b[31m"
+    counts: dict[str, int] = msgspec.field(default_factory=lambda: {"db.b\x1b[31m": 1})
+    rows: tuple[dict[str, Any], ...] = ({"db.c\u202e": {"db.d\x07": "db.e\x1b[31m"}},)
+    lists: dict[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: {"db.f\x9b": ("db.g\x1b[31m: gone",)})
+
+
+def test_characters_that_move_a_cursor_are_spelled_out_as_in_the_terminal() -> None:
+    stream = StringIO()
+    print_tables("db.h\x1b[31m", plain_values(Named()), stream)
+    text, html = stream.getvalue(), html_of(Named())
+    assert [char for char in text.replace("\n", "") + html if not char.isprintable()] == ["\n"] * html.count("\n")
+    for name in ("a\\x1b[31m", "b\\x1b[31m", "c\\u202e", "d\\x07=db.e\\x1b[31m", "f\\x9b", "g\\x1b[31m: gone"):
+        assert f"db.{name}" in text
+        assert f"db.{name}" in html
+    assert "db.h\\x1b[31m" in text
 
 
 def test_rows_are_a_table_with_numbers_on_the_right() -> None:
