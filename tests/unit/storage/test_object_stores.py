@@ -142,3 +142,9 @@ def test_a_machine_without_credentials_is_told(monkeypatch):
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(UsageError, match="no credentials are given, and this machine has none"):
         ObjectStorage({"s3.region": "eu-west-3"}, SYSTEM).create("s3://bucket/k", b"")
+
+
+@pytest.mark.parametrize("name", ["s3.profile-name", "client.profile-name"])
+def test_a_profile_is_refused_with_what_to_give_in_its_place(name):
+    with pytest.raises(UnsupportedError, match=r"aws configure export-credentials --format env .* by AWS_PROFILE"):
+        config({name: "prod"}, "s3://bucket/k")

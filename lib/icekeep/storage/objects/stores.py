@@ -37,6 +37,11 @@ _ALWAYS_ASK_AGAIN = datetime.fromtimestamp(0, UTC)
 
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
+_PROFILE = (
+    "a profile of the AWS tools; give its keys in the environment, as aws configure export-credentials --format env prints them, "
+    "and its name to Glue and REST by AWS_PROFILE"
+)
+
 _REFUSED = {
     "s3.acl": "the access list of new objects",
     "s3.remote-signing-enabled": "signing by a catalog",
@@ -45,8 +50,8 @@ _REFUSED = {
     "s3.role-arn": "assuming a role",
     "client.role-arn": "assuming a role",
     "client.assume-role.arn": "assuming a role",
-    "s3.profile-name": "a profile of the AWS tools",
-    "client.profile-name": "a profile of the AWS tools",
+    "s3.profile-name": _PROFILE,
+    "client.profile-name": _PROFILE,
     "client.credentials-provider": "a class of Java's that finds credentials",
     "client.factory": "a class of Java's that makes clients",
     "s3.client-factory-impl": "a class of Java's that makes clients",
