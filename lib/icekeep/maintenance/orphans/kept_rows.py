@@ -18,7 +18,6 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError
 from icekeep.events import Listener
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.runs.heartbeat import beating
@@ -110,7 +109,7 @@ class RowKeeper:
             if self._directory:
                 storage = self._table.storage
                 # What cannot be removed now ages, and a later run sweeps it.
-                with suppress(IcekeepError):
+                with suppress(Exception):
                     storage.delete_many([file.location for file in storage.list(self._directory)])
 
     def _begun(self) -> str:
