@@ -18,12 +18,14 @@ from typing import Any, ClassVar, get_args, get_origin
 import msgspec
 import pytest
 
-from icekeep.errors import IcekeepError, NotFoundError, OptionError, UsageError
+from icekeep.errors import IcekeepError, NotFoundError, OptionError, OutcomeUnknownError, UsageError
+from icekeep.maintenance.runs.start_tag import TAG_PREFIX
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.console.output import format_json, plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.runs import Run
 from icekeep.settings import BRANCH, Job
+from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.units import DAY_MS
 from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import some_of
@@ -180,6 +182,45 @@ class JobContract:
             for way in Fault.WAYS if len(places) == len(kinds) else some:
                 self._fail_at(place, way)
 
+    def test_whatever_fails_once_something_is_done_the_result_says_what(self) -> None:
+        before, counted = self._filled(), self._filled()
+        landed: list[bool] = []
+        counted.storage.before = lambda operation, location: landed.append(has_landed(before, counted))
+        result = self.run(counted)
+        # A job that changes nothing has nothing to say.
+        first = landed.index(True) if any(landed) else len(landed)
+        for place in range(first, len(landed)):
+            for way in ("foreign", "away"):
+                self._fail_after_the_commit_at(place, way, result)
+
+    def _fail_after_the_commit_at(self, place: int, way: str, clean: Any) -> None:
+        before, world = self._filled(), self._filled()
+        with Fault(world, place, way) as fault:
+            try:
+                result = self.run(world)
+            except OutcomeUnknownError:
+                # In the middle of a swap nobody knows.
+                operation, location = fault.calls[place]
+                assert operation == "swap" or location.endswith(".metadata.json")
+                return
+            except Exception as error:
+                error.add_note(f"{way}: {fault.calls[place]}, call {place} of {len(fault.calls)}")
+                raise
+        told = f"{way}: {fault.calls[place]}, call {place} of {len(fault.calls)}"
+        figures = figures_of(result)
+        if self.removes:
+            assert bool(figures["deleted_bytes_count"]) == bool(lost(before, world)), told
+        else:
+            assert [figures[name] for name in self.foretold] == [figures_of(clean)[name] for name in self.foretold], (
+                told
+            )
+        if getattr(result, "status", "done") == "done":
+            assert self.is_finished(world), told
+            return
+        assert result.status == "partial", told
+        self.run_again(world)
+        assert self.is_finished(world), told
+
     def _fail_at(self, place: int, way: str) -> None:
         before, world, result = self._filled(), self._filled(), None
         with Fault(world, place, way) as fault, suppress(IcekeepError, Killed):
@@ -241,6 +282,21 @@ def lost(before: World, after: World) -> set[str]:
     """Files that are not there any more, or not as they were."""
     files, left = before.state()[0], after.state()[0]
     return {location for location in files if left.get(location) != files[location]}
+
+
+def has_landed(before: World, world: World) -> bool:
+    """Whether the table is another one but for tags that runs hold their snapshots by, or has lost a file."""
+    return heads(world) != heads(before) or bool(lost(before, world))
+
+
+def heads(world: World) -> dict[str, int]:
+    """The snapshots of a table, and where its references are; nothing of a table that was dropped."""
+    location = world.pointer()
+    if location is None:
+        return {}
+    metadata = parse_metadata(world.memory.files[location][0], location)
+    refs = {name: ref.snapshot_id for name, ref in metadata.refs.items() if not name.startswith(TAG_PREFIX)}
+    return refs | {str(number): number for number in metadata.snapshots_by_id}
 
 
 def assert_same_rows(world: World, rows: Counter[str] | None, told: str = "") -> None:

@@ -132,7 +132,8 @@ class Fault:
     """Spoils a run at its n-th call of storage or catalog, once `armed`; without a number it only counts.
 
     Ways: `killed` before the call, after which no call gets through; `lost`, where the call is done and its answer does not
-    arrive; `away`, where neither this call nor any later one gets through.
+    arrive; `away`, where neither this call nor any later one gets through; `foreign`, where these fail with an
+    error that is none of ours.
     """
 
     WAYS = ("killed", "lost", "away")
@@ -156,6 +157,8 @@ class Fault:
             return
         if self._way == "killed":
             raise Killed
+        if self._way == "foreign":
+            raise RuntimeError(f"{location}: the JVM is gone")
         if self._way == "away":
             raise UnavailableError(f"{location}: out of reach")
         if len(self.calls) == self._number + 1:

@@ -353,7 +353,7 @@ class FilesystemCatalog(DirectoryNamespaces):
     def _write_hint(self, directory: str, version: int) -> None:
         """Tell readers where to begin; a failure costs them some probes, and only them."""
         location = join(directory, HINT)
-        with suppress(IcekeepError, FileExistsError):
+        with suppress(Exception):
             self._storage.delete_many([location])
             self._storage.create(location, str(version).encode())
 
@@ -369,7 +369,7 @@ class FilesystemCatalog(DirectoryNamespaces):
             info = self._storage.head(entry.metadata_file)
             return info is not None and info.modified_ms <= newest_deleted_ms
 
-        with suppress(IcekeepError):
+        with suppress(Exception):
             self._storage.delete_many([entry.metadata_file for entry in dropped_from_log(base, new) if is_old(entry)])
 
 

@@ -32,7 +32,7 @@ def leaving_nothing(files: CommitFiles, undo: Callable[[], object], late: LateSw
             raise late.in_doubt(one_line(error)) from error
         remove_all(files)
         if not isinstance(error, IcekeepError):
-            with suppress(IcekeepError):
+            with suppress(Exception):
                 undo()
         raise
 
@@ -55,5 +55,5 @@ def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
 
 def _remove(files: CommitFiles, locations: list[str]) -> None:
     if locations:
-        with suppress(IcekeepError):
+        with suppress(Exception):
             files.storage.delete_many(locations)

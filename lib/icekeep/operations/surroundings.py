@@ -63,7 +63,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs in; `begun` is what is known of its run so far, of which there is one. `shared`: it is one of many."""
+    """What a job runs in; `begun` is what is known of its run so far, of which there is one. `shared`: it is one of many.
+
+    The `listener` raises nothing (`events.unfailing`): what is told before and after a job must not end it.
+    """
 
     seams: Seams
     listener: Listener

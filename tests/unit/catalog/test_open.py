@@ -138,6 +138,8 @@ def test_a_property_that_the_type_needs_is_asked_for():
 def test_a_warehouse_without_a_scheme_is_on_this_machine(tmp_path, monkeypatch, kind, warehouse, location):
     monkeypatch.chdir(tmp_path)
     catalog = open_catalog("mine", {"type": kind, "uri": "sqlite:///x.db", "warehouse": warehouse})
+    if kind == "sql":
+        catalog.create_namespace(("db",))
     assert catalog.default_location(("db", "t")) == location.format(cwd=tmp_path)
 
 

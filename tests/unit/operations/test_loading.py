@@ -24,6 +24,7 @@ def test_a_catalog_of_the_default_file_is_opened_by_name(tmp_path):
     catalog = load_catalog("c")
     assert isinstance(catalog, SqlCatalog)
     assert catalog.name == "c"
+    catalog.create_namespace(("db",))
     assert catalog.default_location(("db", "t")) == f"file://{tmp_path}/wh/db/t"
     assert load_catalog().name == "c"
 

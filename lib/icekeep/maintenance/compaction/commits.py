@@ -9,7 +9,7 @@ import msgspec
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.file_sets import HELD_MAX_COUNT, FileSet, ReadFile, StoredFileSet
 from icekeep.commit.retry import CommitResult
-from icekeep.errors import ConflictError, IcekeepError
+from icekeep.errors import ConflictError
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
 from icekeep.maintenance.compaction.execute import (
@@ -94,13 +94,13 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
             return super().send(change, groups)
         finally:
             if isinstance(change.removed, StoredFileSet):
-                with suppress(IcekeepError):
+                with suppress(Exception):
                     self._table.storage.delete_many(change.removed.locations())
 
     def count(self, groups: Sequence[RewrittenGroup], change: RewriteFiles, result: CommitResult) -> None:
         super().count(groups, change, result)
-        settle(self._table, _outcomes(groups), self._commits.written)
         self._done = self._done.followed_by(_sums(groups, result.summary if result.changed else {}))
+        settle(self._table, _outcomes(groups), self._commits.written)
 
     def hindered(self, groups: Sequence[RewrittenGroup], error: ConflictError) -> list[RewrittenGroup]:
         storage, paths = self._table.storage, error.data_files

@@ -270,7 +270,7 @@ def _locations(outcomes: Iterable[RewriteOutcome]) -> list[str]:
 
 
 def _forget_moves(table: Table, outcomes: Sequence[RewriteOutcome]) -> None:
-    with suppress(IcekeepError):
+    with suppress(Exception):
         table.storage.delete_many(moves_locations([*outcomes]))
 
 

@@ -5,7 +5,7 @@ anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result; groups 
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 import msgspec
@@ -38,6 +38,9 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
 
 _LOG = logging.getLogger(__name__)
+
+Count = Callable[[RewriteDataFilesResult, Sequence[FileGroup]], None]
+"""Takes in what the commits of a plan did, and the groups that they left out."""
 
 __all__ = ["RewriteDataFilesOptions", "RewriteDataFilesPlan", "RewriteDataFilesResult", "compact", "plan_compact"]
 
@@ -149,8 +152,7 @@ class _Plans:
                 depth = planned.overlap_depth_before
                 self._add(RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), ())
                 return
-            committed = _rewritten(run, planned, self._listener)
-            self._add(committed.result, committed.refused)
+            committed = _rewritten(run, planned, self._listener, self._add)
             self._left = _paths(committed.refused, run.table.storage)
         if committed.refusal is not None:
             raise committed.refusal
@@ -203,7 +205,8 @@ def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
     return frozenset(file.file_path for group in groups for file in group_files(group, storage).files)
 
 
-def _rewritten(run: Run, planned: RewritePlan, listener: Listener) -> CommittedGroups:
+def _rewritten(run: Run, planned: RewritePlan, listener: Listener, count: Count) -> CommittedGroups:
+    """Rewrite and commit the groups of a plan; what landed is counted before anything else can fail."""
     workers = run.workers(planned)
     methods = run.methods(planned, workers)
     assert planned.snapshot_id is not None
@@ -219,12 +222,13 @@ def _rewritten(run: Run, planned: RewritePlan, listener: Listener) -> CommittedG
         closing(execute(planned, run.execution(planned, methods, workers, written, listener))) as finished,
     ):
         committed = commit_groups(finished, run.commits(planned, written, listener), heartbeat)
-    result = committed.result
-    listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
-    result = msgspec.structs.replace(
-        result,
-        overlap_depth_before=planned.overlap_depth_before,
-        overlap_depth_after=run.overlap_after(listener),
-        estimated=estimated,
-    )
-    return msgspec.structs.replace(committed, result=result)
+        result = committed.result
+        listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
+        result = msgspec.structs.replace(
+            result,
+            overlap_depth_before=planned.overlap_depth_before,
+            overlap_depth_after=run.overlap_after(listener),
+            estimated=estimated,
+        )
+        count(result, committed.refused)
+    return committed

@@ -7,7 +7,7 @@ from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.commit.filtering import without_history
-from icekeep.errors import IcekeepError, NotFoundError
+from icekeep.errors import NotFoundError
 from icekeep.events import Listener
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits
@@ -112,7 +112,7 @@ class Run:
             yield planned
         except BaseException:
             # Tasks that succeeded beside one that failed have told nobody what they wrote.
-            with suppress(IcekeepError):
+            with suppress(Exception):
                 locations = locations or [file.location for file in storage.list(directory)]
                 moves = own_directory(self.table.metadata, f"runs/{self.run_id}")
                 # Names of files that tasks were writing stay until it is known what became of them.
@@ -121,7 +121,7 @@ class Run:
             raise
         finally:
             # After a commit nothing that is left behind makes the run a failed one; a later run sweeps it.
-            with suppress(IcekeepError):
+            with suppress(Exception):
                 storage.delete_many(locations)
 
     def workers(self, planned: RewritePlan) -> Workers:

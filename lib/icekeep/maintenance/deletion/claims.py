@@ -18,7 +18,7 @@ from threading import Event, Thread
 
 import msgspec
 
-from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
+from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.processes import has_ended, process_name
 from icekeep.runtime import Runtime, cleaning_up
 from icekeep.spec.units import DAY_MS, MINUTE_MS
@@ -256,12 +256,12 @@ def released(claim: Claim, storage: Storage, runtime: Runtime) -> Iterator[Claim
         yield claim
     except (Exception, KeyboardInterrupt, SystemExit):
         over.set()
-        with suppress(IcekeepError):
+        with suppress(Exception):
             claim.release(storage)
         raise
     finally:
         over.set()
-    with suppress(IcekeepError), cleaning_up():
+    with suppress(Exception), cleaning_up():
         claim.release(storage)
 
 
@@ -272,7 +272,7 @@ def _keep(claim: Claim, storage: Storage, runtime: Runtime, over: Event) -> None
         except ClaimedError:
             # Whoever works by it finds out before the next call.
             return
-        except IcekeepError:
+        except Exception:  # noqa: BLE001 - whatever it is, the next look may succeed
             continue
 
 

@@ -5,6 +5,7 @@ A plan that is not due (`due_plans`), or that another run has claimed, is left a
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
-from icekeep.errors import ClaimedError, IcekeepError
+from icekeep.errors import ClaimedError, reason_of
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.due_plans import Due, ToDo, due_of
 from icekeep.maintenance.deletion.file_kinds import GARBAGE
-from icekeep.maintenance.deletion.finished_plans import settle_at_once, settle_emptied, settle_plan
+from icekeep.maintenance.deletion.finished_plans import settle_at_once, settle_emptied, settle_plan, settled
 from icekeep.maintenance.deletion.garbage import marked_garbage, still_garbage
 from icekeep.maintenance.deletion.kept_by_plans import (
     KeptByPlans,
@@ -75,6 +76,13 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
         return not self.failed_count and not self.problems
 
 
+def not_finished(error: Exception, listener: Listener) -> Earlier:
+    """What came of earlier runs' plans that could not be looked at, by a run whose own work is done: it is told, no more."""
+    problem = f"what earlier runs left is not finished: {reason_of(error)}"
+    listener.on(Warned(problem))
+    return Earlier(problems=(problem,))
+
+
 class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was told about deletion.
 
@@ -130,8 +138,8 @@ def finish_plans(
     for directory in directories:
         try:
             total = _sum(total, _finish(directory, proofs, spark, now_ms, request, listener, runtime))
-        except IcekeepError as error:
-            problems.append(f"plan {directory!r} is not carried out: {error.message}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other plans may be carried out
+            problems.append(f"plan {directory!r} is not carried out: {reason_of(error)}")
             listener.on(Warned(problems[-1]))
     return msgspec.structs.replace(total, problems=(*total.problems, *problems))
 
@@ -241,7 +249,7 @@ class _ClaimedPlan:
         # By now it is proved that nothing came back.
         self._claim.restored_ms = 0
         done = self._reclaimed(PathSet.of([*again, *strays]) | kept.files, places)
-        self._settle(done)
+        done = settled(partial(self._settle, done), plan, done, self._listener)
         return Earlier(
             finished_count=0 if due.empties_trash else done.deleted_count,
             emptied_count=done.deleted_count if due.empties_trash else 0,

@@ -1,7 +1,11 @@
 """After a plan was carried out: it is forgotten, or stays while its files are in the trash, or until what failed is done."""
 
+from collections.abc import Callable
+
+import msgspec
+
 from icekeep.catalog.base import Table
-from icekeep.errors import ClaimedError
+from icekeep.errors import ClaimedError, reason_of
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, write_plan
@@ -9,6 +13,17 @@ from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, holds_
 from icekeep.maintenance.deletion.reclaim import Reclaimed
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
+
+
+def settled(settle: Callable[[], None], plan: DeletionPlan, done: Reclaimed, listener: Listener) -> Reclaimed:
+    """What became of a plan's files, after `settle` has seen to the plan; what stands in the way of that costs no count."""
+    try:
+        settle()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the files are gone; the next run goes on
+        stopped = f"plan {plan.directory!r} is carried out, and stays: {reason_of(error)}"
+        listener.on(Warned(stopped))
+        return msgspec.structs.replace(done, stopped=stopped)
+    return done
 
 
 def settle_plan(

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
-from icekeep.errors import ClaimedError, IcekeepBug, IcekeepError, MissingFileError, SafetyError
+from icekeep.errors import ClaimedError, IcekeepBug, IcekeepError, MissingFileError, SafetyError, reason_of
 from icekeep.events import Listener, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind, added
@@ -148,8 +148,8 @@ def reclaim(  # noqa: PLR0913 - what a run was told
         empties_trash: delete what the plan has moved to the trash.
 
     Raises:
-        ClaimedError: another run has taken the plan over before the first file was gone; later that is `stopped`, as is every
-            error of ours.
+        ClaimedError: another run has taken the plan over before the first file was gone; later that is `stopped`, as is
+            every error.
         SafetyError: garbage collection is disabled, or a file lies where none may be deleted.
     """
     refuse_if_gc_is_disabled(table.metadata)
@@ -177,10 +177,10 @@ def reclaim(  # noqa: PLR0913 - what a run was told
             for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
                 done.append(some)
                 listener.on(StepAdvanced(STEP, some.looked_at_count))
-    except IcekeepError as error:
+    except Exception as error:
         if not any(one.deleted_count or one.unmoved for one in done):
             raise
-        stopped = error.message
+        stopped = reason_of(error)
         listener.on(Warned(f"not all files of plan {plan.directory!r} were deleted: {stopped}"))
     finally:
         # What was to be deleted for good, and was refused, stands in nobody's way.

@@ -6,7 +6,7 @@ delete files or vectors -> `ConvertDeletes` -> result; planned anew where others
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -131,7 +131,9 @@ class _Run:
         try:
             yield found
         finally:
-            found.files.forget()
+            # After a commit nothing that is left behind makes the run a failed one.
+            with suppress(Exception):
+                found.files.forget()
 
     def convert(self) -> ConvertEqualityDeletesResult:
         with self.planned() as planned:

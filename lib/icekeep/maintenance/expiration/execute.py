@@ -12,7 +12,7 @@ from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, Outcome
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest
-from icekeep.maintenance.deletion.finished_plans import settle_plan
+from icekeep.maintenance.deletion.finished_plans import settle_plan, settled
 from icekeep.maintenance.deletion.garbage import tell_kept
 from icekeep.maintenance.deletion.given_files import GivenDeletion
 from icekeep.maintenance.deletion.kept_by_plans import LookBesideOthers, kept_by_others
@@ -307,7 +307,8 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
             listener=listener,
             runtime=runtime,
         )
-        settle_plan(plan, claim, reclaimed, latest, runtime, listener)
+        settle = partial(settle_plan, plan, claim, reclaimed, latest, runtime, listener)
+        reclaimed = settled(settle, plan, reclaimed, listener)
     return _expiration(before, committed, planned, plan, reclaimed)
 
 

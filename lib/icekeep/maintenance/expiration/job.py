@@ -15,7 +15,7 @@ from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.clock import safe_now_ms
-from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier, not_finished
 from icekeep.maintenance.deletion.garbage import Garbage, tell_kept
 from icekeep.maintenance.deletion.given_files import GivenDeletion, deletion_cost, deletion_lines
 from icekeep.maintenance.deletion.neighbours import neighbours
@@ -147,7 +147,12 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     if approve is None:
         # What is approved is all that goes.
         own = "" if done is None or done.plan is None else done.plan.directory
-        earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
+        try:
+            earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
+        except Exception as error:
+            if done is None:
+                raise
+            earlier = not_finished(error, listener)
         sweep_runs(table, runtime, keep="", listener=listener)
     return result(expired, done, earlier, around)
 

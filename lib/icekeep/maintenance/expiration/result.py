@@ -105,7 +105,7 @@ def _with_run(result: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshot
         deleted_bytes_count=0 if reclaimed is None else reclaimed.deleted_bytes_count,
         is_in_trash=plan is not None and plan.is_trash and reclaimed is not None,
         left_files_count=left_count,
-        left_reason=(done.kept_reason or "the grace has not passed") if left_count else "",
+        left_reason=(done.kept_reason or "the grace has not passed") if left_count or done.is_cut_off else "",
         unmoved_files_count=0 if reclaimed is None else reclaimed.unmoved_count,
         missing_files_count=0 if reclaimed is None else reclaimed.missing_count,
         failed_files_count=result.failed_files_count + failed_count,

@@ -1,16 +1,17 @@
 """A plan on disk, a last look at the metadata, and then deletion: nothing goes that the table leads to by then."""
 
 from contextlib import ExitStack
+from functools import partial
 
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, SafetyError
+from icekeep.errors import IcekeepError, SafetyError, reason_of
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
-from icekeep.maintenance.deletion.finished_plans import settle_plan
+from icekeep.maintenance.deletion.finished_plans import settle_plan, settled
 from icekeep.maintenance.deletion.kept_by_plans import KeptByPlans, LookBesideOthers, kept_by_others
 from icekeep.maintenance.deletion.last_look import TableLook
 from icekeep.maintenance.deletion.plan_writing import (
@@ -97,6 +98,28 @@ def _removed(
         sweep_runs(candidates.table, runtime, keep="", listener=listener)
     if not planned.orphan_files_count:
         return Removal(planned=planned, earlier=earlier)
+    try:
+        return _planned_removed(candidates, planned, earlier, spark, search, listener, runtime, keeper)
+    except Exception as error:
+        if not earlier.finished_count and not earlier.emptied_count:
+            raise
+        # "Nothing was deleted" would be wrong now.
+        problem = f"what earlier runs left is finished, and no orphan of this run is deleted: {reason_of(error)}"
+        listener.on(Warned(problem))
+        earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
+        return Removal(planned=planned, earlier=earlier)
+
+
+def _planned_removed(  # noqa: PLR0913 - the parts of one run
+    candidates: OrphanCandidates,
+    planned: RemoveOrphanFilesPlan,
+    earlier: Earlier,
+    spark: SparkSource,
+    search: Search,
+    listener: Listener,
+    runtime: Runtime,
+    keeper: RowKeeper,
+) -> Removal:
     with ExitStack() as claims:
         written = _written(candidates, spark, search, claims, listener, runtime, keeper)
         adopted_count = written.adopted_count
@@ -124,7 +147,8 @@ def _removed(
             listener=listener,
             runtime=runtime,
         )
-        settle_plan(plan, written.claim, reclaimed, written.now, runtime, listener)
+        settle = partial(settle_plan, plan, written.claim, reclaimed, written.now, runtime, listener)
+        reclaimed = settled(settle, plan, reclaimed, listener)
     return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
 
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError
 from icekeep.events import Listener
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.runs.heartbeat import beating
@@ -113,7 +112,7 @@ class RowKeeper:
             if self._directory:
                 storage = self._table.storage
                 # What cannot be removed now ages, and a later run sweeps it.
-                with suppress(IcekeepError):
+                with suppress(Exception):
                     storage.delete_many([file.location for file in storage.list(self._directory)])
 
     def _begun(self) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import reloaded
-from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, one_line
+from icekeep.errors import OutcomeUnknownError, UsageError, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.deciding import of_delete_files
@@ -216,7 +216,7 @@ class _Run:
             raise
         finally:
             # After a commit nothing that is left behind makes the run a failed one; a later run sweeps it.
-            with suppress(IcekeepError):
+            with suppress(Exception):
                 storage = self.table.storage
                 storage.delete_many([f.location for f in storage.list(self.directory)] if self._has_stored else ())
 

@@ -302,5 +302,5 @@ def _mark_dropped(plan: DeletionPlan, table: Table, listener: Listener) -> None:
     """Say beside the plan that the catalog has forgotten its table, so that a later purge may finish it."""
     try:
         table.storage.create(f"{plan.directory}/{DROPPED}", b"{}")
-    except IcekeepError as error:
-        listener.on(Warned(f"no later purge can finish this one if it is cut off: {error.message}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the files can be deleted all the same
+        listener.on(Warned(f"no later purge can finish this one if it is cut off: {reason_of(error)}"))

@@ -8,16 +8,18 @@ begun loses its files: no catalog but its own is asked.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
-from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, NotFoundError, SafetyError
+from icekeep.errors import ClaimedError, MissingFileError, NotFoundError, SafetyError, reason_of
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
-from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, not_finished
 from icekeep.maintenance.deletion.file_kinds import FileKind
+from icekeep.maintenance.deletion.finished_plans import settled
 from icekeep.maintenance.deletion.last_look import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.plans import (
@@ -99,19 +101,19 @@ def carry_out(
         return done
     try:
         failed = _own_removed(claim, look, table, runtime)
-    except IcekeepError as error:
-        listener.on(Warned(f"what icekeep keeps below {table.metadata.location!r} stays: {error.message}"))
-        with suppress(IcekeepError):
+    except Exception as error:  # noqa: BLE001 - whatever it is, the table's files are deleted; the next purge goes on
+        reason = reason_of(error)
+        listener.on(Warned(f"what icekeep keeps below {table.metadata.location!r} stays: {reason}"))
+        with suppress(Exception):
             if isinstance(error, SafetyError) and not _lives(plan, table):
                 # Another table has the name, and perhaps the place: there is nothing left to be done for this one.
                 forget_plan(plan, table.storage)
                 return done
-        return msgspec.structs.replace(done, stopped=error.message)
+        return msgspec.structs.replace(done, stopped=reason)
     for failure in failed[:NAMED_COUNT]:
         listener.on(Warned(f"could not delete {failure}"))
-    if not failed:
-        forget_plan(plan, table.storage)
-    return msgspec.structs.replace(done, failed_count=len(failed), failed=tuple(failed[:NAMED_COUNT]))
+    done = msgspec.structs.replace(done, failed_count=len(failed), failed=tuple(failed[:NAMED_COUNT]))
+    return done if failed else settled(partial(forget_plan, plan, table.storage), plan, done, listener)
 
 
 def _own_removed(claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> list[str]:
@@ -130,16 +132,19 @@ def finish_others(
 ) -> Earlier:
     """Finish purges of the catalog that were cut off, of tables that it has forgotten and whose place is free.
 
-    Each is claimed, and everything is looked at anew after that. What stands in the way is told; the plan stays.
+    Each is claimed, and everything is looked at anew after that. What stands in the way is told; the plan stays. Nothing is
+    raised: the purge of the run itself is done.
 
     Args:
         but: the directory of the plan that the run has carried out itself.
     """
     finished = failed = 0
     problems: list[str] = []
-    for directory in plans_below(purges_directory(table), table.storage):
-        if directory == but:
-            continue
+    try:
+        directories = [one for one in plans_below(purges_directory(table), table.storage) if one != but]
+    except Exception as error:  # noqa: BLE001 - as above
+        return not_finished(error, listener)
+    for directory in directories:
         try:
             done = _finish(directory, table, spark, request, listener, runtime)
         except ClaimedError as error:
@@ -147,8 +152,8 @@ def finish_others(
         except MissingFileError:
             # Another run has just finished it.
             continue
-        except IcekeepError as error:
-            problems.append(f"a purge that was not finished stays in {directory!r}: {error.message}")
+        except Exception as error:  # noqa: BLE001 - as above
+            problems.append(f"a purge that was not finished stays in {directory!r}: {reason_of(error)}")
             listener.on(Warned(problems[-1]))
         else:
             finished += done.deleted_count

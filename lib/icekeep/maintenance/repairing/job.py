@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, SafetyError, UsageError
-from icekeep.events import Warned
+from icekeep.errors import OutcomeUnknownError, SafetyError, UsageError, reason_of
+from icekeep.events import Listener, Warned
 from icekeep.maintenance.checking.job import known_numbers
 from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.exact_plans import ExactPlan
@@ -50,7 +52,8 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         UsageError: there is no such kind of faults, or there are too many faults.
         UnsupportedError: the table is encrypted.
         SafetyError: the plan is not the approved one, or what would be written could not be checked: nothing was changed.
-        ConflictError: others kept changing what was to be mended. What had landed before is told.
+        ConflictError: others kept changing what was to be mended. Once something is mended the result is `partial` instead,
+            whatever the error, and says why.
         OutcomeUnknownError: a commit may or may not have landed. What had landed before is told.
     """
     asked = _asked(table.metadata, request)
@@ -79,15 +82,29 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
 
     try:
         return plan_till_done(table, once, what=lambda: "what is to be mended", listener=request.listener)
-    except IcekeepError as error:
-        if run.mended:
-            error.message = f"{error.message}; {_told(run)}"
-            error.args = (error.message,)
-        raise
+    except Exception as error:
+        if not run.mended:
+            raise
+        return _ended_early(error, run, _result(table, run, first[-1].plan, first[0].plan.hash), request.listener)
     except BaseException:
         if run.mended:
             request.listener.on(Warned(_told(run)))
         raise
+
+
+def _ended_early(error: Exception, run: Run, done: RepairResult, listener: Listener) -> RepairResult:
+    """What a run has mended that does not come to its end: "nothing was changed" would be wrong.
+
+    Raises:
+        OutcomeUnknownError: that is the error.
+    """
+    if isinstance(error, OutcomeUnknownError):
+        error.message = f"{error.message}; {_told(run)}"
+        error.args = (error.message,)
+        raise error
+    problem = f"the rest of what was planned is not mended: {reason_of(error)}"
+    listener.on(Warned(problem))
+    return msgspec.structs.replace(done, status="partial", problems=(problem,))
 
 
 def _told(run: Run) -> str:

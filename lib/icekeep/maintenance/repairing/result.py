@@ -18,10 +18,11 @@ class RepairResult(Rendered, frozen=True, kw_only=True):
     """What was mended.
 
     Attributes:
-        status: `done`, or `partial` where faults stay.
+        status: `done`, or `partial` where faults stay, or something stood in the way once a part was mended.
         run: in the summaries of its snapshots, as `icekeep.run-id`.
         branches: the commits, in order.
         lost_records_count: of all mends together; `None` where that is not known.
+        problems: why not all that was planned is mended; the next run tries again.
         metadata_location_before, metadata_location: of the table.
         hash: of the first plan.
     """
@@ -32,6 +33,7 @@ class RepairResult(Rendered, frozen=True, kw_only=True):
     not_mended: tuple[NotMended, ...] = ()
     branches: tuple[RepairedBranch, ...] = ()
     lost_records_count: int | None = 0
+    problems: tuple[str, ...] = ()
     metadata_location_before: str
     metadata_location: str
     hash: str = ""

@@ -23,7 +23,7 @@ from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
-from icekeep.errors import IcekeepError, SafetyError, one_line
+from icekeep.errors import SafetyError, one_line
 from icekeep.events import Listener, Warned
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
@@ -88,7 +88,7 @@ class Heartbeat:
 
     def end(self) -> None:
         """Remove the beats; what stays of them ages."""
-        with suppress(IcekeepError):
+        with suppress(Exception):
             self._table.storage.delete_many(self._written)
         self._written = []
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from icekeep.catalog.base import Table
 from icekeep.catalog.dropped_versions import DROPPED_PREFIX
 from icekeep.catalog.log_context import log_context
-from icekeep.errors import IcekeepError
+from icekeep.errors import reason_of
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.plans import FILES, HEAD
@@ -54,8 +54,10 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
         context = log_context(table)
         _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), directory, extra=context)
         outcomes = table.storage.delete_many(left)
-    except IcekeepError as error:
-        listener.on(Warned(f"what runs that died have left below {table.metadata.location!r} stays: {error.message}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run's own work does not hang on it
+        listener.on(
+            Warned(f"what runs that died have left below {table.metadata.location!r} stays: {reason_of(error)}")
+        )
         return 0
     if strays_count:
         listener.on(

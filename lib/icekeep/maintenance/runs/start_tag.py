@@ -26,12 +26,12 @@ from icekeep.commit.changes.manage_refs import CreateRef, DropRef
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,
-    IcekeepError,
     OutcomeUnknownError,
     PropertyError,
     UnavailableError,
     UnsupportedError,
     UsageError,
+    reason_of,
 )
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.runs.heartbeat import Heartbeat
@@ -165,11 +165,11 @@ def _drop(table: Table, name: str, snapshot_id: int, runtime: Runtime, listener:
     try:
         with cleaning_up():
             commit(table, DropRef(name=name, type="tag", expected_id=snapshot_id), runtime=runtime)
-    except IcekeepError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, what the block has committed is done
         listener.on(
             Warned(
                 f"tag {name!r} of {table.name!r}, which held the starting snapshot of a run, could not be dropped: "
-                f"{error.message}; drop it, or leave it to expire"
+                f"{reason_of(error)}; drop it, or leave it to expire"
             )
         )
 

@@ -57,7 +57,7 @@ class TellingStorage:
         return outcomes
 
     def _forget(self, locations: Iterable[str]) -> None:
-        with suppress(IcekeepError):
+        with suppress(Exception):
             self._storage.delete_many([name_of(location, self._directory) for location in locations])
 
     def __getattr__(self, name: str) -> Any:
@@ -93,7 +93,7 @@ class WrittenFiles:
     def settle(self, locations: Iterable[str]) -> None:
         """Forget files that are committed, or removed, or left for somebody to look at."""
         if self._are_told:
-            with suppress(IcekeepError):
+            with suppress(Exception):
                 self._storage.delete_many([name_of(location, self._directory) for location in locations])
 
     def remove_unheard(self) -> None:
@@ -103,7 +103,7 @@ class WrittenFiles:
         """
         if not self._are_told:
             return
-        with suppress(IcekeepError):
+        with suppress(Exception):
             names = [file.location for file in self._storage.list(self._directory)]
             unheard = [name for name in names if _digest(name) not in self._heard]
             if not unheard:

@@ -9,7 +9,7 @@ _FENCE = "```"
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _BOLD = re.compile(r"\*\*([^*]+)\*\*")
 _HEAD_OF_TABLE = re.compile(r"^\|.*\|\n\|[-:| ]+\|\n", re.MULTILINE)
-_CODE = re.compile(r"`[^`]+`")
+_COMMAND = re.compile(r"`icekeep [^`]+`")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ITEM = re.compile(r"(\s*(?:\*|\d+\.) )(.*)")
 
@@ -61,7 +61,7 @@ def _shown(block: list[str]) -> list[str]:
 def _wrapped(lead: str, text: str) -> list[str]:
     """Lines of a text; a command stays on one, so that it can be read and copied at once."""
     lines = textwrap.wrap(
-        _CODE.sub(lambda code: code[0].replace(" ", _NO_BREAK), text),
+        _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text),
         _WIDTH,
         initial_indent=lead,
         subsequent_indent=" " * len(lead),

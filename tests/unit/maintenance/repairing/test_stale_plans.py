@@ -9,7 +9,7 @@ from icekeep.commit.changes.change_statistics import ChangeStatistics
 from icekeep.commit.changes.manage_refs import ReplaceRef
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, OutcomeUnknownError
+from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.execute import Run
 from icekeep.maintenance.repairing.job import repair
@@ -113,6 +113,25 @@ def test_a_loss_that_landed_is_told_by_the_error_of_the_next_commit_of_its_branc
     refused_once(monkeypatch, OutcomeUnknownError("nobody knows"))
     with pytest.raises(OutcomeUnknownError, match=r"nobody knows; run .* had mended before: branch 'main' at snapshot"):
         repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InvalidTableError("the manifest is damaged"), "the manifest is damaged"),
+        (RuntimeError("the JVM is gone"), "RuntimeError: the JVM is gone"),
+    ],
+    ids=["ours", "another's"],
+)
+def test_whatever_stands_in_the_way_after_a_commit_the_result_says_what_is_mended(monkeypatch, error, said):
+    world, lost = lossy()
+    refused_once(monkeypatch, error)
+    result = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+    assert (result.status, [one.fault_id for one in result.mended], len(result.branches)) == ("partial", [301], 1)
+    assert result.problems == (f"the rest of what was planned is not mended: {said}",)
+    assert result.lost_records_count == 5
+    again = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
+    assert [one.fault_id for one in again.mended] == [214]
 
 
 def test_statistics_that_others_set_meanwhile_stay(monkeypatch):

@@ -218,7 +218,7 @@ def test_beside_a_table_of_a_user_s_too(tmp_path: Path) -> None:
 def test_a_new_sql_catalog_makes_no_database_and_no_directory(tmp_path: Path) -> None:
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/x/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
     assert unwell(looked_at(open_catalog("local", properties), None)) == [
-        ("tables", "not-tried"),
+        ("namespaces", "wrong"),
         ("commit", "not-tried"),
     ]
     assert list(tmp_path.iterdir()) == []
@@ -244,5 +244,6 @@ def clocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs_ms: int | No
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
     catalog = open_catalog("local", properties, FakeRuntime())
     assert isinstance(catalog, SqlCatalog)
+    catalog.create_namespace(("db",))
     monkeypatch.setattr(catalog, "clock_ms", lambda: theirs_ms)
     return catalog

@@ -126,6 +126,7 @@ def test_each_catalog_that_is_configured_is_looked_at(tmp_path: Path, capsys: py
     status, document = run(capsys)
     assert status == 2
     assert [found for found in unwell(document) if found[2] == "wrong"] == [
+        ("catalog first", "namespaces", "wrong"),
         ("store file:///proc/nowhere", "put", "wrong"),
         ("catalog third", "open", "wrong"),
     ]
