@@ -55,7 +55,7 @@ def move_back(storage: Storage, metadata_location: str, directory: str) -> str:
             raise
     version = parse_version_name(_name(metadata_location)) or 0
     # They are history: what stays in the trash is missed by readers of the metadata log only.
-    with suppress(IcekeepError):
+    with suppress(Exception):
         older = list_versions(storage, metadata_location.rpartition("/")[0])
         names = [each for number in sorted(older) if number < version for each in older[number]]
         storage.move_many((each, join(directory, _name(each))) for each in names)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.errors import SafetyError, UnavailableError
+from icekeep.errors import SafetyError, UnavailableError, reason_of
 from icekeep.events import Warned
 from icekeep.spec.updates import SetProperties
 from kit.tables import add, live, swap
@@ -210,3 +210,32 @@ def test_a_fault_at_any_call_of_the_store_never_takes_a_live_file(world):
         if calls[0] < number:
             break
     assert number > 30
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("out of reach"), RuntimeError("the JVM is gone")], ids=["ours", "another's"]
+)
+def test_what_earlier_runs_left_and_this_one_finished_is_told_whatever_fails_after_it(world, error):
+    stray, crashed = world.put("data/x.parquet"), []
+
+    def crash(operation, location):
+        if operation == "delete_many" and location == stray and not crashed:
+            crashed.append(location)
+            raise KeyboardInterrupt
+
+    world.storage.before = crash
+    with pytest.raises(KeyboardInterrupt):
+        world.run()
+    other = world.put("data/y.parquet")
+
+    def fail(operation, location):
+        if operation in ("create", "write") and stray not in world.memory.files:
+            raise error
+
+    world.storage.before = fail
+    result = world.run()
+    assert (result.status, result.finished_files_count, result.deleted_files_count) == ("partial", 1, 0)
+    assert result.problems == (
+        f"what earlier runs left is finished, and no orphan of this run is deleted: {reason_of(error)}",
+    )
+    assert other in world.memory.files
