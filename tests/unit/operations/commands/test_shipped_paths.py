@@ -1,4 +1,5 @@
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_where_the_package_is_in_a_zip_the_error_says_so(monkeypatch, tmp_path):
 def test_the_file_that_a_user_of_the_checkout_edits_is_not_shipped_and_not_in_git():
     assert not [pattern for pattern in PATTERNS if Path("conf/icekeep.yaml").match(pattern)]
     assert "/conf/icekeep.yaml" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_pages_copy_a_shipped_file_over_none_that_is_there():
+    """`-n` means the same to every cp: that of GNU in all releases, of BusyBox and of the BSDs."""
+    pages = [ROOT / "README.md", ROOT / "conf" / "icekeep.example.yaml", *(ROOT / "docs").rglob("*.md")]
+    copies = [
+        one for page in pages for one in re.findall(r"\bcp [^`\n]*icekeep(?: path |\.example)[^`\n]*", page.read_text())
+    ]
+    assert len(copies) == 3
+    assert [one for one in copies if not one.startswith("cp -n ")] == []
 
 
 def test_a_wheel_gets_what_the_command_knows():
