@@ -1,4 +1,5 @@
-"""What `make clean` removes: only what targets have made, never a table or a file of somebody who works in the checkout."""
+"""What `make clean` removes: only what targets have made, never a table or a file of somebody who works in the checkout. How
+environments are made that have PySpark."""
 
 import re
 import subprocess
@@ -63,3 +64,13 @@ def test_the_demo_writes_nothing_but_what_clean_removes_and_git_passes_over(remo
     [home] = re.findall(r'^HOME = ROOT / "(.+)"$', told, re.MULTILINE)
     assert is_removed(home, removed)
     assert f"/{home}/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_pyspark_s_wheel_is_stored_uncompressed_wherever_it_is_built():
+    locks = {lock.name for lock in (ROOT / ".ci").glob("*.lock") if re.search(r"^pyspark==", lock.read_text(), re.M)}
+    assert locks == {"requirements.lock", "requirements-java.lock"}
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", "setup", "java-env"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    for lock in locks:
+        [line] = [one for one in lines if " pip install " in one and one.endswith(f"/{lock}")]
+        assert "--config-settings-package 'pyspark:--build-option=--compression=stored'" in line
