@@ -46,7 +46,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
-    for private in ("jobs/__pycache__/compact.pyc", "conf/private.yaml", "conf/.env", "airflow_dags/.airflowignore"):
+    private_files = ("conf/icekeep.yaml", "conf/private.yaml", "conf/.env", "conf/log4j2-mine.properties")
+    for private in (*private_files, "jobs/__pycache__/compact.pyc", "airflow_dags/.airflowignore"):
         (source / private).parent.mkdir(exist_ok=True)
         (source / private).write_text("private")
     return source

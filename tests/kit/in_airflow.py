@@ -17,8 +17,9 @@ _TIMEOUT_S = 900
 
 
 def look(home: Path, **environ: str) -> Any:
-    """What Airflow sees of the DAGs in `airflow_dags`; see `airflow_probe.py`."""
-    return _probe(home, {"PYTHONPATH": f"{_installed(home)}:{ROOT}/lib", **environ}, "look", str(DAGS))
+    """What Airflow sees of the DAGs in `airflow_dags`, of the example of a configuration; see `airflow_probe.py`."""
+    told = {"PYTHONPATH": f"{_installed(home)}:{ROOT}/lib", "ICEKEEP_CONF": f"{ROOT}/conf/icekeep.example.yaml"}
+    return _probe(home, {**told, **environ}, "look", str(DAGS))
 
 
 def run(home: Path, conf: Path, runs: list[Any], **environ: str) -> Any:

@@ -25,6 +25,8 @@ def test_what_the_image_copies_is_in_the_checkout_and_not_left_out_of_the_build(
     for source in SOURCES:
         assert (ROOT / source).exists(), source
         assert f"!{source}" in ignored
+    # The directory with the user's configuration is copied, and that is left out: the last line that fits decides.
+    assert ignored.index("conf/icekeep.yaml") > ignored.index("!conf")
 
 
 def test_the_image_has_the_python_that_the_package_needs_and_no_address_of_an_index():

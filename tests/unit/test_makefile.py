@@ -1,4 +1,5 @@
-"""What `make clean` removes: only what targets have made, never a table or a file of somebody who works in the checkout."""
+"""What `make clean` removes: only what targets have made, never a table or a file of somebody who works in the checkout. How
+environments are made that have PySpark."""
 
 import re
 import subprocess
@@ -32,10 +33,10 @@ def is_removed(path, patterns):
 
 
 def configurations():
-    """What a user of the checkout is shown: the file in conf/, and each block of YAML in the pages that begin."""
+    """What a user of the checkout is shown: the example in conf/, and each block of YAML in the pages that begin."""
     pages = [ROOT / name for name in ("README.md", "docs/quickstart.md", "docs/install.md")]
     texts = [block.text for page in pages for block in blocks(page) if block.language == "yaml"]
-    return [yaml.safe_load(text) for text in [*texts, *(file.read_text() for file in (ROOT / "conf").glob("*.yaml"))]]
+    return [yaml.safe_load(text) for text in [*texts, (ROOT / "conf" / "icekeep.example.yaml").read_text()]]
 
 
 def named_places():
@@ -63,3 +64,13 @@ def test_the_demo_writes_nothing_but_what_clean_removes_and_git_passes_over(remo
     [home] = re.findall(r'^HOME = ROOT / "(.+)"$', told, re.MULTILINE)
     assert is_removed(home, removed)
     assert f"/{home}/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_pyspark_s_wheel_is_stored_uncompressed_wherever_it_is_built():
+    locks = {lock.name for lock in (ROOT / ".ci").glob("*.lock") if re.search(r"^pyspark==", lock.read_text(), re.M)}
+    assert locks == {"requirements.lock", "requirements-java.lock"}
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", "setup", "java-env"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    for lock in locks:
+        [line] = [one for one in lines if " pip install " in one and one.endswith(f"/{lock}")]
+        assert "--config-settings-package 'pyspark:--build-option=--compression=stored'" in line

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).resolve().parents[3]
 FAKE_AIRFLOW = ROOT / "tests" / "kit" / "fake_airflow"
+EXAMPLE = ROOT / "conf" / "icekeep.example.yaml"
 
 LOOK = """
 import json, os, sys
@@ -66,14 +67,14 @@ print(json.dumps({
 """
 
 
-def look(conf=None, directory=ROOT / "airflow_dags", **environ):
+def look(conf=EXAMPLE, directory=ROOT / "airflow_dags", **environ):
     """Import the file in a process of its own that has no Airflow."""
     done = run(conf, directory, **environ)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def outcome_of(conf=None, directory=ROOT / "airflow_dags", results=None, **case):
+def outcome_of(conf=EXAMPLE, directory=ROOT / "airflow_dags", results=None, **case):
     """What becomes of the first task, for what spark-submit does."""
     environ = {} if results is None else {"ICEKEEP_RESULTS": str(results)}
     [outcome] = look(conf, directory, CASES=json.dumps([case]), ICEKEEP_HOME=str(ROOT), **environ)["outcomes"]
@@ -111,7 +112,7 @@ def conf(tmp_path):
     return path
 
 
-def test_the_shipped_configuration_makes_its_dag_and_one_to_run_a_job_by_hand():
+def test_the_example_of_a_configuration_makes_its_dag_and_one_to_run_a_job_by_hand():
     dags = look()["dags"]
     assert list(dags) == ["icekeep_nightly", "icekeep_by_hand"]
     dag = dags["icekeep_nightly"]
@@ -304,7 +305,7 @@ def test_a_copy_of_the_file_beside_no_jobs_takes_the_installed_icekeep(tmp_path,
 
 def test_what_is_installed_needs_no_checkout(tmp_path):
     (tmp_path / "maintenance.py").write_text(
-        f"from icekeep.airflow import dags\nglobals().update(dags({str(ROOT / 'conf' / 'icekeep.yaml')!r}))\n"
+        f"from icekeep.airflow import dags\nglobals().update(dags({str(EXAMPLE)!r}))\n"
     )
     outcome = outcome_of(directory=tmp_path, STATUS="0")
     [[_, application, words, _]] = outcome["submitted"]

@@ -1,4 +1,5 @@
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def test_without_a_name_all_names_are_listed_one_a_line_and_each_can_be_asked_fo
     assert {f"jobs/{job}.py" for job in JOBS} < scripts <= {f"jobs/{word}.py" for word in {*JOBS, *VERBS}}
     assert {*names} - scripts == {
         "airflow_dags/maintenance.py",
-        "conf/icekeep.yaml",
+        "conf/icekeep.example.yaml",
         "conf/log4j2-json.properties",
         "conf/log4j2.properties",
     }
@@ -50,7 +51,7 @@ def test_without_a_name_all_names_are_listed_one_a_line_and_each_can_be_asked_fo
         ("jobs/compcat.py", "did you mean 'jobs/compact.py'?"),
         ("Compact", "did you mean 'jobs/compact.py'?"),
         ("log4j2", "did you mean 'conf/log4j2-json.properties' or 'conf/log4j2.properties'?"),
-        ("jobs/../conf/icekeep.yaml", "did you mean 'conf/icekeep.yaml'?"),
+        ("jobs/../conf/icekeep.example.yaml", "did you mean 'conf/icekeep.example.yaml'?"),
         ("", "`icekeep path` lists them"),
     ],
 )
@@ -63,8 +64,8 @@ def test_a_wrong_name_is_one_line_with_what_may_be_meant(capsys, name, hint):
 
 
 def test_machines_get_one_object(capsys):
-    found = json.loads(asked(capsys, "conf/icekeep.yaml", "--output", "json")[1])["result"]
-    assert found == {"path": str(shipped_file("conf/icekeep.yaml"))}
+    found = json.loads(asked(capsys, "conf/icekeep.example.yaml", "--output", "json")[1])["result"]
+    assert found == {"path": str(shipped_file("conf/icekeep.example.yaml"))}
     assert json.loads(asked(capsys, "--output", "json")[1])["result"] == {"files": [*shipped_files()]}
 
 
@@ -73,6 +74,21 @@ def test_where_the_package_is_in_a_zip_the_error_says_so(monkeypatch, tmp_path):
     assert shipped_file("jobs/compact.py") is None
     with pytest.raises(UsageError, match="imported from a zip"):
         path()
+
+
+def test_the_file_that_a_user_of_the_checkout_edits_is_not_shipped_and_not_in_git():
+    assert not [pattern for pattern in PATTERNS if Path("conf/icekeep.yaml").match(pattern)]
+    assert "/conf/icekeep.yaml" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_pages_copy_a_shipped_file_over_none_that_is_there():
+    """`-n` means the same to every cp: that of GNU in all releases, of BusyBox and of the BSDs."""
+    pages = [ROOT / "README.md", ROOT / "conf" / "icekeep.example.yaml", *(ROOT / "docs").rglob("*.md")]
+    copies = [
+        one for page in pages for one in re.findall(r"\bcp [^`\n]*icekeep(?: path |\.example)[^`\n]*", page.read_text())
+    ]
+    assert len(copies) == 3
+    assert [one for one in copies if not one.startswith("cp -n ")] == []
 
 
 def test_a_wheel_gets_what_the_command_knows():

@@ -117,7 +117,7 @@ def test_the_default_file_may_be_missing_but_a_named_one_may_not(tmp_path, monke
 
 
 def test_the_configuration_that_is_shipped_works_as_it_stands():
-    config = read_config(str(ROOT / "conf" / "icekeep.yaml"))
+    config = read_config(str(ROOT / "conf" / "icekeep.example.yaml"))
     assert config.catalogs["local"].resolved({})["type"] == "sql"
     assert [call.job for call in config.policies[0].calls] == ["compact", "rewrite_manifests", "expire_snapshots"]
 
@@ -126,7 +126,7 @@ def test_the_configuration_that_is_shipped_works_as_it_stands():
 def test_reading_a_configuration_needs_nothing_but_yaml_and_msgspec():
     code = (
         "import sys; from icekeep.operations.configuration.file import read_config; "
-        f"read_config({str(ROOT / 'conf' / 'icekeep.yaml')!r}); print(*sys.modules, sep='\\n')"
+        f"read_config({str(ROOT / 'conf' / 'icekeep.example.yaml')!r}); print(*sys.modules, sep='\\n')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
