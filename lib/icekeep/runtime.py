@@ -89,20 +89,29 @@ def is_cleaning_up() -> bool:
     return _CLEAN_UPS.open_count > 0 or sys.exc_info()[1] is not None
 
 
-def interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """The interrupt (`KeyboardInterrupt`, `SystemExit`) that an error is, or that it was raised from; `None` if there is none."""
-    link, seen = error, set[int]()
-    while link is not None and id(link) not in seen:
-        if isinstance(link, KeyboardInterrupt | SystemExit):
-            return link
-        seen.add(id(link))
-        link = link.__cause__ or link.__context__
-    return None
+def interrupt_behind(error: BaseException) -> BaseException | None:
+    """The interrupt (`KeyboardInterrupt`, `SystemExit`) that an error is, or was raised from; `None` if there is none.
+
+    One that was only being handled meanwhile, by whoever called, is none of its own.
+    """
+    return next((one for one in _behind(error, with_contexts=False) if isinstance(one, _INTERRUPTS)), None)
 
 
 def is_interrupted() -> bool:
     """Whether what this thread does comes after an interrupt that is on its way up."""
-    return interrupt_behind(sys.exc_info()[1]) is not None
+    return any(isinstance(one, _INTERRUPTS) for one in _behind(sys.exc_info()[1], with_contexts=True))
+
+
+_INTERRUPTS = (KeyboardInterrupt, SystemExit)
+
+
+def _behind(error: BaseException | None, *, with_contexts: bool) -> Iterator[BaseException]:
+    """An error, and those that led to it."""
+    link, seen = error, set[int]()
+    while link is not None and id(link) not in seen:
+        yield link
+        seen.add(id(link))
+        link = link.__cause__ or (link.__context__ if with_contexts else None)
 
 
 _STOPPING_PATIENCE_MS = 10_000

@@ -12,11 +12,13 @@ import pytest
 from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import (
+    ConfigError,
     ConflictError,
     InvalidTableError,
     MissingFileError,
     NotFoundError,
     PropertyError,
+    UnavailableError,
     UsageError,
 )
 from icekeep.runtime import SYSTEM
@@ -25,6 +27,7 @@ from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, attaching_race, race, set_counter, simple_metadata
+from kit.changes import thrown
 
 
 class CatalogContract:
@@ -164,6 +167,18 @@ class CatalogContract:
         assert isinstance(catalog.reattach(msgspec.structs.replace(sound, metadata_location=location)), Committed)
         assert before < files()
 
+    @pytest.mark.parametrize("error", [UnavailableError("away"), RuntimeError("gone")], ids=["ours", "another's"])
+    def test_what_stands_in_the_way_of_old_metadata_is_not_taken_for_a_failed_commit(
+        self, catalog, create, monkeypatch, error
+    ):
+        """The files of the snapshot that had landed were removed."""
+        kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+        table = catalog.swap(create(**kept), [], set_counter(1)).table
+        monkeypatch.setattr(type(table.storage), "delete_many", thrown(error))
+        outcome = catalog.swap(table, [], set_counter(2))
+        assert isinstance(outcome, Committed)
+        assert catalog.load(EVENTS).metadata_location == outcome.table.metadata_location
+
     def test_the_pointer_of_a_table_that_is_not_there_is_not_found(self, catalog, create):
         create()
         with pytest.raises(NotFoundError, match=r"no table 'db.event' in catalog 'local'; did you mean 'db.events'\?"):
@@ -217,14 +232,15 @@ class CatalogContract:
 
     def test_nothing_is_found_in_a_catalog_that_was_never_used(self, properties, tmp_path):
         catalog = open_catalog("local", properties)
-        with pytest.raises(NotFoundError):
+        absent = ConfigError if self.is_absent_until_used else NotFoundError
+        with pytest.raises(absent):
             catalog.load(EVENTS)
         if self.is_absent_until_used:
-            with pytest.raises(NotFoundError, match="is not there"):
+            with pytest.raises(ConfigError, match="there is no file"):
                 catalog.list_namespaces()
         else:
             assert catalog.list_namespaces() == []
-        with pytest.raises(NotFoundError):
+        with pytest.raises(absent):
             catalog.drop(EVENTS)
         assert list(tmp_path.iterdir()) == []
 

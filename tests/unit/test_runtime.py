@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.runtime import SYSTEM, SystemRuntime, new_snapshot_id
+from icekeep.runtime import SYSTEM, SystemRuntime, interrupt_behind, new_snapshot_id
 from kit.runtime import START_MS, FakeRuntime
 
 
@@ -168,3 +168,20 @@ def test_only_sleeping_moves_the_fake_clock():
     assert not fake.is_abandoned()
     fake.abandoned = True
     assert fake.is_abandoned()
+
+
+def test_an_interrupt_is_behind_the_error_that_was_raised_from_it():
+    interrupt = KeyboardInterrupt()
+    with pytest.raises(ValueError) as raised:
+        raise ValueError("x") from interrupt
+    assert interrupt_behind(raised.value) is interrupt
+    assert interrupt_behind(interrupt) is interrupt
+
+
+def test_an_interrupt_that_the_caller_was_handling_is_not_behind_an_error():
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with pytest.raises(ValueError) as raised:
+            int("x")
+    assert interrupt_behind(raised.value) is None

@@ -21,7 +21,6 @@ from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, ma
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
-    NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
     UnsupportedError,
@@ -132,11 +131,16 @@ class Database:
         return path is None or os.path.exists(path)
 
     def require(self) -> None:
-        """Raise `NotFoundError` where there is no database to look into: a wrong address must not look like an empty catalog."""
+        """Raise `ConfigError` where a catalog's database is not there to look into.
+
+        A wrong address must not look like an empty catalog, nor a disk that is away like one whose tables were dropped: so this
+        is no `NotFoundError`.
+        """
         if not self.is_there:
-            raise NotFoundError(
-                f"{self._title} is not there: there is no file {self._sqlite_path!r}; mend its uri, or, for a new catalog, "
-                "create a namespace, which makes the file",
+            raise ConfigError(
+                f"catalogs.{self._facts['catalog']}.uri",
+                f"there is no file {self._sqlite_path!r}; mend the path, or, for a new catalog, create a namespace, which "
+                "makes the file",
                 path=self._sqlite_path,
                 **self._facts,
             )
@@ -275,6 +279,8 @@ def parse_url(catalog_name: str, properties: Mapping[str, str], key_path: str = 
         ) from error
     backend = url.get_backend_name()
     if backend == "sqlite":
+        if (url.database or "").startswith("file:") or "uri" in url.query:
+            raise ConfigError(key_path, "is a file: address of SQLite, which is not supported; give sqlite:///PATH")
         return url.set(database=os.path.abspath(url.database)) if url.database not in (None, "", ":memory:") else url
     if backend not in ("postgresql", "postgres"):
         raise UnsupportedError(

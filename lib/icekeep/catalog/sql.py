@@ -5,6 +5,7 @@ the row still names the file that the commit was based on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -148,7 +149,9 @@ class SqlCatalog:
             return new
         outcome = self._replace(table, new)
         if isinstance(outcome, Committed):
-            self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
+            # It has landed: an error here would be taken for its failure.
+            with suppress(Exception):
+                self._storage.delete_many([entry.metadata_file for entry in dropped_from_log(table.metadata, new)])
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:

@@ -263,7 +263,8 @@ def _taken_count(plan: DeletesPlan, known: Known, compaction: Compaction) -> int
     data = known.data.rows(entries_schema(DATA_COLUMNS))
     left = data.filter(pc.invert(pc.is_in(data["file_path"], pa.array(replaced, pa.string()))))
     # New files keep the sequence number of the snapshot that they are planned on.
-    least = min(first.sequence_number, pc.min(left["sequence_number"]).as_py() or first.sequence_number)
+    of_others = pc.min(left["sequence_number"]).as_py()
+    least = first.sequence_number if of_others is None else min(first.sequence_number, of_others)
     entries = (read.entry for group in plan.groups for read in group.files)
     return sum(only_data_file(entry.data_file) in replaced or not is_newer(entry, least) for entry in entries)
 

@@ -179,3 +179,11 @@ def test_a_query_is_understood_if_its_tables_and_columns_are_there(database):
 
 def test_an_open_database_stays_behind_when_it_travels(database):
     assert rows(pickle.loads(pickle.dumps(database))) == []
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///file:/srv/catalog.db?uri=true", "sqlite:///file:catalog.db"])
+def test_a_file_address_of_sqlite_is_refused_and_not_taken_for_a_path(uri):
+    with pytest.raises(
+        ConfigError, match=r"'catalogs.local.uri': is a file: address of SQLite, .*; give sqlite:///PATH"
+    ):
+        parse_url("local", {"uri": uri})

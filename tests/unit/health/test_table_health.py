@@ -22,6 +22,7 @@ from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
 from icekeep.tables.update_spec import update_spec
+from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.deletes import with_position_deletes
@@ -386,6 +387,20 @@ def test_deletes_of_files_that_no_compaction_takes_are_to_be_rewritten():
     table = world.table
     for position in range(5):
         table = with_position_deletes(table, position, is_for_one=True)
+    told = job(health(world), "rewrite_position_deletes")
+    assert (told.has_work, told.done_by) == (True, None)
+
+
+def test_deletes_of_files_of_version_1_that_stay_are_to_be_rewritten():
+    """Such files have sequence number 0, which all deletes are newer than."""
+    world = World(1, [("at", "month")])
+    world.append(0, rows=50, month=1)
+    table = upgrade_format_version(world.table, 2)
+    for position in range(5):
+        table = with_position_deletes(table, position)
+    for number in range(6):
+        world.append(1 + number, month=2)
+    assert job(health(world), "compact").files_count == 6
     told = job(health(world), "rewrite_position_deletes")
     assert (told.has_work, told.done_by) == (True, None)
 

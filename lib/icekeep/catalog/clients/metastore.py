@@ -6,6 +6,7 @@ version of the table's entry. What a client raises before that change was sent p
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from icekeep.catalog.base import (
@@ -139,7 +140,9 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             return new
         outcome = self._replace(table, new)
         if isinstance(outcome, Committed):
-            table.storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
+            # It has landed: an error here would be taken for its failure.
+            with suppress(Exception):
+                table.storage.delete_many([entry.metadata_file for entry in dropped_from_log(table.metadata, new)])
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:

@@ -18,6 +18,7 @@ from icekeep.maintenance.repairing.delete_files.merging import Merging
 from icekeep.maintenance.repairing.delete_files.sorting import Sorting
 from icekeep.maintenance.repairing.entries.entry_mends import DANGLING
 from icekeep.maintenance.repairing.lists.list_mends import write_list
+from icekeep.maintenance.repairing.metadata_files.metadata_mends import COUNTERS
 from icekeep.maintenance.repairing.new_files import Maker, WithNewFiles
 from icekeep.maintenance.repairing.older_files.copying import Copying
 from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
@@ -59,8 +60,7 @@ class Run:
         for new in planned.lists:
             write_list(table, new, SparkManifestReader(self._spark, table.storage))
             self.mended += [one for one in mends if one.is_put_back and one.where == new.location]
-        self._metadata(table.metadata, planned)
-        self.mended += [one for one in mends if not one.branch]
+        self._metadata(table.metadata, planned, [one for one in mends if not one.branch])
         refusals = []
         for work in planned.works:
             try:
@@ -70,19 +70,23 @@ class Run:
         if refusals:
             raise refusals[0]
 
-    def _metadata(self, read: TableMetadata, planned: Planned) -> None:
+    def _metadata(self, read: TableMetadata, planned: Planned, mends: Sequence[Mend]) -> None:
+        """Carry out what is changed in the metadata alone; what each commit that lands has mended is noted at once."""
         if planned.counters:
             self._commit(RaiseLowCounters(planned.counters))
+            self.mended += [one for one in mends if one.fault_id in COUNTERS]
         if planned.statistics:
             change: Change = ChangeStatistics(removals=tuple(sorted(planned.statistics)))
             files = tuple(file for file in read.statistics if file.snapshot_id in planned.statistics)
             self._commit(StillNamed(change, files))
+            self.mended += _of_files(mends, files)
         if planned.partition_statistics:
             change = ChangePartitionStatistics(removals=tuple(sorted(planned.partition_statistics)))
             named = tuple(
                 file for file in read.partition_statistics if file.snapshot_id in planned.partition_statistics
             )
             self._commit(StillNamed(change, named))
+            self.mended += _of_files(mends, named)
 
     def _branch(self, work: BranchWork, mends: Sequence[Mend]) -> None:
         """Carry out the work on one branch; each commit that lands is noted at once, with what it has mended."""
@@ -139,6 +143,12 @@ class Run:
         return {
             "icekeep.faults": ",".join(map(str, sorted(faults))),
         }
+
+
+def _of_files(mends: Sequence[Mend], files: Sequence[StatisticsFile | PartitionStatisticsFile]) -> list[Mend]:
+    """The mends by which the table names some files of statistics no more."""
+    paths = {file.statistics_path for file in files}
+    return [one for one in mends if one.where in paths]
 
 
 class StillNamed(msgspec.Struct, frozen=True):

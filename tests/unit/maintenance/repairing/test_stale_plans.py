@@ -11,10 +11,12 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError
 from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.execute import Run
+from icekeep.maintenance.repairing.execute import Run, StillNamed
 from icekeep.maintenance.repairing.job import repair
 from icekeep.spec.snapshots import StatisticsFile
+from kit.changes import thrown
 from kit.choices import Choices
+from kit.damage import spoil
 from kit.damager import Damager
 from kit.job_world import EVENTS, World
 from kit.naive_scan import live_entries
@@ -132,6 +134,22 @@ def test_whatever_stands_in_the_way_after_a_commit_the_result_says_what_is_mende
     assert result.lost_records_count == 5
     again = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
     assert [one.fault_id for one in again.mended] == [214]
+
+
+def test_what_the_first_commit_to_the_metadata_mended_is_told_where_the_second_fails(monkeypatch):
+    world = world_of(1)
+    lost = StatisticsFile(
+        snapshot_id=world.table.metadata.current_snapshot_id,
+        statistics_path=f"{world.table.metadata.location}/metadata/lost.stats",
+        file_size_in_bytes=100,
+        file_footer_size_in_bytes=10,
+        blob_metadata=(),
+    )
+    commit(world.table, ChangeStatistics(updates=(lost,)))
+    spoil(world.catalog, EVENTS, 1, 108)
+    monkeypatch.setattr(StillNamed, "apply", thrown(RuntimeError("the JVM is gone")))
+    result = repair(world.table, no_spark, fault=[108, 304])
+    assert (result.status, [one.fault_id for one in result.mended]) == ("partial", [108])
 
 
 def test_statistics_that_others_set_meanwhile_stay(monkeypatch):

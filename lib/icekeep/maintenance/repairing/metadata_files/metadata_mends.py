@@ -13,10 +13,10 @@ from icekeep.spec.mending_update import low_counters
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 
 _NEXT_ROW_ID = 128
-_COUNTERS = {108: "last_column_id", 109: "last_partition_id", _NEXT_ROW_ID: "next_row_id"}
+COUNTERS = {108: "last_column_id", 109: "last_partition_id", _NEXT_ROW_ID: "next_row_id"}
 _FILE_MISSING = 304
 _STATISTICS = frozenset((124, _FILE_MISSING))
-METADATA = frozenset(_COUNTERS) | _STATISTICS
+METADATA = frozenset(COUNTERS) | _STATISTICS
 
 
 class MetadataWork(msgspec.Struct):
@@ -29,7 +29,7 @@ class MetadataWork(msgspec.Struct):
 
 def mend_metadata(table: Table, fault: Fault, work: MetadataWork) -> Mend:
     """Plan what is to be changed; raises `CannotMendError` where nothing can be, or need not be."""
-    action = _counter(table, fault, work) if fault.number in _COUNTERS else _statistics(table, fault, work)
+    action = _counter(table, fault, work) if fault.number in COUNTERS else _statistics(table, fault, work)
     return Mend(fault_id=fault.number, name=CLASSES[fault.number].name, branch="", where=fault.where, action=action)
 
 
@@ -38,14 +38,14 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
 
     Each takes its row ids from the counter: where that is too low they are those of other rows.
     """
-    is_low = any(one.name == _COUNTERS[_NEXT_ROW_ID] for one in low_counters(table.metadata))
+    is_low = any(one.name == COUNTERS[_NEXT_ROW_ID] for one in low_counters(table.metadata))
     if not is_low or (_NEXT_ROW_ID in numbers and table.catalog.compares_metadata):
         return None
     return f"next-row-id is too low, and a new snapshot would give out row ids twice: mend fault {_NEXT_ROW_ID} first"
 
 
 def _counter(table: Table, fault: Fault, work: MetadataWork) -> str:
-    name = _COUNTERS[fault.number]
+    name = COUNTERS[fault.number]
     least = {one.name: one.least for one in low_counters(table.metadata)}.get(name)
     if least is None:
         raise CannotMendError(NOT_FOUND)
