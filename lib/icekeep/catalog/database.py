@@ -135,8 +135,8 @@ class Database:
         """Raise `NotFoundError` where there is no database to look into: a wrong address must not look like an empty catalog."""
         if not self.is_there:
             raise NotFoundError(
-                f"{self._title} is not there: there is no file {self._sqlite_path!r}; mend its uri, or, for a new catalog, "
-                "create a namespace, which makes the file",
+                f"{self._title} is not there: there is no file {self._sqlite_path!r}; mend its uri; a new catalog begins "
+                "with a namespace, by Spark's CREATE NAMESPACE or load_catalog(...).create_namespace(...)",
                 path=self._sqlite_path,
                 **self._facts,
             )

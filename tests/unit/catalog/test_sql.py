@@ -447,7 +447,8 @@ def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(cata
 
 def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, database):
     catalog = open_catalog("local", properties)
-    said = f"the database of catalog 'local' is not there: there is no file '{database}'; mend its uri, or, for a new catalog"
+    said = f"the database of catalog 'local' is not there: there is no file '{database}'; mend its uri; a new catalog begins "
+    said += "with a namespace, by Spark's CREATE NAMESPACE or load_catalog(...).create_namespace(...)"
     for look in (lambda: catalog.load(EVENTS), catalog.list_namespaces, lambda: catalog.list_tables(("db",))):
         with pytest.raises(NotFoundError, match=re.escape(said)):
             look()
