@@ -246,7 +246,9 @@ def test_a_quoted_line_of_an_error_ends_as_it_is_printed(page: Path) -> None:
     assert {kind for line in quoted for kind in ERROR_ENDING.findall(line)} <= kinds().keys()
 
 
-def test_an_error_of_a_command_that_reads_no_table_is_quoted_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_a_command_that_reads_no_table_is_quoted_as_it_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     quoted = [
         (line, complaint)
         for page in PAGES
