@@ -267,12 +267,13 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	printf '%s\n' 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2' 'ruff>=0.14,<0.18' | $(COMPILE) - -o .ci/requirements-docs.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
-# An earlier build's list of files would bring into the sdist what is shipped no more.
-dist: $(READY) ## Build the sdist, the wheel of it, and the zip for `spark-submit --py-files`, in dist/
+# An earlier build's list of files would bring into the sdist what is shipped no more. Neither Java nor the environment of
+# development is needed: who installs icekeep from a clone has none.
+dist: $(UV_READY) ## Build the sdist, the wheel of it, and the zip for `spark-submit --py-files`, in dist/
 	rm -rf build lib/*.egg-info
-	$(BIN)/python -m build --quiet --no-isolation --outdir $(DIST) .
+	$(UV) build --python $(PYTHON) --build-constraints .ci/requirements.lock --require-hashes --out-dir $(DIST) .
 	rm -rf lib/*.egg-info
-	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
+	$(PYTHON) .ci/zip_package.py $(DIST)/icekeep.zip
 
 dist-env: $(EXECUTORS_ENV) ## Pack an environment for executors, dist/icekeep-env.tar.gz for `spark-submit --archives`: make dist-env PYTHON=/usr/bin/python3
 

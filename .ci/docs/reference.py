@@ -71,7 +71,7 @@ def options_block(name: str) -> str:
 
 def jobs_block(_: str) -> str:
     """All jobs."""
-    rows = [(f"[`{name}`]({_page(name)})", prose(as_sentence(job.summary))) for name, job in JOBS.items()]
+    rows = [(f"[`{name}`]({name}.md)", prose(as_sentence(job.summary))) for name, job in JOBS.items()]
     return table(("job", "what it does"), rows)
 
 
@@ -128,10 +128,6 @@ def main(check: bool) -> int:
         else:
             path.write_text(made[path])
     return int(check and bool(behind))
-
-
-def _page(name: str) -> str:
-    return "../commands/drop.md" if name == "drop" else f"{name}.md"
 
 
 def _parser(name: str) -> argparse.ArgumentParser:

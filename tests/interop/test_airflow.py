@@ -40,12 +40,12 @@ def test_the_dag_is_as_the_policy_says(seen):
     tasks = dict(dag["tasks"])
     outcome = tasks.pop("outcome")
     assert {name: (task["after"], task["rule"]) for name, task in tasks.items()} == {
-        "local.demo.flights.compact": ([], "all_success"),
-        "local.demo.flights.rewrite_manifests": (["local.demo.flights.compact"], "all_done"),
-        "local.demo.flights.expire_snapshots": (["local.demo.flights.rewrite_manifests"], "all_done"),
+        "local.sales.orders.compact": ([], "all_success"),
+        "local.sales.orders.rewrite_manifests": (["local.sales.orders.compact"], "all_done"),
+        "local.sales.orders.expire_snapshots": (["local.sales.orders.rewrite_manifests"], "all_done"),
     }
     assert {task["retries"] for task in tasks.values()} == {2}
-    assert (outcome["after"], outcome["rule"]) == (["local.demo.flights.expire_snapshots"], "all_done")
+    assert (outcome["after"], outcome["rule"]) == (["local.sales.orders.expire_snapshots"], "all_done")
 
 
 def test_the_jobs_understand_what_the_tasks_tell_them(seen):
@@ -53,7 +53,7 @@ def test_the_jobs_understand_what_the_tasks_tell_them(seen):
     assert len(calls) == 3
     for job, table, arguments in calls:
         command = parse_command([f"--table={table}", *arguments], job, 0, "")
-        assert command.table == "local.demo.flights"
+        assert command.table == "local.sales.orders"
 
 
 def test_airflow_retries_only_what_may_pass(seen):

@@ -1,5 +1,5 @@
 """What `make clean` removes: only what targets have made, never a table or a file of somebody who works in the checkout. How
-environments are made that have PySpark."""
+environments are made that have PySpark, and which targets need none of them."""
 
 import re
 import subprocess
@@ -64,6 +64,14 @@ def test_the_demo_writes_nothing_but_what_clean_removes_and_git_passes_over(remo
     [home] = re.findall(r'^HOME = ROOT / "(.+)"$', told, re.MULTILINE)
     assert is_removed(home, removed)
     assert f"/{home}/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize("target", ["dist", "dist-env"])
+def test_a_package_is_built_without_java_and_without_the_environment_of_development(target):
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", target]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert any("/uv --quiet --no-config build " in line for line in lines)
+    assert [line for line in lines if re.search(r"\bjava\b|(^|[\s/])\.venv(/| |$)", line)] == []
 
 
 def test_pyspark_s_wheel_is_stored_uncompressed_wherever_it_is_built():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from icekeep import cli
 from icekeep.errors import IcekeepError, UsageError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.jobs import JOBS, resolve
@@ -154,8 +155,8 @@ def test_readme_is_short_and_shows_how_to_begin() -> None:
 
 def test_readme_names_every_job_and_every_command() -> None:
     in_the_table = re.findall(r"^\| \[`(\w+)`\]\(docs/jobs/(\w+)\.md\) \|", README.read_text(), re.MULTILINE)
-    assert [name for name, page in in_the_table if name == page] == [name for name in JOBS if name != "drop"]
-    assert {*spans(README)} >= {name.split()[0] for name in VERBS} | {"drop", "config"}
+    assert [name for name, page in in_the_table if name == page] == [*JOBS]
+    assert {*spans(README)} >= {name.split()[0] for name in VERBS} | {"config"}
 
 
 def test_the_page_of_a_job_or_a_command_shows_it() -> None:
@@ -228,6 +229,7 @@ SAID_WHOLE = (
     "icekeep: cannot read the filter at position 5, ",
     "icekeep: column 'id': 'x' cannot be compared with type long: ",
     "icekeep: there is no help on 'safty'; ",
+    "icekeep: there is no shipped file ",
 )
 """Quoted lines of errors that say it all, those of `usage`, `option` and `expression`."""
 
@@ -239,6 +241,21 @@ def test_a_quoted_line_of_an_error_ends_as_it_is_printed(page: Path) -> None:
         for block in blocks(page)
         for line in re.findall(r"^icekeep: (?:.+\n?)+?(?=^\S+: |^\$ |\Z)", block.text, re.M)
     ]
-    bare = [line for line in quoted if not ERROR_ENDING.search(line) and not line.startswith(SAID_WHOLE)]
-    assert bare == []
+    wrong = [line for line in quoted if bool(ERROR_ENDING.search(line)) is line.startswith(SAID_WHOLE)]
+    assert wrong == []
     assert {kind for line in quoted for kind in ERROR_ENDING.findall(line)} <= kinds().keys()
+
+
+def test_an_error_of_a_command_that_reads_no_table_is_quoted_as_it_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quoted = [
+        (line, complaint)
+        for page in PAGES
+        for line, complaint in told(page)
+        if complaint is not None and line.split()[1] in ("help", "path", "schema")
+    ]
+    assert len(quoted) >= 3
+    for line, complaint in quoted:
+        assert cli.main(line.split()[1:]) == 2
+        assert capsys.readouterr().err == f"icekeep: {complaint}\n"

@@ -139,8 +139,8 @@ class Database:
         if not self.is_there:
             raise ConfigError(
                 f"catalogs.{self._facts['catalog']}.uri",
-                f"there is no file {self._sqlite_path!r}; mend the path, or, for a new catalog, create a namespace, which "
-                "makes the file",
+                f"there is no file {self._sqlite_path!r}; mend the path; a new catalog begins with a namespace, by Spark's "
+                "CREATE NAMESPACE or load_catalog(...).create_namespace(...)",
                 path=self._sqlite_path,
                 **self._facts,
             )

@@ -348,7 +348,7 @@ VERBS: Mapping[str, Verb] = {
         takes_listener=True,
         about=About.NOTHING,
         for_people="icekeep.operations.commands.demo:demo_shown",
-        examples=("playground", "playground --open"),
+        examples=("playground", "playground-2 --open"),
     ),
     "doctor": Verb(
         summary="look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs",

@@ -119,9 +119,9 @@ def test_the_example_of_a_configuration_makes_its_dag_and_one_to_run_a_job_by_ha
     assert (dag["max_active_runs"], dag["catchup"], dag["defaults"]["retries"]) == (1, False, "2")
     assert list(dag["tasks"]) == [
         "outcome",
-        "local.demo.flights.compact",
-        "local.demo.flights.rewrite_manifests",
-        "local.demo.flights.expire_snapshots",
+        "local.sales.orders.compact",
+        "local.sales.orders.rewrite_manifests",
+        "local.sales.orders.expire_snapshots",
     ]
     # Airflow takes the file in which a DAG was made for its file.
     assert {one["file"] for one in dags.values()} == {str(ROOT / "airflow_dags" / "maintenance.py")}
@@ -211,15 +211,15 @@ def test_what_a_task_tells_leaves_and_emits():
     ]
     refused, unreachable, moved, still = look(CASES=json.dumps(cases))["outcomes"]
     assert refused["told"][1] == (
-        "compact local.demo.flights ended with status 4 (refused), which a retry does not help: gc.enabled is false"
+        "compact local.sales.orders ended with status 4 (refused), which a retry does not help: gc.enabled is false"
     )
-    assert refused["left"] == {**REFUSED, "table": "local.demo.flights", "exit_status": 4}
+    assert refused["left"] == {**REFUSED, "table": "local.sales.orders", "exit_status": 4}
     assert refused["events"] == []
     assert unreachable["told"][1] == (
-        "compact local.demo.flights ended with status 75 (try again later): the catalog is out of reach"
+        "compact local.sales.orders ended with status 75 (try again later): the catalog is out of reach"
     )
     extra = {"job": "compact", "run_id": "r", "snapshot_id_after": 7, "metadata_location_after": "b"}
-    assert moved["events"] == [["icekeep_nightly", ["iceberg://local/demo/flights", extra]]]
+    assert moved["events"] == [["icekeep_nightly", ["iceberg://local/sales/orders", extra]]]
     assert still["events"] == [["icekeep_nightly"]]
 
 
@@ -309,7 +309,7 @@ def test_what_is_installed_needs_no_checkout(tmp_path):
     )
     outcome = outcome_of(directory=tmp_path, STATUS="0")
     [[_, application, words, _]] = outcome["submitted"]
-    assert (application, words[:2]) == (str(SUBMITTED), ["compact", "--table=local.demo.flights"])
+    assert (application, words[:2]) == (str(SUBMITTED), ["compact", "--table=local.sales.orders"])
 
 
 def test_a_policy_that_is_called_by_hand_has_the_name_alone(tmp_path):

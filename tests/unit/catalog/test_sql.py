@@ -447,9 +447,8 @@ def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(cata
 
 def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, database):
     catalog = open_catalog("local", properties)
-    said = (
-        f"configuration key 'catalogs.local.uri': there is no file '{database}'; mend the path, or, for a new catalog"
-    )
+    said = f"configuration key 'catalogs.local.uri': there is no file '{database}'; mend the path; a new catalog begins with "
+    said += "a namespace, by Spark's CREATE NAMESPACE or load_catalog(...).create_namespace(...)"
     for look in (lambda: catalog.load(EVENTS), catalog.list_namespaces, lambda: catalog.list_tables(("db",))):
         with pytest.raises(ConfigError, match=re.escape(said)):
             look()
