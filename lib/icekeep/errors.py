@@ -25,7 +25,7 @@ exit status of a job that ends with that error (`cli.py` is the only place that 
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 _CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
@@ -174,6 +174,16 @@ def with_one_typo(word: str, known: Iterable[str]) -> list[str]:
 def did_you_mean(near: Iterable[str]) -> str:
     """How an error names the words that may be meant."""
     return f"did you mean {' or '.join(map(repr, near))}?"
+
+
+def named_or_known(name: str, known: Collection[str]) -> str:
+    """What an error says to a name that a user has given, and that is none of a few: the one that is mistyped, else all.
+
+    >>> named_or_known("nightli", ["nightly", "weekly"]), named_or_known("x", ["a", "b"])
+    ("did you mean 'nightly'?", 'there is a, b')
+    """
+    near = with_one_typo(name, known)
+    return did_you_mean(near) if near else f"there is {', '.join(known) or 'none'}"
 
 
 def _is_one_typo(one: str, other: str) -> bool:
