@@ -25,7 +25,7 @@ exit status of a job that ends with that error (`cli.py` is the only place that 
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 _CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
@@ -131,6 +131,9 @@ _NEAR_TO_BEST = 0.1
 _LEAST_HELD = 3
 """So many letters of a word say which words hold it."""
 
+_LEAST_MISTYPED = 4
+"""With fewer letters names are others though they differ in one: `ods`, `dds`."""
+
 
 def near_words(word: str, known: Iterable[str]) -> list[str]:
     """The known words that may be meant by one that is not known: the few that hold it, else those spelled nearly so.
@@ -154,9 +157,46 @@ def near_words(word: str, known: Iterable[str]) -> list[str]:
     return [by_spelling[near] for ratio, near in rated if ratio >= rated[0][0] - _NEAR_TO_BEST]
 
 
+def with_one_typo(word: str, known: Iterable[str]) -> list[str]:
+    """The known names that a user meant but for one slip: a letter missing, added or wrong, two swapped, or case.
+
+    For names that a user has given: those that only look alike, such as `sales_eu` and `sales_us`, are other things. So are
+    names that differ in a digit, and short ones.
+
+    >>> with_one_typo("evnets", ["events", "events_old"]), with_one_typo("Events", ["events"])
+    (['events'], ['events'])
+    >>> with_one_typo("events_1", ["events_2"]), with_one_typo("ods", ["dds"])
+    ([], [])
+    """
+    return [one for one in known if _is_one_typo(_spelled(word), _spelled(one))][:_NEAR_COUNT]
+
+
 def did_you_mean(near: Iterable[str]) -> str:
     """How an error names the words that may be meant."""
     return f"did you mean {' or '.join(map(repr, near))}?"
+
+
+def named_or_known(name: str, known: Collection[str]) -> str:
+    """What an error says to a name that a user has given, and that is none of a few: the one that is mistyped, else all.
+
+    >>> named_or_known("nightli", ["nightly", "weekly"]), named_or_known("x", ["a", "b"])
+    ("did you mean 'nightly'?", 'there is a, b')
+    """
+    near = with_one_typo(name, known)
+    return did_you_mean(near) if near else f"there is {', '.join(known) or 'none'}"
+
+
+def _is_one_typo(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    length = max(len(one), len(other))
+    while one[:1] == other[:1]:
+        one, other = one[1:], other[1:]
+    while one and one[-1:] == other[-1:]:
+        one, other = one[:-1], other[:-1]
+    if length < _LEAST_MISTYPED or any(letter.isdigit() for letter in one + other):
+        return False
+    return max(len(one), len(other)) == 1 or (len(one) == len("ab") and one == other[::-1])
 
 
 def _spelled(word: str) -> str:

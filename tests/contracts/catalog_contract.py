@@ -220,9 +220,19 @@ class CatalogContract:
             catalog.load(("db", "zzz"))
         for name in ("orders", "users", "visits"):
             create(("db", name))
-        listed = r"namespace 'db' has 4 tables, and load_catalog\('local'\).list_tables\(\('db',\)\) lists them$"
+        listed = r"namespace 'db' has 4 tables; `icekeep report --catalog local --match 'db\.\*'` lists them \(give it the same"
         with pytest.raises(NotFoundError, match=listed):
             catalog.load(("db", "zzz"))
+
+    def test_a_table_with_another_name_is_not_proposed(self, catalog, create):
+        # Their namespace is the same, and so are three of six letters: what drops tables must not be told to take the other one.
+        for name in ("evolved", "stream", "orders_v1", "orders_eu"):
+            create(("db", name))
+        for name in ("skewed", "streaming_in", "orders_v2", "orders_us", "order"):
+            with pytest.raises(NotFoundError, match=r"; namespace 'db' has 4 tables; `icekeep report"):
+                catalog.load(("db", name))
+        with pytest.raises(NotFoundError, match=r"; did you mean 'db.evolved'\?$"):
+            catalog.load(("db", "evovled"))
 
     def test_a_table_in_a_namespace_that_is_not_there_is_not_found(self, catalog):
         with pytest.raises(

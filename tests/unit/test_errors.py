@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from icekeep import errors
-from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError
+from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError, with_one_typo
 
 TREE = {
     "IcekeepError": ("Exception", 1, "error"),
@@ -151,3 +151,25 @@ def test_messages_are_one_line_that_begins_small_and_ends_without_a_stop():
             assert not last.value.endswith(".") or last.value.endswith("..."), where
             assert "\n" not in last.value, where
     assert checked > 50
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("event", "events", True),
+        ("eventss", "events", True),
+        ("ebents", "events", True),
+        ("evetns", "events", True),
+        ("EVENTS", "events", True),
+        ("small-files", "small_files", True),
+        ("small_files", "delete_files", False),
+        ("events", "events_old", False),
+        ("event", "vents_", False),
+        ("events_1", "events_2", False),
+        ("events", "events2", False),
+        ("ods", "dds", False),
+        ("", "ab", False),
+    ],
+)
+def test_only_one_slip_makes_a_name_that_may_be_meant(word, known, meant):
+    assert with_one_typo(word, [known]) == ([known] if meant else [])

@@ -1,10 +1,11 @@
 """Errors about names that a catalog has, has not, or must not have; they say what there is, or what to do."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Protocol
 
 from icekeep.catalog.base import Catalog, Identifier, format_identifier
-from icekeep.errors import ConfigError, NotFoundError, UsageError, did_you_mean, near_words
+from icekeep.errors import ConfigError, NotFoundError, UsageError, did_you_mean, with_one_typo
 
 _NAMED = 3
 """Of no more names than these all are told."""
@@ -13,32 +14,36 @@ _NAMED = 3
 def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
     """The error for a table that is not there, with names that the user may have meant, or how to list those that there are."""
     name, namespace = format_identifier(identifier), format_identifier(identifier[:-1])
-    opened = f"load_catalog({catalog.name!r})"
+    listed = ["icekeep", "report", "--catalog", catalog.name]
     try:
-        tables = [format_identifier(other) for other in catalog.list_tables(identifier[:-1])]
+        tables = catalog.list_tables(identifier[:-1])
     except NotFoundError:
         problem = f", nor a namespace {namespace!r}"
-        namespaces = [format_identifier(other) for other in catalog.list_namespaces()]
-        hint = _hint(namespace, namespaces, f"catalog {catalog.name!r}", "namespaces", f"{opened}.list_namespaces()")
+        hint = _hint(identifier[:-1], catalog.list_namespaces(), f"catalog {catalog.name!r}", "namespaces", listed)
     else:
         problem = ""
-        listed = f"{opened}.list_tables({identifier[:-1]!r})"
-        hint = _hint(name, tables, f"namespace {namespace!r}", "tables", listed)
+        listed += ["--match", f"{namespace}.*"]
+        hint = _hint(identifier, tables, f"namespace {namespace!r}", "tables", listed)
     return NotFoundError(
         f"there is no table {name!r} in catalog {catalog.name!r}{problem}; {hint}", catalog=catalog.name, table=name
     )
 
 
-def _hint(word: str, known: Sequence[str], place: str, kind: str, listed: str) -> str:
-    """Names that may be meant by one that is not there; else all names or, of many, how to list them."""
-    near = near_words(word, known)
+def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str, listed: Sequence[str]) -> str:
+    """Names that are mistyped in one that is not there; else all names or, of many, how to list them.
+
+    Only names beside the wanted one are compared, and only their last parts: the parts before are the same, and would make any
+    two of them look alike. A command that deletes may be run with what is proposed here.
+    """
+    beside = {one[-1]: format_identifier(one) for one in known if one[:-1] == wanted[:-1]}
+    near = with_one_typo(wanted[-1], beside) if wanted else []
     if near:
-        return did_you_mean(near)
+        return did_you_mean(beside[one] for one in near)
     if not known:
         return f"{place} has no {kind}"
     if len(known) <= _NAMED:
-        return f"there is {', '.join(map(repr, known))}"
-    return f"{place} has {len(known):,} {kind}, and {listed} lists them"
+        return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
+    return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them (give it the same --config)"
 
 
 class _Named(Protocol):

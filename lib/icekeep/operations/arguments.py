@@ -16,7 +16,7 @@ from icekeep.operations.configuration.setting_values import parse_option, parse_
 from icekeep.operations.console.log_formats import FORMATS
 from icekeep.operations.help_texts import EXIT_STATUSES, Parser, examples_text, foot_of_job, listing, sentence
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.misspelt import misspelt_flag, unknown_action, unknown_command
+from icekeep.operations.misspelt import flag_before_command, misspelt_flag, unknown_action, unknown_command
 from icekeep.operations.runbooks import kinds
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
@@ -30,6 +30,9 @@ _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
 _HELP = "help"
 _FIRST_WORDS = frozenset({*JOBS, *VERBS, *_GROUPS})
 """What a command line can begin with."""
+
+_FIRST_FLAGS = ("--help", "--version")
+"""What can stand in the place of a command."""
 
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 _POLICY = Setting(
@@ -84,7 +87,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     """
     words = list(argv) if job is not None else _words(argv)
     if job is None:
-        _require_command(words)
+        _require_command(words, now_ms)
     parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
     try:
         known, unknown = parser.parse_known_args(words)
@@ -119,9 +122,15 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     )
 
 
-def _require_command(words: Sequence[str]) -> None:
-    """Refuse a command that there is not, with the one that may be meant, where argparse would list them all."""
+def _require_command(words: Sequence[str], now_ms: int) -> None:
+    """Refuse a command that there is not, with the one that may be meant, where argparse would list them all.
+
+    So are flags before it refused that stand behind it, or that no command has: argparse would tell of what it misses first.
+    """
     first, second = [*words, "", ""][:2]
+    wrong = flag_before_command(first, _FIRST_FLAGS, lambda: _all_flags(now_ms))
+    if wrong is not None:
+        raise wrong
     if first and not first.startswith("-") and first not in _FIRST_WORDS:
         raise unknown_command(first, sorted({*_FIRST_WORDS, *VERBS}))
     known = [words.removeprefix(f"{first} ") for words in (*VERBS, CONFIG_SHOW) if words.startswith(f"{first} ")]
@@ -132,11 +141,11 @@ def _require_command(words: Sequence[str]) -> None:
 def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> UsageError | None:
     if name is None or name == CONFIG_SHOW:
         return None
+    return misspelt_flag(words, job_parser(name, now_ms).flags(), lambda: _all_flags(now_ms))
 
-    def elsewhere() -> set[str]:
-        return {flag for other in (*JOBS, *VERBS) for flag in job_parser(other, now_ms).flags()}
 
-    return misspelt_flag(words, job_parser(name, now_ms).flags(), elsewhere)
+def _all_flags(now_ms: int) -> set[str]:
+    return {flag for command in (*JOBS, *VERBS) for flag in job_parser(command, now_ms).flags()}
 
 
 def named_command(argv: Sequence[str]) -> str | None:

@@ -61,6 +61,7 @@ def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table
 
 def spark_properties() -> Mapping[str, str]:
     """A notebook's session knows best; where none runs, the files that one would start from are read."""
-    spark_module: Any = sys.modules.get("pyspark.sql")
-    session = spark_module and spark_module.SparkSession.getActiveSession()
+    # It may be just now that another thread imports it.
+    kind: Any = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    session = kind and kind.getActiveSession()
     return dict(session.sparkContext.getConf().getAll()) if session else configured_properties(os.environ)

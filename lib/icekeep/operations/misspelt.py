@@ -35,8 +35,14 @@ _SHORTEST_FLAG = 3
 """Shorter words that begin with a dash are numbers, or flags of one letter."""
 
 
-def unknown_command(word: str, commands: Sequence[str], what: str = "command", listed: str = LISTED) -> UsageError:
-    """The error for a word that is no command; arguments as of `unknown_word`."""
+def unknown_command(
+    word: str, commands: Sequence[str], what: str = "command", listed: str = LISTED, *, for_help: bool = False
+) -> UsageError:
+    """The error for a word that is no command; arguments as of `unknown_word`.
+
+    Args:
+        for_help: the user asked for help, and is told how to get that of the command that does what a procedure does.
+    """
     near = near_words(word, dict.fromkeys((*commands, *PROCEDURES)))
     if not near or near[0] in commands:
         return unknown_word(word, commands, what, listed)
@@ -44,7 +50,12 @@ def unknown_command(word: str, commands: Sequence[str], what: str = "command", l
     command = PROCEDURES[near[0]]
     if command is None:
         return UsageError(f"there is no {what} {word!r}, and no command does {same}; {listed}", given=word)
-    return UsageError(f"there is no {what} {word!r}; `icekeep {command}` does {same}", given=word)
+    if for_help:
+        told = command.partition(" --")[0]
+        hint = f"`icekeep help {told}` is that of the command that does {same}"
+    else:
+        hint = f"`icekeep {command}` does {same}"
+    return UsageError(f"there is no {what} {word!r}; {hint}", given=word)
 
 
 def unknown_action(group: str, word: str, actions: Sequence[str]) -> UsageError:
@@ -52,6 +63,23 @@ def unknown_action(group: str, word: str, actions: Sequence[str]) -> UsageError:
     near = near_words(word, actions)
     hint = did_you_mean(f"{group} {one}" for one in near) if near else f"`icekeep {group} --help` lists them"
     return UsageError(f"there is no command {f'{group} {word}'!r}; {hint}", given=word)
+
+
+def flag_before_command(word: str, own: Collection[str], elsewhere: Callable[[], Collection[str]]) -> UsageError | None:
+    """The error for a flag with which a command line begins; `None` if the word is none, or one of those that may stand there.
+
+    Args:
+        own: the flags that may stand before a command.
+        elsewhere: those that any command has.
+    """
+    flag = word.partition("=")[0]
+    if not flag.startswith("-") or len(flag) < _SHORTEST_FLAG or word in own:
+        return None
+    if flag in elsewhere():
+        return UsageError(f"flag {flag!r} stands before the command; write `icekeep COMMAND {flag} ...`", given=flag)
+    near = near_words(flag.lstrip("-"), [one.removeprefix("--") for one in own])
+    hint = did_you_mean(f"--{one}" for one in near) if near else "see icekeep --help"
+    return UsageError(f"there is no flag {flag!r} before the command; {hint}", given=flag)
 
 
 def misspelt_flag(

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import NotFoundError, UsageError, named_or_known
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.configuration.file import Config
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
@@ -40,9 +40,7 @@ def require_policy(config: Config, name: str) -> None:
     path = require_file(config)
     names = [policy.name for policy in config.policies]
     if name not in names:
-        raise NotFoundError(
-            f"there is no policy {name!r} in {path}; there is {', '.join(names) or 'none'}", policy=name
-        )
+        raise NotFoundError(f"there is no policy {name!r} in {path}; {named_or_known(name, names)}", policy=name)
 
 
 def wanted_now(command: Command, job: Job, config: Config, table: Table, told_ms: int) -> Command | Held:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from icekeep.catalog.base import parse_identifier
-from icekeep.errors import ConfigError, IcekeepError, one_line
+from icekeep.errors import ConfigError, IcekeepError, named_or_known, one_line
 from icekeep.events import RunEnded, RunStarted, Warned
 from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
@@ -88,7 +88,7 @@ def require_catalog(runs: RunsSettings, catalogs: Catalogs) -> None:
     """Refuse a table of runs in a catalog that nobody knows; raises `ConfigError`."""
     name = catalog_of(runs.table or "")
     if runs.is_enabled and name and catalogs.find(name) is None:
-        raise ConfigError(f"{RUNS}.table", f"there is no catalog {name!r}; there is {', '.join(catalogs.all())}")
+        raise ConfigError(f"{RUNS}.table", f"there is no catalog {name!r}; {named_or_known(name, catalogs.all())}")
 
 
 class Recording:

@@ -39,7 +39,7 @@ policies:
     match: {catalog}.**
     jobs:
       compact: {{when: {{small_files_over: 5}}}}
-      rewrite_position_deletes:
+      rewrite_position_deletes: {{when: {{delete_ratio_over: 0.01}}}}
       rewrite_manifests: {{when: {{manifests_over: 20}}}}
       expire_snapshots: {{when: {{snapshots_over: 100, age_over: 7d}}}}
 """

@@ -24,6 +24,16 @@ class TestMemoryCatalog(CatalogContract):
     def other(self, catalog):
         return catalog
 
+    def test_a_namespace_of_several_parts_is_proposed_only_for_a_mistyped_last_part(self, catalog):
+        for name in (("sales",), ("sales", "daily"), ("sales", "hourly")):
+            catalog.create_namespace(name)
+        with pytest.raises(NotFoundError, match=r"nor a namespace 'sales.dialy'; did you mean 'sales.daily'\?$"):
+            catalog.load(("sales", "dialy", "events"))
+        with pytest.raises(
+            NotFoundError, match=r"'sales.yearly'; catalog '\w+' has 4 namespaces; `icekeep report --catalog"
+        ):
+            catalog.load(("sales", "yearly", "events"))
+
     def test_nothing_is_found_in_a_catalog_that_was_never_used(self, properties, tmp_path):
         catalog = MemoryCatalog()
         with pytest.raises(NotFoundError):

@@ -51,6 +51,12 @@ def test_settings_are_read_to_values():
     ("words", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
+        (["--versoin"], "there is no flag '--versoin' before the command; did you mean '--version'?"),
+        (["--bogus", "compact"], "there is no flag '--bogus' before the command; see icekeep --help"),
+        (
+            ["--config=x", "compact", "--table", "db.t"],
+            "flag '--config' stands before the command; write `icekeep COMMAND --config ...`",
+        ),
         (["compress"], "there is no command 'compress'; `icekeep --help` lists them"),
         (["compct"], "there is no command 'compct'; did you mean 'compact'?"),
         (["remove-orphan-file"], "there is no command 'remove-orphan-file'; did you mean 'remove_orphan_files'?"),

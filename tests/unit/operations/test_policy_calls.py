@@ -239,7 +239,9 @@ def test_a_driver_on_a_cluster_has_a_session_though_its_job_is_held(catalog, cal
 
 def test_a_policy_that_is_not_there_is_a_mistake(catalog, call):
     table(catalog)
-    status, found = call("expire_snapshots", "t", "crud", "--older-than=0s")
+    status, found = call("expire_snapshots", "t", "other", "--older-than=0s")
     assert (status, found["error"]["kind"]) == (2, "not-found")
-    assert found["error"]["message"].startswith("there is no policy 'crud' in my.yaml; there is careful, crude, late")
+    assert found["error"]["message"].startswith("there is no policy 'other' in my.yaml; there is careful, crude, late")
+    _, found = call("expire_snapshots", "t", "crud", "--older-than=0s")
+    assert found["error"]["message"] == "there is no policy 'crud' in my.yaml; did you mean 'crude'?"
     assert snapshots_count(catalog) == 4

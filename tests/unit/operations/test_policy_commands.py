@@ -186,7 +186,7 @@ def test_without_a_file_there_are_no_policies(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["policy", "check"]) == 2
     assert (
-        "there is no configuration file, and so there are no policies; name one with --config"
+        "there is no conf/icekeep.yaml in this directory, and so there are no policies; make one, or name a file with --config"
         in capsys.readouterr().err
     )
 

@@ -1,6 +1,7 @@
 """A playground is made whole or not at all, in a directory that has nothing, and the same each time."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import sqlalchemy
 
 from icekeep.catalog.sql import SqlCatalog
+from icekeep.cli import main
 from icekeep.errors import UsageError
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import load_catalog
@@ -16,6 +18,7 @@ from icekeep.playground.job import new_playground
 from icekeep.playground.layouts import skewed
 from icekeep.playground.maker import Maker
 from icekeep.playground.place import CONFIG
+from icekeep.playground.row_changes import vectors
 from icekeep.playground.states import State
 from kit.changes import Recorder, thrown
 from kit.runtime import FakeRuntime
@@ -40,6 +43,17 @@ def test_the_configuration_opens_the_catalog_from_anywhere(tmp_path: Path, monke
     conf = make_playground(tmp_path / "new" / "one", [state("a")])
     monkeypatch.chdir(tmp_path)
     assert load_catalog("demo", conf=str(conf)).list_tables(("db",)) == [("db", "a")]
+
+
+def test_the_policy_wants_no_deletes_rewritten_where_there_are_none(tmp_path: Path, capsys: Any) -> None:
+    conf = make_playground(tmp_path / "one", [state("a"), state("vectors", vectors)])
+    assert main(["maintain", "--dry-run", "--config", str(conf), "--output", "json"]) == 0
+    tables = json.loads(capsys.readouterr().out)["result"]["tables"]
+    due = {one["table"]: {job["job"] for job in one["jobs"] if job["status"] == "due"} for one in tables}
+    assert due == {
+        "demo.db.a": {"expire_snapshots"},
+        "demo.db.vectors": {"rewrite_position_deletes", "expire_snapshots"},
+    }
 
 
 NAMES = [

@@ -58,7 +58,9 @@ def help_on(*, topic: str | None = None) -> HelpShown:
     name = topic.strip().lower()
     names = [*pages()]
     if name not in names:
-        raise unknown_command(topic, [*names, *JOBS, *VERBS], "help on", "`icekeep help` lists the topics")
+        raise unknown_command(
+            topic, [*names, *JOBS, *VERBS], "help on", "`icekeep help` lists the topics", for_help=True
+        )
     found = page(name)
     return HelpShown(
         topics=(Topic(name=name, title=found.title, exit_statuses=exit_statuses.get(name)),), text=found.text

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
-from icekeep.errors import IcekeepError, UsageError
+from icekeep.errors import IcekeepError, UsageError, named_or_known
 from icekeep.events import Warned
 from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
@@ -271,7 +271,7 @@ def _left_out(scope: Scope, every: Sequence[Policy], known: Collection[str]) -> 
     for policy in filter(scope.has_policy, every):
         named = {glob.catalog for glob in policy.match} | {catalog_of(table) for table in policy.tables}
         for name in sorted(one for one in named if one is not None and one not in known):
-            yield f"policy {policy.name!r}: there is no catalog {name!r}; there is {', '.join(known) or 'none'}"
+            yield f"policy {policy.name!r}: there is no catalog {name!r}; {named_or_known(name, known)}"
 
 
 def _resolved(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import NotFoundError, UsageError, named_or_known
 from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, has_form
-from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.file import DEFAULT_PATH, CatalogSettings, Config
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.policies.globs import MANY, Glob, parse_glob
@@ -96,7 +96,7 @@ class Catalogs:
         known = self.all()
         wrong = f"there is no catalog {name!r}" if name is not None else "it is not clear which catalog is meant"
         if known:
-            raise NotFoundError(f"{wrong}; there is {', '.join(known)}", catalog=name, known=list(known))
+            raise NotFoundError(f"{wrong}; {named_or_known(name or '', known)}", catalog=name, known=list(known))
         none = f"no catalog is configured: {self._where_it_looked()}"
         raise NotFoundError(none if name is None else f"{wrong}; {none}", catalog=name, known=[])
 
@@ -113,7 +113,7 @@ class Catalogs:
         path = self._config.path
         if path:
             return f"not in {path}, nor in Spark's or PyIceberg's configuration"
-        return "there is no configuration file; give one with --config"
+        return f"there is no {DEFAULT_PATH} in this directory; make one, or name a file with --config"
 
     def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
         while len(self._asked) <= number:

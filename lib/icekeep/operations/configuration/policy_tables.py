@@ -7,7 +7,7 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, format_identifier
 from icekeep.catalog.stored_policies import StoresPolicies
 from icekeep.errors import NotFoundError
-from icekeep.operations.configuration.file import Config
+from icekeep.operations.configuration.file import DEFAULT_PATH, Config
 from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import told_by_polaris
 from icekeep.policies.resolution import TableRules, rules_for
@@ -60,7 +60,9 @@ def tables_of(catalog: Catalog) -> Iterable[str]:
 def require_file(config: Config) -> str:
     """The path of the configuration; raises `NotFoundError` where there is none, and so no policies."""
     if config.path is None:
-        raise NotFoundError("there is no configuration file, and so there are no policies; name one with --config")
+        raise NotFoundError(
+            f"there is no {DEFAULT_PATH} in this directory, and so there are no policies; make one, or name a file with --config"
+        )
     return config.path
 
 

@@ -66,17 +66,22 @@ def with_field(schema: Any, name: str, type_: Any) -> Any:
 
 def is_session(one: object) -> bool:
     """Whether something is a session of Spark."""
-    sql = sys.modules.get("pyspark.sql")
-    return sql is not None and isinstance(one, sql.SparkSession)
+    kind = _of_module("pyspark.sql", "SparkSession")
+    return kind is not None and isinstance(one, kind)
 
 
 def running_context() -> Any:
     """Of the session that this process has, whatever thread started it; `None` where it has none."""
-    spark = sys.modules.get("pyspark")
-    return None if spark is None else spark.SparkContext._active_spark_context
+    kind = _of_module("pyspark", "SparkContext")
+    return None if kind is None else kind._active_spark_context
 
 
 def task_context() -> Any:
     """Of the Spark task that this is; `None` where it is none."""
-    spark = sys.modules.get("pyspark")
-    return None if spark is None else spark.TaskContext.get()
+    kind = _of_module("pyspark", "TaskContext")
+    return None if kind is None else kind.get()
+
+
+def _of_module(module: str, name: str) -> Any:
+    """What a module has of a name; `None` where it was not imported yet, or is being imported by another thread just now."""
+    return getattr(sys.modules.get(module), name, None)

@@ -4,11 +4,10 @@ Names are full ones, parents and children joined by dots, and are compared as th
 """
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 import msgspec
 
-from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, and_more
+from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, and_more, did_you_mean, near_words
 from icekeep.spec.filters.expressions import Predicate
 from icekeep.spec.filters.formatting import format_expression, format_name
 from icekeep.spec.filters.unfolding import unfold
@@ -61,9 +60,9 @@ class References:
         wanted = name.lower()
         near = [by_lower[wanted]] if wanted in by_lower else []
         if not near and len(name) <= _LONGEST_COMPARED:
-            near = [by_lower[close] for close in get_close_matches(wanted, by_lower)]
+            near = [by_lower[close] for close in near_words(wanted, by_lower)]
         if near:
-            return f"did you mean {' or '.join(repr(known) for known in dict.fromkeys(near))}"
+            return did_you_mean(dict.fromkeys(near))
         names = list(self._fields)
         return f"the columns are {', '.join(names[:_MAX_SHOWN])}{and_more(names, _MAX_SHOWN)}"
 

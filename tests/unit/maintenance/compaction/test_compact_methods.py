@@ -88,7 +88,7 @@ def test_only_a_sort_looks_at_memory_and_before_it_begins(
     ear = Ear()
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        "icekeep.maintenance.compaction.job.warn_of_memory", lambda _, size, told: asked.append((size, len(told.heard)))
+        "icekeep.maintenance.compaction.job.warn_of_memory", lambda _, size, told: asked.append((size, len(ear.heard)))
     )
     compact(table, no_spark, strategy=strategy, options=ALL, listener=ear)
     began = [type(event) for event in ear.heard].index(StepStarted)

@@ -87,7 +87,13 @@ def test_a_kind_of_error_comes_before_a_command_of_its_name(capsys):
         ("expire", "there is no help on 'expire'; did you mean 'expire_snapshots'?"),
         (
             "rewrite_data_files",
-            "there is no help on 'rewrite_data_files'; `icekeep compact` does what Iceberg's procedure 'rewrite_data_files' does",
+            "there is no help on 'rewrite_data_files'; `icekeep help compact` is that of the command that does what Iceberg's "
+            "procedure 'rewrite_data_files' does",
+        ),
+        (
+            "publish_changes",
+            "there is no help on 'publish_changes'; `icekeep help ref publish` is that of the command that does what Iceberg's "
+            "procedure 'publish_changes' does",
         ),
         ("zzz", "there is no help on 'zzz'; `icekeep help` lists the topics"),
     ],

@@ -93,7 +93,7 @@ def test_a_catalog_that_is_not_configured_is_a_finding_among_others(
     assert (status, document["status"]) == (2, "wrong")
     assert unwell(document) == [("catalogs", "configuration", "wrong"), NO_EXECUTORS]
     (wrong,) = [one for one in document["result"]["findings"] if one["status"] == "wrong"]
-    assert wrong["message"] == "there is no catalog 'lcoal'; there is local"
+    assert wrong["message"] == "there is no catalog 'lcoal'; did you mean 'local'?"
 
 
 def test_a_configuration_that_is_wrong_is_a_finding_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
