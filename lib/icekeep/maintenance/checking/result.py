@@ -1,8 +1,9 @@
 """What `check` says: the classes of which faults were found, each with what it does to readers and what mends it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
+from pyroaring import BitMap
 
 from icekeep.catalog.base import Table
 from icekeep.commit.made_by import made_by
@@ -11,7 +12,11 @@ from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Fault, Gap, Tally
 from icekeep.maintenance.checking.metadata.earlier import Earlier
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.rendered import Rendered
-from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.snapshots import MAIN, Snapshot
+
+_LIST_UNREADABLE = 201
+
+_OLDER = "no branch has it at its head, only older snapshots or tags; it goes when they expire"
 
 
 class FaultExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +45,8 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
         mend: what an operator can do about it.
         since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
         made_by: who made that snapshot.
+        is_only_older: no branch has any of them at its head, only older snapshots or tags, with which they go. Told where it is
+            sure: of missing files and manifests, among others.
     """
 
     fault_id: int
@@ -51,6 +58,7 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
     since_timestamp_ms: int | None = None
     made_by: str | None = None
     examples: tuple[FaultExample, ...] = ()
+    is_only_older: bool = False
 
 
 class SoundMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +102,8 @@ def result(
 ) -> CheckResult:
     """Put together what was found; `table` and `listed` are `None` where nothing could be read of them."""
     snapshots = {} if table is None else table.metadata.snapshots_by_id
-    found = [_found(number, tally, snapshots) for number in sorted(tally.counts)]
+    in_heads = _in_heads(table, listed) if tally.counts else None
+    found = [_found(number, tally, snapshots, in_heads) for number in sorted(tally.counts)]
     faults = tuple(one for one in found if not CLASSES[one.fault_id].is_notice)
     return CheckResult(
         status="faulty" if faults else "partial" if tally.gaps_count else "sound",
@@ -122,8 +131,39 @@ def _entries_count(listed: Listed) -> list[int]:
     return [(one.live_files_count or 0) + (one.deleted_files_count or 0) for one in listed.manifests]
 
 
-def _found(number: int, tally: Tally, snapshots: Mapping[int, Snapshot]) -> FaultsFound:
+def _in_heads(table: Table | None, listed: Listed | None) -> Collection[str] | None:
+    """The manifest lists and manifests of the heads of all branches; `None` where not all of these were looked at."""
+    if table is None or listed is None:
+        return None
+    metadata = table.metadata
+    names = {MAIN} | {name for name, ref in metadata.refs.items() if ref.is_branch}
+    heads = [head for name in names if (head := metadata.head(name)) is not None]
+    if any(head.snapshot_id not in listed.members for head in heads):
+        return None
+    lists = {head.manifest_list for head in heads if head.manifest_list is not None}
+    indices = BitMap.union(*(listed.members[head.snapshot_id] for head in heads)) if heads else BitMap()
+    return lists | {listed.manifests[index].manifest_path for index in indices}
+
+
+def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
+    """Whether no head has a fault, as far as it tells all that have it."""
+    facts = fault.facts
+    entries = facts.get("entries", ())
+    if facts.get("entries_count", 0) > len(entries):
+        return False
+    told = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
+    if fault.number == _LIST_UNREADABLE or fault.where == facts.get("manifest"):
+        told.add(fault.where)
+    return bool(told) and told.isdisjoint(in_heads)
+
+
+def _found(
+    number: int, tally: Tally, snapshots: Mapping[int, Snapshot], in_heads: Collection[str] | None
+) -> FaultsFound:
     described, kept = CLASSES[number], tally.faults(number)
+    is_only_older = (
+        in_heads is not None and len(kept) == tally.counts[number] and all(_is_older(fault, in_heads) for fault in kept)
+    )
     oldest = min(
         (snapshots[one.snapshot_id] for one in kept if one.snapshot_id is not None and one.snapshot_id in snapshots),
         key=lambda one: (one.sequence_number, one.timestamp_ms),
@@ -134,11 +174,12 @@ def _found(number: int, tally: Tally, snapshots: Mapping[int, Snapshot]) -> Faul
         name=described.name,
         faults_count=tally.counts[number],
         readers=described.readers,
-        mend=described.mend,
+        mend=_OLDER if is_only_older else described.mend,
         since_snapshot_id=None if oldest is None else oldest.snapshot_id,
         since_timestamp_ms=None if oldest is None else oldest.timestamp_ms,
         made_by=_maker(oldest),
         examples=tuple(_example(one, snapshots) for one in kept[: None if number in tally.whole else MAX_EXAMPLES]),
+        is_only_older=is_only_older,
     )
 
 

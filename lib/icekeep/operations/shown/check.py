@@ -7,6 +7,7 @@ from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Gap
 from icekeep.maintenance.checking.result import CheckResult, FaultsFound
 from icekeep.maintenance.repairing.planner import MENDED
 from icekeep.operations.shown.commands import CommandsOn
+from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import format_time
 
 _EXAMPLES = 5
@@ -29,7 +30,10 @@ def check_shown(result: CheckResult, commands: CommandsOn | None = None) -> Mapp
             shown[name] = [_row(one) for one in found]
             shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
-    numbers = sorted({one.fault_id for one in (*result.faults, *result.notices)} & MENDED)
+    everything = (*result.faults, *result.notices)
+    numbers = sorted({one.fault_id for one in everything if not one.is_only_older} & MENDED)
+    if commands is not None and any(one.is_only_older for one in everything):
+        shown["to_check"] = [commands("check", *(["--deep"] if result.is_deep else []), "--ref", MAIN)]
     if numbers and commands is not None:
         shown["to_mend"] = [commands("repair", "--fault", ",".join(map(str, numbers)), "--dry-run")]
     if result.sound_metadata:

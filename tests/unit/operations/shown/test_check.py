@@ -50,3 +50,25 @@ def test_the_command_line_names_the_table_and_the_configuration(tmp_path, capsys
     config.write_text(json.dumps({"catalogs": {"local": lake.properties}}))
     assert main(["check", "--catalog", "local", "--table", "db.events", "--config", str(config)]) == 3
     assert f"icekeep repair --table local.db.events --fault 301 --dry-run --config {config}" in capsys.readouterr().out
+
+
+def test_what_only_older_snapshots_have_is_not_to_be_mended(tmp_path, capsys):
+    lake = Lake(tmp_path)
+    lake.filled(commits=1)
+    lost = next(path for path in lake.files_on_disk() if path.suffix == ".parquet")
+    lost.unlink()
+    config = tmp_path / "icekeep.yaml"
+    config.write_text(json.dumps({"catalogs": {"local": lake.properties}}))
+    on = ["--table", "local.db.events", "--config", str(config)]
+    main(["check", *on, "--output", "json"])
+    (found,) = json.loads(capsys.readouterr().out)["result"]["faults"]
+    assert not found["is_only_older"]
+    assert main(["repair", *on, "--fault", "301", "--accept-loss", found["examples"][0]["where"]]) == 0
+    capsys.readouterr()
+    assert main(["check", *on]) == 3
+    text = capsys.readouterr().out
+    assert "icekeep repair" not in text
+    assert (
+        "301 what to do: no branch has it at its head, only older snapshots or tags; it goes when they expire\n" in text
+    )
+    assert f"to_check (1)\nicekeep check --table local.db.events --ref main --config {config}\n" in text
