@@ -27,7 +27,7 @@ from icekeep.catalog.metadata_files import (
     METADATA_PATH,
     attached_metadata,
     compression_suffix,
-    dropped_from_log,
+    delete_dropped,
     encode,
     file_version,
     next_metadata,
@@ -369,8 +369,7 @@ class FilesystemCatalog(DirectoryNamespaces):
             info = self._storage.head(entry.metadata_file)
             return info is not None and info.modified_ms <= newest_deleted_ms
 
-        with suppress(Exception):
-            self._storage.delete_many([entry.metadata_file for entry in dropped_from_log(base, new) if is_old(entry)])
+        delete_dropped(self._storage, base, new, is_old)
 
 
 def _is_entry_of(table: Table, entry: MetadataLogEntry) -> bool:

@@ -6,6 +6,7 @@ Shared by the catalogs that write metadata themselves; nothing here knows where 
 import gzip
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
 from icekeep.errors import MissingFileError
@@ -118,6 +119,20 @@ def dropped_from_log(base: TableMetadata, new: TableMetadata) -> list[MetadataLo
         return []
     roots = (join(new.location, "metadata"), metadata_directory(new))
     return [entry for entry in left_the_log(base, new) if any(is_under(entry.metadata_file, root) for root in roots)]
+
+
+def delete_dropped(
+    storage: Storage,
+    base: TableMetadata,
+    new: TableMetadata,
+    is_due: Callable[[MetadataLogEntry], bool] = lambda entry: True,
+) -> None:
+    """Delete the metadata files that a commit dropped from the log (`dropped_from_log`), those of them that are due.
+
+    The commit has landed: an error here would be taken for its failure, so none is raised.
+    """
+    with suppress(Exception):
+        storage.delete_many([entry.metadata_file for entry in dropped_from_log(base, new) if is_due(entry)])
 
 
 def left_the_log(base: TableMetadata, new: TableMetadata, *kept: str) -> list[MetadataLogEntry]:

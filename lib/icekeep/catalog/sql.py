@@ -5,7 +5,6 @@ the row still names the file that the commit was based on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +28,7 @@ from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowEr
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     attached_metadata,
-    dropped_from_log,
+    delete_dropped,
     file_version,
     new_location,
     next_metadata,
@@ -149,9 +148,7 @@ class SqlCatalog:
             return new
         outcome = self._replace(table, new)
         if isinstance(outcome, Committed):
-            # It has landed: an error here would be taken for its failure.
-            with suppress(Exception):
-                self._storage.delete_many([entry.metadata_file for entry in dropped_from_log(table.metadata, new)])
+            delete_dropped(self._storage, table.metadata, new)
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:

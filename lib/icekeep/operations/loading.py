@@ -1,10 +1,8 @@
 """From a name to a catalog or table that is open: the end of the configuration and the start of the work."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.catalog.open import open_catalog
@@ -12,6 +10,7 @@ from icekeep.errors import NotFoundError
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.configuration.file import CatalogSettings, read_config
 from icekeep.planning.spark.conf import configured_properties
+from icekeep.planning.spark.lazily import active_session
 from icekeep.runtime import SYSTEM, Runtime
 
 
@@ -61,7 +60,5 @@ def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table
 
 def spark_properties() -> Mapping[str, str]:
     """A notebook's session knows best; where none runs, the files that one would start from are read."""
-    # It may be just now that another thread imports it.
-    kind: Any = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
-    session = kind and kind.getActiveSession()
+    session = active_session()
     return dict(session.sparkContext.getConf().getAll()) if session else configured_properties(os.environ)

@@ -6,7 +6,6 @@ version of the table's entry. What a client raises before that change was sent p
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from icekeep.catalog.base import (
@@ -29,7 +28,7 @@ from icekeep.catalog.clients.refusals import CommitRefused, NoIcebergTable, NoSu
 from icekeep.catalog.clients.settings import KERBEROS
 from icekeep.catalog.metadata_files import (
     attached_metadata,
-    dropped_from_log,
+    delete_dropped,
     file_version,
     new_location,
     next_metadata,
@@ -140,9 +139,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             return new
         outcome = self._replace(table, new)
         if isinstance(outcome, Committed):
-            # It has landed: an error here would be taken for its failure.
-            with suppress(Exception):
-                table.storage.delete_many([entry.metadata_file for entry in dropped_from_log(table.metadata, new)])
+            delete_dropped(table.storage, table.metadata, new)
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:

@@ -70,6 +70,12 @@ def is_session(one: object) -> bool:
     return kind is not None and isinstance(one, kind)
 
 
+def active_session() -> Any:
+    """The session that this thread works with; `None` where it has none."""
+    kind = _of_module("pyspark.sql", "SparkSession")
+    return None if kind is None else kind.getActiveSession()
+
+
 def running_context() -> Any:
     """Of the session that this process has, whatever thread started it; `None` where it has none."""
     kind = _of_module("pyspark", "SparkContext")
