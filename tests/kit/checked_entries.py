@@ -77,6 +77,7 @@ def listed(table: Table, snapshots: Iterable[Snapshot], without: Container[str] 
         manifests=tuple(rows.values()),
         members={snapshot_id: BitMap(numbers[row.manifest_path] for row in some) for snapshot_id, some in read.items()},
         since=tuple(since.values()),
+        unread=frozenset(),
     )
 
 

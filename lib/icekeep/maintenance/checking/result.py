@@ -13,6 +13,7 @@ from icekeep.maintenance.checking.metadata.earlier import Earlier
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.rendered import Rendered
 from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.storage.locations import canonical, is_location
 
 _LIST_UNREADABLE = 201
 
@@ -46,7 +47,7 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
         since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
         made_by: who made that snapshot.
         is_only_older: no branch has any of them at its head, only older snapshots or tags, with which they go. Told where it is
-            sure: of missing files and manifests, among others.
+            sure: of missing files and manifests, among others, where the heads of all branches were read whole.
     """
 
     fault_id: int
@@ -132,17 +133,25 @@ def _entries_count(listed: Listed) -> list[int]:
 
 
 def _in_heads(table: Table | None, listed: Listed | None) -> Collection[str] | None:
-    """The manifest lists and manifests of the heads of all branches; `None` where not all of these were looked at."""
+    """The keys of the manifest lists and manifests of the heads of all branches; `None` where not all of these could be read.
+
+    A fault of what is not known of a head would else be taken for one that only older snapshots have.
+    """
     if table is None or listed is None:
         return None
     metadata = table.metadata
     names = {MAIN} | {name for name, ref in metadata.refs.items() if ref.is_branch}
     heads = [head for name in names if (head := metadata.head(name)) is not None]
-    if any(head.snapshot_id not in listed.members for head in heads):
+    if any(head.snapshot_id not in listed.members or head.snapshot_id in listed.unread for head in heads):
         return None
     lists = {head.manifest_list for head in heads if head.manifest_list is not None}
     indices = BitMap.union(*(listed.members[head.snapshot_id] for head in heads)) if heads else BitMap()
-    return lists | {listed.manifests[index].manifest_path for index in indices}
+    return {_key(path) for path in (*lists, *(listed.manifests[index].manifest_path for index in indices))}
+
+
+def _key(path: str) -> str:
+    """Each list may spell a manifest in its own way; what is no location stays as it is."""
+    return canonical(path) if is_location(path) else path
 
 
 def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
@@ -154,7 +163,7 @@ def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
     told = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
     if fault.number == _LIST_UNREADABLE or fault.where == facts.get("manifest"):
         told.add(fault.where)
-    return bool(told) and told.isdisjoint(in_heads)
+    return bool(told) and not any(_key(path) in in_heads for path in told)
 
 
 def _found(

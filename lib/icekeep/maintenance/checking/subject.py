@@ -41,8 +41,10 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
             spec that the table has, a length, a content.
         members: by snapshot the indices of its manifests in `manifests`; a snapshot whose list could not be read is not there.
         since: by index of a manifest the oldest snapshot that has it.
+        unread: snapshots of which a manifest is not in `manifests`, since it or its row in the list could not be read.
     """
 
     manifests: tuple[ManifestFile, ...]
     members: Mapping[int, BitMap]
     since: tuple[int, ...]
+    unread: frozenset[int]

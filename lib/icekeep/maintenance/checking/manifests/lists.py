@@ -34,11 +34,10 @@ class RowsOfManifest(msgspec.Struct, frozen=True):
 
 
 class ReadLists(msgspec.Struct, frozen=True):
-    """The manifests that lists name, and by index what the lists say of each; `unread` are snapshots that miss a manifest."""
+    """The manifests that lists name, and by index what the lists say of each."""
 
     listed: Listed
     rows: tuple[RowsOfManifest, ...]
-    unread: frozenset[int]
 
 
 def read_lists(subject: Subject) -> ReadLists:
@@ -46,7 +45,7 @@ def read_lists(subject: Subject) -> ReadLists:
     metadata, tally = subject.table.metadata, subject.tally
     found = _Found(metadata, tally)
     with ThreadPoolExecutor(threads_count(s.manifest_list for s in subject.snapshots if s.manifest_list)) as pool:
-        by_list: dict[str, BitMap] = {}
+        by_list: dict[str, Snapshot] = {}
         for some in _chunks(subject.snapshots):
             # One that names neither a list nor manifests is a fault of the metadata.
             some = [one for one in some if one.manifest_list is not None or one.manifests is not None]
@@ -57,11 +56,11 @@ def read_lists(subject: Subject) -> ReadLists:
                     tally.gap(f"snapshot {snapshot.snapshot_id}", first_line(rows))
                 else:
                     location = None if snapshot.manifest_list is None else canonical(snapshot.manifest_list)
-                    known = None if location is None else by_list.get(location)
-                    members = found.add(snapshot, rows) if known is None else known
-                    found.members[snapshot.snapshot_id] = members
-                    if location is not None:
-                        by_list[location] = members
+                    first = snapshot if location is None else by_list.setdefault(location, snapshot)
+                    if first is snapshot:
+                        found.add(snapshot, rows)
+                    else:
+                        found.share(snapshot, first)
     return found.result()
 
 
@@ -104,9 +103,15 @@ class _Found:
         self._told: set[tuple[int, str]] = set()
         self._unread: set[int] = set()
 
-    def add(self, snapshot: Snapshot, rows: Iterable[ManifestFile]) -> BitMap:
+    def share(self, snapshot: Snapshot, first: Snapshot) -> None:
+        """Take in a snapshot that has the same list as another."""
+        self.members[snapshot.snapshot_id] = self.members[first.snapshot_id]
+        if first.snapshot_id in self._unread:
+            self._unread.add(snapshot.snapshot_id)
+
+    def add(self, snapshot: Snapshot, rows: Iterable[ManifestFile]) -> None:
         """Take in the rows of a snapshot's list."""
-        members = BitMap()
+        members = self.members[snapshot.snapshot_id] = BitMap()
         numbers: list[int] = []
         for row in rows:
             index = self._spelled.get(row.manifest_path)
@@ -125,7 +130,6 @@ class _Found:
         members.update(numbers)
         if len(members) < len(numbers):
             self._tell_doubled(numbers, snapshot)
-        return members
 
     def _index(self, row: ManifestFile, snapshot: Snapshot) -> int:
         """The place of a manifest whose path no row has spelled so far in this way."""
@@ -142,8 +146,9 @@ class _Found:
             manifests=tuple(row for row, _ in firsts),
             members=self.members,
             since=tuple(snapshot_id for _, snapshot_id in firsts),
+            unread=frozenset(self._unread),
         )
-        return ReadLists(listed, tuple(self._rows), frozenset(self._unread))
+        return ReadLists(listed, tuple(self._rows))
 
     def _check(self, row: ManifestFile, snapshot: Snapshot) -> None:
         metadata, path = self._metadata, row.manifest_path

@@ -27,11 +27,10 @@ _CHUNK_BYTES = 5 * MIB
 
 
 class CheckedManifests(msgspec.Struct, frozen=True):
-    """The manifests that could be read, by true rows, with the sums of each; `unread` are snapshots that miss one."""
+    """The manifests that could be read, by true rows, with the sums of each."""
 
     listed: Listed
     counted: tuple[Counted, ...]
-    unread: frozenset[int]
 
 
 def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
@@ -86,7 +85,7 @@ def _checked(some: Sequence[tuple[int, RowsOfManifest]], known: Known) -> tuple[
 
 def _renumbered(subject: Subject, lists: ReadLists, checked: dict[int, Checked]) -> CheckedManifests:
     """The manifests that were read, with numbers of their own."""
-    listed, unread = lists.listed, {*lists.unread}
+    listed, unread = lists.listed, {*lists.listed.unread}
     kept = sorted(checked)
     new = np.full(len(listed.manifests), -1, np.int64)
     new[kept] = np.arange(len(kept))
@@ -106,7 +105,7 @@ def _renumbered(subject: Subject, lists: ReadLists, checked: dict[int, Checked])
             manifests=tuple(checked[number].row for number in kept),
             members=members,
             since=tuple(listed.since[number] for number in kept),
+            unread=frozenset(unread),
         ),
         tuple(checked[number].counted for number in kept),
-        frozenset(unread),
     )

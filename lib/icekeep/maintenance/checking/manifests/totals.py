@@ -48,7 +48,7 @@ def check_totals(subject: Subject, checked: CheckedManifests) -> None:
         written.setdefault(manifest.added_snapshot_id, BitMap()).add(index)
     wrong: dict[int, dict[str, int | None]] = {}
     for snapshot in subject.snapshots:
-        if snapshot.snapshot_id not in members or snapshot.snapshot_id in checked.unread:
+        if snapshot.snapshot_id not in members or snapshot.snapshot_id in checked.listed.unread:
             continue
         indices = members[snapshot.snapshot_id]
         sums = _summed(columns, indices)

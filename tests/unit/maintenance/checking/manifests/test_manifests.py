@@ -80,7 +80,7 @@ def test_a_manifest_that_cannot_be_read_makes_a_gap_of_its_snapshots(table):
     assert numbers(tally) == {202: 1}
     assert len(found.listed.manifests) == 1
     assert {gap.why for gap in tally.gaps()} == {"not all of its manifests were read"}
-    assert found.unread <= {one.snapshot_id for one in table.metadata.snapshots}
+    assert found.listed.unread <= {one.snapshot_id for one in table.metadata.snapshots}
 
 
 def test_a_manifest_list_that_is_gone_makes_a_gap_of_its_snapshot(table):
@@ -161,7 +161,7 @@ def test_a_manifest_that_is_named_by_what_is_no_location_is_told(table):
     damager(table).edit_rows(lambda rows: rows[0].update(manifest_path="nowhere"))
     tally, found = checked(table)
     assert numbers(tally)[202] == 1
-    assert table.metadata.current_snapshot_id in found.unread
+    assert table.metadata.current_snapshot_id in found.listed.unread
 
 
 def test_counts_that_64_bits_do_not_hold_are_summed_all_the_same(table):

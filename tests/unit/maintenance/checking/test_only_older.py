@@ -1,0 +1,170 @@
+"""Which faults only older snapshots have: none that a branch has at its head, and none where that is not known."""
+
+from copy import deepcopy
+
+import pytest
+
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.retry import commit
+from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.manifests.job import rewrite_manifests
+from kit.checked_entries import put_files, remove_file
+from kit.choices import Choices
+from kit.damage import DAMAGE, checked, found_in, spoil
+from kit.damager import CannotDamageError, Damager
+from kit.no_spark import no_spark
+from kit.our_histories import in_memory
+from kit.row_deletes import path_of
+from kit.row_histories import History
+from kit.tables import EVENTS, add, manifests_of, memory_table, set_ref
+
+BELOW_METADATA = sorted(number for number in DAMAGE if number > 200)
+
+
+def damager(table):
+    return Damager(table.catalog, EVENTS, Choices(1))
+
+
+def only_older(table, ref=None):
+    """By number of a fault what is said."""
+    result = check(table.refresh(), no_spark, ref=ref)
+    return {one.fault_id: one.is_only_older for one in (*result.faults, *result.notices)}
+
+
+@pytest.fixture
+def table():
+    """Two snapshots, each with a file in a manifest of its own; the second has both."""
+    table = memory_table(commit__manifest_merge__enabled="false")
+    return put_files(add(add(table, "a"), "b"))
+
+
+@pytest.fixture(scope="module")
+def histories():
+    return [History.of(number, in_memory()).by for number in range(12)]
+
+
+def keep_the_head(damager):
+    head = damager.head()
+    damager.edit_metadata(lambda document: document.update(snapshots=[head], refs={}))
+
+
+@pytest.mark.parametrize("number", BELOW_METADATA, ids=lambda number: CLASSES[number].name)
+def test_a_table_of_one_snapshot_has_no_older_ones(histories, number):
+    for seed, by in enumerate(histories * 3):
+        catalog = deepcopy(by.catalog)
+        keep_the_head(Damager(catalog, by.identifier, Choices(seed)))
+        try:
+            spoil(catalog, by.identifier, seed, number)
+        except CannotDamageError:
+            continue
+        result = checked(catalog, by.identifier)
+        assert number in found_in(result)
+        assert [found.fault_id for found in (*result.faults, *result.notices) if found.is_only_older] == []
+        return
+    pytest.fail("none of the tables could be spoilt so")
+
+
+def gone(damager, row):
+    damager.remove(row["manifest_path"])
+
+
+def cut(damager, row):
+    damager.write(row["manifest_path"], damager.read(row["manifest_path"])[:-20])
+
+
+def unknown_spec(damager, row):
+    damager.edit_row(row["manifest_path"], partition_spec_id=77)
+
+
+def no_location(damager, row):
+    damager.edit_row(row["manifest_path"], manifest_path="")
+
+
+BREAKS = pytest.mark.parametrize(
+    ("number", "harm"),
+    [(202, gone), (202, cut), (210, unknown_spec), (202, no_location)],
+    ids=["gone", "cut", "unknown-spec", "no-location"],
+)
+
+
+@BREAKS
+def test_a_manifest_of_a_head_that_cannot_be_read_is_not_only_older(table, number, harm):
+    newest = max(damager(table).rows(), key=lambda row: row["sequence_number"])
+    harm(damager(table), newest)
+    assert only_older(table)[number] is False
+    assert only_older(table, ref="main")[number] is False
+
+
+@BREAKS
+def test_a_manifest_that_only_another_branch_has_at_its_head_is_not_only_older(table, number, harm):
+    branched = add(set_ref(table, "b", table.metadata.current_snapshot_id, "branch"), "c", branch="b")
+    harm(damager(branched), {"manifest_path": own_manifest(branched, "b")})
+    assert only_older(branched)[number] is False
+    assert number not in only_older(branched, ref="main")
+
+
+@BREAKS
+def test_a_manifest_that_only_an_older_snapshot_and_a_tag_have_is_only_older(table, number, harm):
+    tagged = set_ref(table, "t", table.metadata.current_snapshot_id)
+    harmed = next(row for row in damager(tagged).rows() if row["manifest_path"] == own_manifest(tagged))
+    rewrite_manifests(tagged, no_spark)
+    harm(damager(tagged), harmed)
+    assert only_older(tagged)[number] is True
+
+
+def own_manifest(table, ref="main"):
+    """The manifest that the newest commit of a branch wrote."""
+    head = table.metadata.head(ref)
+    rows = damager(table).records(head.manifest_list)
+    return next(row["manifest_path"] for row in rows if row["added_snapshot_id"] == head.snapshot_id)
+
+
+def test_a_manifest_list_that_only_an_older_snapshot_has_is_only_older(table):
+    first, second = table.metadata.snapshots
+    damager(table).remove(first.manifest_list)
+    assert only_older(table)[201] is True
+    damager(table).remove(second.manifest_list)
+    assert only_older(table)[201] is False
+
+
+def test_a_file_that_the_old_and_the_new_head_have_is_not_only_older(table):
+    """Each in a manifest of its own."""
+    before = {one.manifest_path for one in manifests_of(table)}
+    rewrite_manifests(table, no_spark)
+    assert before.isdisjoint(one.manifest_path for one in manifests_of(table.refresh()))
+    remove_file(table, path_of("a"))
+    assert only_older(table) == {301: False}
+
+
+def test_a_missing_file_is_not_only_older_where_a_manifest_of_the_head_may_have_it(table):
+    rewrite_manifests(table, no_spark)
+    damager(table).remove(manifests_of(table.refresh())[0].manifest_path)
+    remove_file(table, path_of("a"))
+    assert only_older(table) == {202: False, 301: False}
+
+
+def test_a_missing_file_that_no_head_has_is_only_older(table):
+    commit(table, DeleteFiles(paths=frozenset({path_of("a")})), runtime=table.runtime)
+    remove_file(table, path_of("a"))
+    assert only_older(table) == {301: True}
+
+
+def test_a_head_with_the_list_of_an_older_snapshot_has_its_faults(table):
+    location = table.metadata.snapshots[0].manifest_list
+    damager(table).edit_metadata(lambda document: document["snapshots"][1].update({"manifest-list": location}))
+    damager(table).edit_rows(lambda rows: rows[0].update(partition_spec_id=77))
+    assert only_older(table)[210] is False
+
+
+def test_a_manifest_that_a_head_spells_in_another_way_is_not_only_older(table):
+    """A fault tells the spelling of the list that has it, and a manifest is known by that of the oldest list."""
+
+    older = min(damager(table).rows(), key=lambda row: row["sequence_number"])["manifest_path"]
+    spelled = older.replace("/metadata/", "//metadata/")
+    damager(table).edit_rows(
+        lambda rows: [
+            row.update(manifest_path=spelled, sequence_number=77) for row in rows if row["manifest_path"] == older
+        ]
+    )
+    assert only_older(table)[208] is False
