@@ -39,6 +39,7 @@ from icekeep.health.values import (
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.job import raw_metadata
+from icekeep.maintenance.checking.manifest_classes import OF_EXPIRED
 from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.metadata.document import check_metadata
 from icekeep.maintenance.checking.subject import Listed, Subject
@@ -66,8 +67,6 @@ __all__ = ["table_health"]
 _REPORT = "the report of health"
 
 _MOVES_MAX = 3
-_OF_EXPIRED = {201, 202}
-"""What is found where lists and manifests go while a table is looked at."""
 _OF_REPLACED = {101}
 """What is found where the metadata file itself goes, of a table whose commits delete earlier ones."""
 
@@ -109,7 +108,7 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
                 raise
         else:
             told = examination.tally.counts.keys()
-            if not told & (_OF_EXPIRED | _OF_REPLACED):
+            if not told & (OF_EXPIRED | _OF_REPLACED):
                 return found
             now = table.refresh()
             is_replaced = bool(told & _OF_REPLACED) and now.metadata_location != table.metadata_location

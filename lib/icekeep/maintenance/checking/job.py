@@ -12,6 +12,7 @@ from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.maintenance.checking.deletes.job import check_delete_content
 from icekeep.maintenance.checking.entries.job import check_entries
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.manifest_classes import OF_EXPIRED
 from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.manifests.totals import check_totals
@@ -30,8 +31,6 @@ from icekeep.storage.base import Storage
 __all__ = ["CheckResult", "check", "check_unreadable"]
 
 _UNREADABLE = 101
-_OF_EXPIRED = {201, 202}
-"""What is found where lists and manifests go while a table is looked at."""
 
 _MOVES_MAX = 3
 _BELOW = "manifest lists, manifests and files"
@@ -63,7 +62,7 @@ def check(table: Table, request: CheckRequest) -> CheckResult:
     for _ in range(_MOVES_MAX):
         tally = Tally(whole)
         listed = examined(table, request.spark, tally, request.listener, deep=request.deep, ref=request.ref)
-        if not tally.counts.keys() & _OF_EXPIRED or not _has_lost_snapshots(now := table.refresh(), table):
+        if not tally.counts.keys() & OF_EXPIRED or not _has_lost_snapshots(now := table.refresh(), table):
             return result(table, tally, listed, deep=request.deep)
         table = now
     tally.gap(table.name, "its snapshots were expired while it was checked, again and again")

@@ -2,13 +2,18 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
+LIST_UNREADABLE = 201
+MANIFEST_UNREADABLE = 202
+OF_EXPIRED = frozenset((LIST_UNREADABLE, MANIFEST_UNREADABLE))
+"""What is found where lists and manifests go while a table is looked at."""
+
 _ROW = "`icekeep repair` writes the manifest anew where it is proved to be whole; else go back to a snapshot before it"
 _TOTALS = "`icekeep repair` commits totals that are counted anew; those of older snapshots stay as they are"
 _ENTRY = "`icekeep repair` takes what is wrong out of the entry, and readers go by the file"
 
 MANIFEST_CLASSES = (
     FaultClass(
-        number=201,
+        number=LIST_UNREADABLE,
         name="manifest-list-unreadable",
         rule="the manifest list of each snapshot is there and whole",
         readers="the snapshot cannot be read",
@@ -18,7 +23,7 @@ MANIFEST_CLASSES = (
         ),
     ),
     FaultClass(
-        number=202,
+        number=MANIFEST_UNREADABLE,
         name="manifest-unreadable",
         rule="each manifest is there and whole",
         readers="snapshots that name it cannot be read",

@@ -9,13 +9,12 @@ from icekeep.catalog.base import Table
 from icekeep.commit.made_by import made_by
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Fault, Gap, Tally
+from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE
 from icekeep.maintenance.checking.metadata.earlier import Earlier
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.rendered import Rendered
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.locations import canonical, is_location
-
-_LIST_UNREADABLE = 201
 
 _OLDER = "no branch has it at its head, only older snapshots or tags; it goes when they expire"
 
@@ -161,7 +160,7 @@ def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
     if facts.get("entries_count", 0) > len(entries):
         return False
     told = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
-    if fault.number == _LIST_UNREADABLE or fault.where == facts.get("manifest"):
+    if fault.number == LIST_UNREADABLE or fault.where == facts.get("manifest"):
         told.add(fault.where)
     return bool(told) and not any(_key(path) in in_heads for path in told)
 

@@ -12,6 +12,7 @@ from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.job import examined
+from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE, MANIFEST_UNREADABLE
 from icekeep.maintenance.repairing.delete_files.puffin_mends import PUFFIN, Puffins
 from icekeep.maintenance.repairing.delete_files.sorting import UNSORTED, mend_order
 from icekeep.maintenance.repairing.entries.entry_mends import (
@@ -27,7 +28,7 @@ from icekeep.maintenance.repairing.entries.entry_mends import (
 )
 from icekeep.maintenance.repairing.facts import manifests_of, paths_of
 from icekeep.maintenance.repairing.heads import Head, heads_of
-from icekeep.maintenance.repairing.lists.list_mends import LIST, MANIFEST, ListMend, mend_list, mend_manifest
+from icekeep.maintenance.repairing.lists.list_mends import ListMend, mend_list, mend_manifest
 from icekeep.maintenance.repairing.losses.broken_mends import BROKEN, mend_broken
 from icekeep.maintenance.repairing.losses.guards import GUARDS, guard, refuse_unchecked, refuse_wrong_row_ids
 from icekeep.maintenance.repairing.losses.loss_mends import (
@@ -78,7 +79,7 @@ MENDED = (
     | PUFFIN
     | UNSORTED
     | TOTALS
-    | {DANGLING, LIST, MANIFEST}
+    | {DANGLING, LIST_UNREADABLE, MANIFEST_UNREADABLE}
 )
 """The kinds of faults for which there is a repair."""
 
@@ -175,7 +176,7 @@ class _Planner:
         if number in METADATA:
             self._answered(fault, [("", partial(self._of_metadata, fault))])
             return
-        if number == LIST:
+        if number == LIST_UNREADABLE:
             # Whoever has no list cannot be read, as all other mends need.
             heads = [head for head in self._heads if head.problem is not None]
             self._answered(fault, [(head.branch, partial(self._list, head, fault)) for head in heads])
@@ -187,7 +188,7 @@ class _Planner:
             (ROWS, self._row),
             (PUFFIN, self._puffin),
             (UNSORTED, self._sort),
-            ({MANIFEST}, self._manifest),
+            ({MANIFEST_UNREADABLE}, self._manifest),
         )
         way = next((act for numbers, act in ways if number in numbers), None)
         if way is None:
@@ -325,7 +326,7 @@ def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -
 def _refuse_barred(head: Head) -> None:
     if head.problem is not None:
         raise CannotMendError(
-            f"the head of branch {head.branch!r} cannot be read, mend fault 201 first: {head.problem}"
+            f"the head of branch {head.branch!r} cannot be read, mend fault {LIST_UNREADABLE} first: {head.problem}"
         )
     if head.barred is not None:
         raise CannotMendError(head.barred)

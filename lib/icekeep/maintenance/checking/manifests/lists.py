@@ -9,6 +9,7 @@ from pyroaring import BitMap
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE, MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.planning.entries.read import threads_count
 from icekeep.spec.manifests.decode import read_manifest_list
@@ -82,7 +83,7 @@ def _rows(snapshot: Snapshot, subject: Subject) -> list[ManifestFile] | Fault | 
         return error
     except InvalidTableError as error:
         return Fault(
-            number=201 if location is not None else 202,
+            number=LIST_UNREADABLE if location is not None else MANIFEST_UNREADABLE,
             where=location or str(error.facts.get("location", f"snapshot {snapshot.snapshot_id}")),
             detail=first_line(error),
             snapshot_id=snapshot.snapshot_id,
@@ -116,7 +117,8 @@ class _Found:
         for row in rows:
             index = self._spelled.get(row.manifest_path)
             if index is None and not is_location(row.manifest_path):
-                self._tell(202, row, snapshot, f"the list names a manifest {row.manifest_path!r}, which is no location")
+                detail = f"the list names a manifest {row.manifest_path!r}, which is no location"
+                self._tell(MANIFEST_UNREADABLE, row, snapshot, detail)
                 self._unread.add(snapshot.snapshot_id)
                 continue
             self._check(row, snapshot)

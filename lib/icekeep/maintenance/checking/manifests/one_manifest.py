@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.manifest_classes import MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.manifests.lists import RowsOfManifest
 from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, ColumnTypes, check_metrics
 from icekeep.maintenance.checking.manifests.partitions import Partitions
@@ -77,7 +78,7 @@ def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked 
         tally.gap(location, first_line(error))
         return None
     except InvalidTableError as error:
-        tally.add(_fault(202, first, since, first_line(error)))
+        tally.add(_fault(MANIFEST_UNREADABLE, first, since, first_line(error)))
         return None
     row = _as_the_file_says(first, header, len(data), known)
     if row.partition_spec_id not in known.partitions:
@@ -92,7 +93,7 @@ def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked 
             look.add(batch)
     except (InvalidTableError, UnsupportedError) as error:
         found = raw_faults(data, row, known.partitions[row.partition_spec_id])
-        for number, detail, facts in found or [(202, first_line(error), {})]:
+        for number, detail, facts in found or [(MANIFEST_UNREADABLE, first_line(error), {})]:
             tally.add(_fault(number, first, since, detail, **facts))
         return None
     return look.result()

@@ -20,8 +20,6 @@ from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.locations import is_location
 
-LIST, MANIFEST = 201, 202
-
 
 class ListMend(Struct, frozen=True, kw_only=True):
     """What is done, in a sentence: files that come back, in this order, or a list that is written."""

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from icekeep.errors import SafetyError
 from icekeep.maintenance.checking.faults import Tally
+from icekeep.maintenance.checking.manifest_classes import MANIFEST_UNREADABLE
 from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.losses.loss_mends import DOUBLED_FILE, DOUBLED_MANIFEST
@@ -14,7 +15,7 @@ _SEQUENCE_NUMBER = 208
 GUARDS = frozenset((DOUBLED_FILE, DOUBLED_MANIFEST, _SEQUENCE_NUMBER))
 """Where these are, nothing else is mended in the same manifests; all of them have to be known."""
 
-_MISLEADING = (202, 204, 206, 207, 208, 210, 211, 217, 218)
+_MISLEADING = (MANIFEST_UNREADABLE, 204, 206, 207, 208, 210, 211, 217, 218)
 """Where these are, it is not known which data files there are, or how old, and so not which deletes reach none."""
 
 _COUNTS = (204, 205)

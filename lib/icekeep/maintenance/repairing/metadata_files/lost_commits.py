@@ -10,6 +10,7 @@ from icekeep.errors import SafetyError, and_more
 from icekeep.events import Listener
 from icekeep.maintenance.checking.entries.job import check_files
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE, MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.subject import Subject
@@ -18,8 +19,7 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.times import format_time
 
-_LIST_UNREADABLE, _MANIFEST_UNREADABLE = 201, 202
-_GONE = (_LIST_UNREADABLE, _MANIFEST_UNREADABLE, 301, 303)
+_GONE = (LIST_UNREADABLE, MANIFEST_UNREADABLE, 301, 303)
 _SHOWN = 20
 _REWRITES = "replace"
 
@@ -110,7 +110,7 @@ def gone_below(table: Table, spark: SparkSource, listener: Listener) -> list[Fau
     check_files(subject, check_manifests(subject, read_lists(subject)).listed)
     found = [fault for number in _GONE for fault in tally.faults(number)]
     # Where a list or a manifest is gone, that is why the rest of its snapshot was not looked at.
-    is_told = any(fault.number in (_LIST_UNREADABLE, _MANIFEST_UNREADABLE) for fault in found)
+    is_told = any(fault.number in (LIST_UNREADABLE, MANIFEST_UNREADABLE) for fault in found)
     gaps = [gap for gap in tally.gaps() if not (is_told and gap.what.startswith("snapshot "))]
     if gaps:
         why = ", ".join(gap.why for gap in gaps if gap.what == gaps[0].what)
