@@ -63,7 +63,9 @@ def _statistics(table: Table, fault: Fault, work: MetadataWork) -> str:
         metadata.partition_statistics if is_partition else metadata.statistics
     )
     path = fault.facts.get("statistics_path", fault.facts.get("file_path"))
-    found = next((file for file in files if file.statistics_path == path), None)
+    # Several snapshots may name one file.
+    snapshot_id = fault.facts.get("snapshot_id", fault.snapshot_id)
+    found = next((one for one in files if (one.snapshot_id, one.statistics_path) == (snapshot_id, path)), None)
     if found is None:
         raise CannotMendError(NOT_FOUND)
     if fault.number == _FILE_MISSING:
