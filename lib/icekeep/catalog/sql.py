@@ -319,9 +319,9 @@ class SqlCatalog:
         """Remove a metadata file of ours that no pointer can name."""
         self._storage.delete_many([location])
 
-    def _change(self, work: Callable[[sa.Connection], T]) -> T:
+    def _change(self, work: Callable[[sa.Connection], T], *, creates: bool = False) -> T:
         try:
-            return self._database.transact(work)
+            return self._database.transact(work, creates=creates)
         except DatabaseBusyError as error:
             raise UnavailableError(
                 f"the database of catalog {self.name!r} is busy: {error}", catalog=self.name
@@ -375,7 +375,7 @@ class SqlCatalog:
         if self._is_prepared():
             return
         try:
-            self._change(SCHEMA.create_all)
+            self._change(SCHEMA.create_all, creates=True)
         except (IcekeepError, DuplicateRowError):
             # Another process may have made them at the same moment.
             if not self._is_prepared():

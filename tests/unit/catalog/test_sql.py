@@ -1,6 +1,8 @@
 import os
 import re
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -455,6 +457,70 @@ def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, 
     assert not database.parent.exists()
     catalog.create_namespace(("db",))
     assert catalog.list_namespaces() == [("db",)]
+
+
+def test_a_commit_waits_for_a_database_whose_disk_is_away(catalog, table, database, tmp_path):
+    """The work of hours was thrown away, and an empty catalog left at the mount point."""
+    runtime = FakeRuntime()
+    database.parent.rename(tmp_path / "away")
+    database.parent.mkdir()
+
+    def bring_back():
+        assert list(database.parent.iterdir()) == []
+        database.parent.rmdir()
+        (tmp_path / "away").rename(database.parent)
+
+    runtime.before_sleep = bring_back
+    assert commit(table, AppendFiles(files=files("new")), runtime=runtime).changed
+    assert live(catalog.load(EVENTS)) == {"new": 1}
+
+
+def test_what_was_open_while_the_disk_was_away_leaves_others_no_empty_catalog(properties, catalog, table, database):
+    database.rename(database.with_name("away"))
+    with pytest.raises(UnavailableError, match="the database of catalog 'local' is away: there is no file"):
+        catalog.swap(table, [], set_counter(1))
+    for look in (
+        lambda: catalog.load(EVENTS),
+        lambda: catalog.create_namespace(("new",)),
+        lambda: catalog.drop(EVENTS),
+    ):
+        with pytest.raises(UnavailableError):
+            look()
+    with pytest.raises(ConfigError, match="there is no file"):
+        open_catalog("local", properties).list_namespaces()
+    database.with_name("away").rename(database)
+    assert catalog.load(EVENTS).metadata == table.metadata
+    assert metadata_files(table) == [table.metadata_location]
+
+
+def test_a_catalog_whose_maker_died_before_it_was_made_is_made_by_the_next(properties, database):
+    """SQLite leaves an empty file then."""
+    database.parent.mkdir(parents=True)
+    with foreign(database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("CREATE TABLE iceberg_tables (x INT)")
+        assert database.stat().st_size == 0
+        with pytest.raises(ConfigError, match="is empty; mend the path; a new catalog begins with a namespace"):
+            open_catalog("local", properties).load(EVENTS)
+    assert database.stat().st_size == 0
+    catalog = open_catalog("local", properties)
+    catalog.create_namespace(("db",))
+    assert open_catalog("local", properties).list_namespaces() == [("db",)]
+
+
+def test_of_those_who_make_a_catalog_at_once_all_use_the_same(tmp_path):
+    uri = f"sqlite:///{tmp_path}/new/catalog.db"
+    start = threading.Barrier(4)
+
+    def make(number):
+        catalog = open_catalog("local", {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"})
+        start.wait()
+        catalog.create_namespace((f"n{number}",))
+        return catalog
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(make, range(4)))
+    assert [catalog.list_namespaces() for catalog in made] == [[("n0",), ("n1",), ("n2",), ("n3",)]] * 4
 
 
 def test_a_database_that_cannot_be_made_is_an_error_in_one_line(properties, tmp_path):
