@@ -28,6 +28,7 @@ from icekeep.errors import (
 from icekeep.spec.updates import SetProperties
 from icekeep.storage.local.storage import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
+from kit.changes import thrown
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage
 from kit.tables import files, live
@@ -84,6 +85,7 @@ def metadata_files(table):
 
 class TestSqlCatalog(CatalogRaceContract):
     keeps_previous = True
+    deletes_metadata = True
     is_absent_until_used = True
 
     @pytest.fixture
@@ -94,6 +96,7 @@ class TestSqlCatalog(CatalogRaceContract):
 
 class TestSqlCatalogOfSchemaVersionZero(CatalogContract):
     keeps_previous = True
+    deletes_metadata = True
     is_absent_until_used = True
 
     @pytest.fixture
@@ -338,6 +341,20 @@ def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog
         with pytest.raises(UnavailableError, match="busy"):
             catalog.drop(EVENTS)
     assert list(table.storage.list(metadata.location)) == []
+
+
+@pytest.mark.slow
+def test_a_create_that_is_refused_says_why_though_its_file_cannot_be_deleted(catalog, table, database, monkeypatch):
+    monkeypatch.setattr(LocalStorage, "delete_many", thrown(RuntimeError("the store's client broke")))
+    with foreign(database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="is busy"):
+            catalog.create(("db", "orders"), table.metadata)
+    select = catalog._select
+    # As if another writer made the table just after the look.
+    monkeypatch.setattr(catalog, "_select", lambda query: [] if "table_name =" in str(query) else select(query))
+    with pytest.raises(UsageError, match="exists already"):
+        catalog.create(EVENTS, table.metadata)
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from icekeep.catalog.clients.settings import KERBEROS
 from icekeep.catalog.metadata_files import (
     attached_metadata,
     delete_dropped,
+    delete_refused,
     file_version,
     new_location,
     next_metadata,
@@ -88,10 +89,10 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         try:
             outcome = self._moved(client, change)
         except IcekeepError:
-            storage.delete_many([location])
+            delete_refused(storage, location)
             raise
         if isinstance(outcome, Conflict):
-            storage.delete_many([location])
+            delete_refused(storage, location)
             raise table_exists(self, identifier)
         if isinstance(outcome, Unknown):
             raise OutcomeUnknownError(
@@ -162,10 +163,10 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         try:
             outcome = sent_until_known(send, table, location, self.runtime)
         except IcekeepError:
-            table.storage.delete_many([location])
+            delete_refused(table.storage, location)
             raise
         if isinstance(outcome, Conflict):
-            table.storage.delete_many([location])
+            delete_refused(table.storage, location)
         if outcome is not None:
             return outcome
         return Committed(Table(table.identifier, new, location, table.storage, self))

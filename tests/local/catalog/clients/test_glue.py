@@ -46,6 +46,7 @@ def connected(properties, client):
 
 class TestGlueCatalog(CatalogContract):
     keeps_previous = True
+    deletes_metadata = True
 
     # Glue has one level of namespaces.
     test_namespaces_are_listed_at_all_levels = None
