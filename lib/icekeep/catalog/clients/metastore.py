@@ -92,7 +92,8 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             delete_refused(storage, location)
             raise
         if isinstance(outcome, Conflict):
-            delete_refused(storage, location)
+            if outcome.is_final:
+                delete_refused(storage, location)
             raise table_exists(self, identifier)
         if isinstance(outcome, Unknown):
             raise OutcomeUnknownError(
@@ -165,7 +166,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         except IcekeepError:
             delete_refused(table.storage, location)
             raise
-        if isinstance(outcome, Conflict):
+        if isinstance(outcome, Conflict) and outcome.is_final:
             delete_refused(table.storage, location)
         if outcome is not None:
             return outcome
@@ -255,7 +256,8 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     def _refused(self, error: Exception, change: PointerChange) -> Sent:
         """What a refusal is once the table was looked at: the client sends a change again whose answer was lost.
 
-        Then the second request meets the first; and a third writer may have come after.
+        Then the second request meets the first; and a third writer may have come after. A conflict is final where the pointer has
+        left the base: until then a request that arrived twice may land still, and would name the metadata file.
         """
         reason = self._described(error)
         try:
@@ -279,7 +281,9 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
                 f"{reason}; the table cannot be loaded to see whether that was this commit: {unseen.message}",
                 change.location,
             )
-        return Conflict(f"the table was dropped or renamed ({reason})" if pointer is None else reason)
+        if pointer is None:
+            return Conflict(f"the table was dropped or renamed ({reason})")
+        return Conflict(reason, is_final=pointer != change.base_location)
 
 
 class HiveCatalog(MetastoreCatalog):
