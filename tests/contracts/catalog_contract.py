@@ -3,7 +3,7 @@
 import gzip
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -23,11 +23,10 @@ from icekeep.errors import (
 )
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata_codec import parse_metadata
-from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
+from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid, requirements_for
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, attaching_race, race, set_counter, simple_metadata
-from kit.changes import thrown
 
 
 class CatalogContract:
@@ -36,10 +35,13 @@ class CatalogContract:
     Attributes:
         is_absent_until_used: whether there is nothing to look into before the first namespace, such as no file of SQLite.
         keeps_previous: whether the catalog keeps which metadata file was the table before.
+        deletes_metadata: whether the client deletes metadata files, as of refused commits; else a server does, or the files
+            are the pointer.
     """
 
     is_absent_until_used = False
     keeps_previous = False
+    deletes_metadata = False
 
     @pytest.fixture
     def properties(self, tmp_path: Path) -> Mapping[str, str]:
@@ -167,17 +169,48 @@ class CatalogContract:
         assert isinstance(catalog.reattach(msgspec.structs.replace(sound, metadata_location=location)), Committed)
         assert before < files()
 
-    @pytest.mark.parametrize("error", [UnavailableError("away"), RuntimeError("gone")], ids=["ours", "another's"])
-    def test_what_stands_in_the_way_of_old_metadata_is_not_taken_for_a_failed_commit(
-        self, catalog, create, monkeypatch, error
-    ):
+    @pytest.fixture(params=[UnavailableError("away"), RuntimeError("gone")], ids=["ours", "another's"])
+    def undeleted(self, request, monkeypatch) -> Callable[[Table], list[str]]:
+        """Lets deletions in a table's store fail from then on, and notes the metadata files that were to go."""
+
+        def fail(table: Table) -> list[str]:
+            asked: list[str] = []
+
+            def delete_many(_: object, locations: Iterable[str]) -> None:
+                asked.extend(location for location in locations if ".metadata.json" in location)
+                raise request.param
+
+            monkeypatch.setattr(type(table.storage), "delete_many", delete_many)
+            return asked
+
+        return fail
+
+    def test_what_stands_in_the_way_of_old_metadata_is_not_taken_for_a_failed_commit(self, catalog, create, undeleted):
         """The files of the snapshot that had landed were removed."""
         kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
-        table = catalog.swap(create(**kept), [], set_counter(1)).table
-        monkeypatch.setattr(type(table.storage), "delete_many", thrown(error))
+        first = create(**kept)
+        table = catalog.swap(first, [], set_counter(1)).table
+        asked = undeleted(table)
         outcome = catalog.swap(table, [], set_counter(2))
         assert isinstance(outcome, Committed)
+        assert asked == ([first.metadata_location] if self.deletes_metadata else [])
         assert catalog.load(EVENTS).metadata_location == outcome.table.metadata_location
+
+    def test_what_stands_in_the_way_of_refused_metadata_does_not_hide_the_conflict(
+        self, catalog, other, create, undeleted
+    ):
+        """The retry was lost, and the outcome told as unknown, though it was proved."""
+        base = create()
+        theirs, ours = (
+            [*add_snapshot(number), SetSnapshotRef("main", SnapshotRef(snapshot_id=number, type="branch"))]
+            for number in (7, 8)
+        )
+        winner = other.swap(other.load(EVENTS), [], theirs).table
+        asked = undeleted(base)
+        # A server that compares no metadata refuses by what the snapshot requires.
+        assert isinstance(catalog.swap(base, requirements_for(base.metadata, ours), ours), Conflict)
+        assert len(asked) == (1 if self.deletes_metadata else 0)
+        assert catalog.find(EVENTS).metadata_location == winner.metadata_location
 
     def test_the_pointer_of_a_table_that_is_not_there_is_not_found(self, catalog, create):
         create()

@@ -50,6 +50,7 @@ def theirs(properties):
 
 class TestPostgresqlCatalog(CatalogRaceContract):
     keeps_previous = True
+    deletes_metadata = True
 
     @pytest.fixture
     def properties(self, properties):
@@ -58,6 +59,7 @@ class TestPostgresqlCatalog(CatalogRaceContract):
 
 class TestPostgresqlCatalogOfSchemaVersionZero(CatalogContract):
     keeps_previous = True
+    deletes_metadata = True
 
     @pytest.fixture
     def properties(self, properties, postgres):

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import sqlalchemy
-from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
+from icekeep.catalog.database_engine import WRITES, file_of, make_engine
 from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal
 from icekeep.errors import (
     ConfigError,
@@ -30,27 +30,8 @@ from icekeep.errors import (
 
 T = TypeVar("T")
 
-_BUSY_TIMEOUT_SECONDS = 30
 _ANSWER_TIMEOUT_SECONDS = 120
 """How long a transaction may take with a server that bounds its statements, before we take it for dead."""
-_POSTGRESQL_CONNECTION = {
-    "application_name": "icekeep",
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "60000",
-}
-"""In seconds, but for the last, in milliseconds: a server that vanished is noticed within a minute or so."""
-_POSTGRESQL_TRANSACTION = sqlalchemy.text(
-    """
-    SELECT set_config(name, CASE name WHEN 'synchronous_commit' THEN 'on' ELSE :timeout END, true) FROM pg_settings
-    WHERE setting = '0' AND name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')
-    OR setting = 'off' AND name = 'synchronous_commit'
-    """
-).bindparams(timeout=f"{_BUSY_TIMEOUT_SECONDS}s")
-"""Bounds where the server or the user set none; and a commit that is confirmed must survive a crash of the server, since
-files that it replaced may be deleted the moment after."""
 _NO_CONNECTION = re.compile(r"connection to server (?:at|on) .*? failed: (.+)")
 """How libpq says, with the address once more, that a server did not let it in."""
 _POSTGRESQL_CLOCK = sqlalchemy.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
@@ -90,6 +71,9 @@ class Database:
     """A database that is opened when it is first used, anew in each process.
 
     Connections are not kept: a job makes a handful, and one that a fork inherited would be shared by two processes.
+
+    A file of SQLite that is not there, or is empty, is no database: only `transact` makes one, where it is told to and this
+    object has seen none before. Where it has, the file's disk is away, and it would make an empty one in its place.
     """
 
     def __init__(self, catalog_name: str, properties: Mapping[str, str]) -> None:
@@ -98,6 +82,8 @@ class Database:
         self._facts: dict[str, Any] = {"catalog": catalog_name}
         self._engine: Engine | None = None
         self._makes_directory = True
+        self._key_path = f"catalogs.{catalog_name}.uri"
+        self._was_seen = False
 
     @classmethod
     def of_url(cls, url: URL, title: str) -> "Database":
@@ -107,7 +93,7 @@ class Database:
         """
         made = cls.__new__(cls)
         made._url, made._title, made._facts, made._engine = url, title, {}, None
-        made._makes_directory = False
+        made._makes_directory, made._key_path, made._was_seen = False, "", False
         return made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -126,36 +112,40 @@ class Database:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a database to look into; opening a SQLite file for reading must not create it."""
+        """Whether there is a database to look into; one who makes it may have died, or be about to, and left the file empty."""
         path = self._sqlite_path
-        return path is None or os.path.exists(path)
+        try:
+            return path is None or os.stat(path).st_size > 0
+        except OSError:
+            return False
 
     def require(self) -> None:
-        """Raise `ConfigError` where a catalog's database is not there to look into.
+        """Raise where the database is not there to look into.
 
         A wrong address must not look like an empty catalog, nor a disk that is away like one whose tables were dropped: so this
         is no `NotFoundError`.
+
+        Raises:
+            ConfigError: a catalog's, that was not there before either.
+            UnavailableError: it was there before, or is no catalog's.
         """
         if not self.is_there:
-            raise ConfigError(
-                f"catalogs.{self._facts['catalog']}.uri",
-                f"there is no file {self._sqlite_path!r}; mend the path; a new catalog begins with a namespace, by Spark's "
-                "CREATE NAMESPACE or load_catalog(...).create_namespace(...)",
-                path=self._sqlite_path,
-                **self._facts,
-            )
+            raise self._away()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection in a transaction that changes nothing; each of its statements sees one state of the database."""
+        self.require()
         try:
             with self._opened().connect() as connection, _hanging_up(connection):
                 yield connection
         except SQLAlchemyError as error:
             raise self._translated(error) from error
+        self._was_seen = True
 
     def understands(self, query: str) -> bool:
         """Whether a query runs, in a transaction of its own, or names a table or column that is not there."""
+        self.require()
         try:
             with self._opened().connect() as connection, _hanging_up(connection):
                 connection.execute(sqlalchemy.text(query))
@@ -163,6 +153,7 @@ class Database:
             if is_absent(error):
                 return False
             raise self._translated(error) from error
+        self._was_seen = True
         return True
 
     def clock_ms(self) -> int | None:
@@ -172,21 +163,25 @@ class Database:
         with self.reading() as connection:
             return int(connection.execute(_POSTGRESQL_CLOCK).scalar_one())
 
-    def transact(self, work: Callable[[Connection], T]) -> T:
+    def transact(self, work: Callable[[Connection], T], *, creates: bool = False) -> T:
         """Run `work` in a write transaction, and commit it.
 
         What `work` raises by itself comes out again after a rollback.
 
+        Args:
+            creates: make the file of a database that was never seen, if it is not there; and its directory, for a catalog.
+
         Raises:
+            ConfigError: there is no such file, as `require` says.
             DatabaseBusyError: another writer is in the way; nothing was changed.
             DuplicateRowError: a row with the same key exists; nothing was changed.
-            UnavailableError: the database failed, and nothing was changed.
+            UnavailableError: the database failed, or its file is away; nothing was changed.
             UsageError: the database refused the statement; nothing was changed.
             OutcomeUnknownError: the COMMIT was sent, and what came of it proves nothing.
         """
-        self._make_directory()
+        engine = self._opened_to_write(creates=creates)
         try:
-            connection = self._opened().connect().execution_options(icekeep_writes=True)
+            connection = engine.connect().execution_options(**WRITES)
         except SQLAlchemyError as error:
             raise self._translated(error) from error
         with connection, _hanging_up(connection):
@@ -198,6 +193,7 @@ class Database:
                 if proves_refusal(error):
                     raise self._refused(error) from error
                 raise self._unknown(error) from error
+        self._was_seen = True
         return result
 
     def _proved(self, connection: Connection, work: Callable[[Connection], T]) -> T:
@@ -220,19 +216,22 @@ class Database:
 
     def _opened(self) -> Engine:
         if self._engine is None:
-            self._engine = _make_engine(self._url)
+            self._engine = make_engine(self._url)
         return self._engine
+
+    def _opened_to_write(self, *, creates: bool) -> Engine:
+        path = self._sqlite_path
+        if path is None or not creates or self._was_seen:
+            self.require()
+            return self._opened()
+        self._make_directory(path)
+        return make_engine(self._url, creates=True)
 
     @property
     def _sqlite_path(self) -> str | None:
-        path = self._url.database
-        is_file = self._url.get_backend_name() == "sqlite" and path and path != ":memory:"
-        return path if is_file else None
+        return file_of(self._url)
 
-    def _make_directory(self) -> None:
-        path = self._sqlite_path
-        if path is None:
-            return
+    def _make_directory(self, path: str) -> None:
         directory = os.path.dirname(path)
         if not self._makes_directory:
             if not os.path.isdir(directory):
@@ -244,7 +243,23 @@ class Database:
             reason = (error.strerror or "").lower()
             raise UsageError(f"cannot make the directory of {self._title}, {path!r}: {reason}") from error
 
+    def _away(self) -> IcekeepError:
+        """The error for a database that is not there."""
+        path = self._sqlite_path or ""
+        what = f"file {path!r} is empty" if os.path.exists(path) else f"there is no file {path!r}"
+        if self._was_seen or not self._key_path:
+            return UnavailableError(f"{self._title} is away: {what}; bring its disk back", path=path, **self._facts)
+        return ConfigError(
+            self._key_path,
+            f"{what}; mend the path; a new catalog begins with a namespace, by Spark's CREATE NAMESPACE or "
+            "load_catalog(...).create_namespace(...)",
+            path=path,
+            **self._facts,
+        )
+
     def _translated(self, error: Exception) -> IcekeepError:
+        if self._was_seen and not self.is_there:
+            return self._away()
         # Of a name with several addresses each attempt has a line.
         away = _NO_CONNECTION.search(str(getattr(error, "orig", None) or error))
         message = f"{self._title} is out of reach: {away[1]}" if away else f"{self._title} failed: {_text(error)}"
@@ -328,52 +343,6 @@ def _postgresql(url: URL, properties: Mapping[str, str]) -> URL:
     return url.set(
         drivername=driver, query=query, username=str(user or "") or None, password=password and str(password)
     )
-
-
-def _make_engine(url: URL) -> Engine:
-    is_sqlite = url.get_backend_name() == "sqlite"
-    options: dict[str, Any] = {"hide_parameters": True}
-    if not is_sqlite:
-        given = {name: value for name, value in _POSTGRESQL_CONNECTION.items() if name not in url.query}
-        options |= {"poolclass": NullPool, "isolation_level": "READ COMMITTED", "connect_args": given}
-    elif url.database not in (None, "", ":memory:"):
-        options |= {"poolclass": NullPool}
-    if is_sqlite and "timeout" not in url.query:
-        options["connect_args"] = {"timeout": _BUSY_TIMEOUT_SECONDS}
-    try:
-        engine = sqlalchemy.create_engine(url, **options)
-    except ImportError as error:
-        raise UsageError(
-            f"the driver of {url.get_backend_name()} is not installed: pip install 'icekeep[postgres]' brings psycopg, "
-            f"for addresses that begin with postgresql:// ({first_line(error)})",
-            module=error.name,
-        ) from error
-    except ArgumentError as error:
-        raise UsageError(f"cannot open a database with {url.drivername!r}: {first_line(error)}") from error
-    if is_sqlite:
-        event.listen(engine, "connect", _leave_transactions_to_us)
-        event.listen(engine, "begin", _begin_sqlite)
-    else:
-        event.listen(engine, "begin", _begin_postgresql)
-    return engine
-
-
-def _leave_transactions_to_us(connection: Any, _record: object) -> None:
-    connection.isolation_level = None
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    """Take SQLite's write lock before anything is read: a lock that is taken later may be refused at the commit."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
-
-
-def _begin_postgresql(connection: Connection) -> None:
-    if _writes(connection):
-        connection.execute(_POSTGRESQL_TRANSACTION)
-
-
-def _writes(connection: Connection) -> bool:
-    return bool(connection.get_execution_options().get("icekeep_writes", False))
 
 
 @contextmanager

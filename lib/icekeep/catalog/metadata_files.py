@@ -135,6 +135,15 @@ def delete_dropped(
         storage.delete_many([entry.metadata_file for entry in dropped_from_log(base, new) if is_due(entry)])
 
 
+def delete_refused(storage: Storage, location: str) -> None:
+    """Delete a metadata file that was written for a change which is proved to have failed, so that no pointer can name it.
+
+    An error here would be told in place of that proof, so none is raised.
+    """
+    with suppress(Exception):
+        storage.delete_many([location])
+
+
 def left_the_log(base: TableMetadata, new: TableMetadata, *kept: str) -> list[MetadataLogEntry]:
     """Entries of the base's metadata log whose files the new one does not name any more, by whatever spelling.
 

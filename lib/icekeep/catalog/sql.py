@@ -29,6 +29,7 @@ from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     attached_metadata,
     delete_dropped,
+    delete_refused,
     file_version,
     new_location,
     next_metadata,
@@ -120,10 +121,10 @@ class SqlCatalog:
         except OutcomeUnknownError:
             raise
         except DuplicateRowError as error:
-            self._forget(location)
+            delete_refused(self._storage, location)
             raise table_exists(self, identifier) from error
         except IcekeepError:
-            self._forget(location)
+            delete_refused(self._storage, location)
             raise
         return Table(identifier, metadata, location, self._storage, self)
 
@@ -161,10 +162,10 @@ class SqlCatalog:
         try:
             outcome = sent_until_known(lambda: self._moved(table, location), table, location, self.runtime)
         except IcekeepError:
-            self._forget(location)
+            delete_refused(self._storage, location)
             raise
         if isinstance(outcome, Conflict):
-            self._forget(location)
+            delete_refused(self._storage, location)
         if outcome is not None:
             return outcome
         return Committed(Table(table.identifier, new, location, self._storage, self))
@@ -315,13 +316,9 @@ class SqlCatalog:
         write_metadata(self._storage, metadata, location)
         return location
 
-    def _forget(self, location: str) -> None:
-        """Remove a metadata file of ours that no pointer can name."""
-        self._storage.delete_many([location])
-
-    def _change(self, work: Callable[[sa.Connection], T]) -> T:
+    def _change(self, work: Callable[[sa.Connection], T], *, creates: bool = False) -> T:
         try:
-            return self._database.transact(work)
+            return self._database.transact(work, creates=creates)
         except DatabaseBusyError as error:
             raise UnavailableError(
                 f"the database of catalog {self.name!r} is busy: {error}", catalog=self.name
@@ -375,7 +372,7 @@ class SqlCatalog:
         if self._is_prepared():
             return
         try:
-            self._change(SCHEMA.create_all)
+            self._change(SCHEMA.create_all, creates=True)
         except (IcekeepError, DuplicateRowError):
             # Another process may have made them at the same moment.
             if not self._is_prepared():

@@ -1,6 +1,6 @@
 """A table is given metadata again whose current file cannot be read: no change that could be tried again, so one attempt."""
 
-from icekeep.catalog.base import Conflict, Table, Unknown
+from icekeep.catalog.base import Committed, Conflict, Table, Unknown
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
@@ -26,16 +26,16 @@ def attach(table: Table, listener: Listener) -> Table:
         except OutcomeUnknownError as error:
             outcome = Unknown(error.message, str(error.facts.get("metadata_location", "")))
         outcome = settle(outcome, table, None, table.runtime)
+        if isinstance(outcome, Committed):
+            listener.on(SnapshotCommitted(table.name, None, outcome.table.metadata_location))
+            return outcome.table
     except IcekeepError:
         raise
     except BaseException as interrupt:
         raise _in_doubt(table, repr(interrupt), "") from interrupt
     if isinstance(outcome, Conflict):
         raise ConflictError(f"table {table.name!r} was changed meanwhile: {outcome.reason}; nothing was changed by us")
-    if isinstance(outcome, Unknown):
-        raise _in_doubt(table, outcome.cause, outcome.metadata_location)
-    listener.on(SnapshotCommitted(table.name, None, outcome.table.metadata_location))
-    return outcome.table
+    raise _in_doubt(table, outcome.cause, outcome.metadata_location)
 
 
 def _in_doubt(table: Table, cause: str, metadata_location: str) -> OutcomeUnknownError:

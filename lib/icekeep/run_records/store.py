@@ -262,7 +262,7 @@ class RunRecords:
         until_ms = self._runtime.monotonic_ms() + _BUSY_MS
         while True:
             try:
-                done = self._database.transact(prepared)
+                done = self._database.transact(prepared, creates=True)
             except (DatabaseBusyError, DuplicateRowError) as error:
                 if self._runtime.monotonic_ms() > until_ms:
                     raise UnavailableError(f"{_title(self.address)} is busy: {error}") from error

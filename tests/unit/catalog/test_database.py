@@ -6,7 +6,7 @@ import sqlalchemy
 
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url, sqlite_uri
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import ConfigError, UnsupportedError, UsageError
+from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
 
 
 def url_of(uri, **properties):
@@ -109,8 +109,12 @@ def test_a_driver_that_does_not_exist_is_refused():
 @pytest.fixture
 def database(tmp_path):
     database = Database("local", {"uri": f"sqlite:///{tmp_path}/x.db?timeout=0.05"})
-    database.transact(lambda c: c.exec_driver_sql("CREATE TABLE t (a INT PRIMARY KEY, b INT CHECK (b > 0))"))
+    database.transact(create_t, creates=True)
     return database
+
+
+def create_t(connection):
+    connection.exec_driver_sql("CREATE TABLE t (a INT PRIMARY KEY, b INT CHECK (b > 0))")
 
 
 def rows(database):
@@ -175,6 +179,77 @@ def test_a_query_is_understood_if_its_tables_and_columns_are_there(database):
     assert database.understands("SELECT a FROM t LIMIT 0")
     assert not database.understands("SELECT c FROM t LIMIT 0")
     assert not database.understands("SELECT a FROM u LIMIT 0")
+
+
+USES = {
+    "reading": rows,
+    "understands": lambda database: database.understands("SELECT 1"),
+    "transact": lambda database: database.transact(create_t),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("is_empty", [False, True], ids=["no file", "empty file"])
+def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use, is_empty):
+    path = tmp_path / "x.db"
+    if is_empty:
+        path.touch()
+    fresh = Database("local", {"uri": f"sqlite:///{path}"})
+    said = f"key 'catalogs.local.uri': {f'file .{path}. is empty' if is_empty else f'there is no file .{path}.'}; mend"
+    with pytest.raises(ConfigError, match=said):
+        use(fresh)
+    assert not path.exists() or (is_empty and path.stat().st_size == 0)
+    assert not fresh.is_there
+    fresh.transact(create_t, creates=True)
+    assert fresh.is_there
+    assert rows(fresh) == []
+
+
+@pytest.mark.parametrize(
+    "use", [*USES.values(), lambda database: database.transact(create_t, creates=True)], ids=[*USES, "creates"]
+)
+@pytest.mark.parametrize("left", ["no file", "empty file", "no directory"])
+def test_a_file_that_was_seen_before_is_away_and_nothing_is_made_in_its_place(tmp_path, use, left):
+    """An empty mount point became an empty catalog, for everybody."""
+    path = tmp_path / "disk" / "x.db"
+    database = Database("local", {"uri": f"sqlite:///{path}"})
+    database.transact(create_t, creates=True)
+    path.parent.rename(tmp_path / "away")
+    if left != "no directory":
+        path.parent.mkdir()
+    if left == "empty file":
+        path.touch()
+    for seen in (database, pickle.loads(pickle.dumps(database))):
+        with pytest.raises(
+            UnavailableError, match=r"database of catalog 'local' is away: .*x\.db.*; bring its disk back"
+        ):
+            use(seen)
+    assert [p.stat().st_size for p in tmp_path.glob("disk/*")] == ([0] if left == "empty file" else [])
+    assert path.parent.exists() == (left != "no directory")
+
+
+def test_a_file_that_goes_after_it_was_looked_for_is_not_made_by_opening_it(database, tmp_path, monkeypatch):
+    (tmp_path / "x.db").unlink()
+    monkeypatch.setattr(database, "require", lambda: None)
+    for use in (rows, lambda database: database.transact(create_t)):
+        with pytest.raises(UnavailableError, match="is away: there is no file"):
+            use(database)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "100 %", "a%20b", "a?mode=memory", "ä&ö", "/x", "y;z='"])
+def test_a_file_of_any_name_is_opened(tmp_path, name):
+    url = sqlalchemy.URL.create("sqlite", database=f"{tmp_path}/{name}.db")
+    database = Database.of_url(url, "the database")
+    database.transact(create_t, creates=True)
+    assert rows(database) == []
+    assert [str(p) for p in tmp_path.iterdir()] == [os.path.normpath(f"{tmp_path}/{name}.db")]
+
+
+def test_a_database_in_memory_is_there_from_the_beginning():
+    database = Database("local", {"uri": "sqlite:///:memory:"})
+    database.transact(create_t)
+    assert rows(database) == []
 
 
 def test_an_open_database_stays_behind_when_it_travels(database):

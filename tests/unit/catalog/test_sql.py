@@ -1,6 +1,8 @@
 import os
 import re
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from icekeep.errors import (
 from icekeep.spec.updates import SetProperties
 from icekeep.storage.local.storage import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
+from kit.changes import thrown
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage
 from kit.tables import files, live
@@ -82,6 +85,7 @@ def metadata_files(table):
 
 class TestSqlCatalog(CatalogRaceContract):
     keeps_previous = True
+    deletes_metadata = True
     is_absent_until_used = True
 
     @pytest.fixture
@@ -92,6 +96,7 @@ class TestSqlCatalog(CatalogRaceContract):
 
 class TestSqlCatalogOfSchemaVersionZero(CatalogContract):
     keeps_previous = True
+    deletes_metadata = True
     is_absent_until_used = True
 
     @pytest.fixture
@@ -339,6 +344,20 @@ def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog
 
 
 @pytest.mark.slow
+def test_a_create_that_is_refused_says_why_though_its_file_cannot_be_deleted(catalog, table, database, monkeypatch):
+    monkeypatch.setattr(LocalStorage, "delete_many", thrown(RuntimeError("the store's client broke")))
+    with foreign(database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="is busy"):
+            catalog.create(("db", "orders"), table.metadata)
+    select = catalog._select
+    # As if another writer made the table just after the look.
+    monkeypatch.setattr(catalog, "_select", lambda query: [] if "table_name =" in str(query) else select(query))
+    with pytest.raises(UsageError, match="exists already"):
+        catalog.create(EVENTS, table.metadata)
+
+
+@pytest.mark.slow
 def test_a_registration_that_fails_at_the_commit_is_unknown_and_can_be_sent_again(catalog, table, database):
     """It is asked for twice, and the metadata file stays whatever comes of it."""
     location = catalog.drop(EVENTS)
@@ -455,6 +474,70 @@ def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, 
     assert not database.parent.exists()
     catalog.create_namespace(("db",))
     assert catalog.list_namespaces() == [("db",)]
+
+
+def test_a_commit_waits_for_a_database_whose_disk_is_away(catalog, table, database, tmp_path):
+    """The work of hours was thrown away, and an empty catalog left at the mount point."""
+    runtime = FakeRuntime()
+    database.parent.rename(tmp_path / "away")
+    database.parent.mkdir()
+
+    def bring_back():
+        assert list(database.parent.iterdir()) == []
+        database.parent.rmdir()
+        (tmp_path / "away").rename(database.parent)
+
+    runtime.before_sleep = bring_back
+    assert commit(table, AppendFiles(files=files("new")), runtime=runtime).changed
+    assert live(catalog.load(EVENTS)) == {"new": 1}
+
+
+def test_what_was_open_while_the_disk_was_away_leaves_others_no_empty_catalog(properties, catalog, table, database):
+    database.rename(database.with_name("away"))
+    with pytest.raises(UnavailableError, match="the database of catalog 'local' is away: there is no file"):
+        catalog.swap(table, [], set_counter(1))
+    for look in (
+        lambda: catalog.load(EVENTS),
+        lambda: catalog.create_namespace(("new",)),
+        lambda: catalog.drop(EVENTS),
+    ):
+        with pytest.raises(UnavailableError):
+            look()
+    with pytest.raises(ConfigError, match="there is no file"):
+        open_catalog("local", properties).list_namespaces()
+    database.with_name("away").rename(database)
+    assert catalog.load(EVENTS).metadata == table.metadata
+    assert metadata_files(table) == [table.metadata_location]
+
+
+def test_a_catalog_whose_maker_died_before_it_was_made_is_made_by_the_next(properties, database):
+    """SQLite leaves an empty file then."""
+    database.parent.mkdir(parents=True)
+    with foreign(database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("CREATE TABLE iceberg_tables (x INT)")
+        assert database.stat().st_size == 0
+        with pytest.raises(ConfigError, match="is empty; mend the path; a new catalog begins with a namespace"):
+            open_catalog("local", properties).load(EVENTS)
+    assert database.stat().st_size == 0
+    catalog = open_catalog("local", properties)
+    catalog.create_namespace(("db",))
+    assert open_catalog("local", properties).list_namespaces() == [("db",)]
+
+
+def test_of_those_who_make_a_catalog_at_once_all_use_the_same(tmp_path):
+    uri = f"sqlite:///{tmp_path}/new/catalog.db"
+    start = threading.Barrier(4)
+
+    def make(number):
+        catalog = open_catalog("local", {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"})
+        start.wait()
+        catalog.create_namespace((f"n{number}",))
+        return catalog
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(make, range(4)))
+    assert [catalog.list_namespaces() for catalog in made] == [[("n0",), ("n1",), ("n2",), ("n3",)]] * 4
 
 
 def test_a_database_that_cannot_be_made_is_an_error_in_one_line(properties, tmp_path):

@@ -135,6 +135,21 @@ def test_what_cannot_be_looked_at_again_may_land(catalog, table):
     assert len(stored(catalog) - before) == 3
 
 
+def test_an_error_of_another_s_while_it_is_looked_at_again_proves_nothing(catalog, table, monkeypatch):
+    """It was told as that of a commit of which nothing had landed, and the files went by."""
+    undone, before = [], stored(catalog)
+    catalog.follow(lands_late(10**6, "refusal"))
+
+    def break_client():
+        monkeypatch.setattr(catalog, "load", thrown(RuntimeError("the client broke")))
+        raise STOP
+
+    with pytest.raises(OutcomeUnknownError, match="that was refused may have landed or land still"):
+        run(table, Applying(ONE, attempt_2=break_client), undo=lambda: undone.append(1))
+    assert undone == []
+    assert len(stored(catalog) - before) >= 2
+
+
 @pytest.mark.parametrize("act", [waits, is_told, applies(STOP)])
 def test_an_ordinary_conflict_leaves_nothing_and_asks_nothing_more(catalog, table, act):
     undone, before = [], stored(catalog)

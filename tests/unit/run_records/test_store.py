@@ -505,7 +505,7 @@ def test_a_failure_that_nobody_waited_for_is_tried_again_at_once(tmp_path, monke
     assert records.take_lease("t", "a", NOW_MS + 1, NOW_MS) == "a"
 
 
-def refuse(*_):
+def refuse(*_, **__):
     raise UnavailableError("connection refused")
 
 

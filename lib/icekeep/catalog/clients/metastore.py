@@ -29,6 +29,7 @@ from icekeep.catalog.clients.settings import KERBEROS
 from icekeep.catalog.metadata_files import (
     attached_metadata,
     delete_dropped,
+    delete_refused,
     file_version,
     new_location,
     next_metadata,
@@ -88,10 +89,11 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         try:
             outcome = self._moved(client, change)
         except IcekeepError:
-            storage.delete_many([location])
+            delete_refused(storage, location)
             raise
         if isinstance(outcome, Conflict):
-            storage.delete_many([location])
+            if outcome.is_final:
+                delete_refused(storage, location)
             raise table_exists(self, identifier)
         if isinstance(outcome, Unknown):
             raise OutcomeUnknownError(
@@ -162,10 +164,10 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         try:
             outcome = sent_until_known(send, table, location, self.runtime)
         except IcekeepError:
-            table.storage.delete_many([location])
+            delete_refused(table.storage, location)
             raise
-        if isinstance(outcome, Conflict):
-            table.storage.delete_many([location])
+        if isinstance(outcome, Conflict) and outcome.is_final:
+            delete_refused(table.storage, location)
         if outcome is not None:
             return outcome
         return Committed(Table(table.identifier, new, location, table.storage, self))
@@ -254,7 +256,8 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     def _refused(self, error: Exception, change: PointerChange) -> Sent:
         """What a refusal is once the table was looked at: the client sends a change again whose answer was lost.
 
-        Then the second request meets the first; and a third writer may have come after.
+        Then the second request meets the first; and a third writer may have come after. A conflict is final where the pointer has
+        left the base: until then a request that arrived twice may land still, and would name the metadata file.
         """
         reason = self._described(error)
         try:
@@ -278,7 +281,9 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
                 f"{reason}; the table cannot be loaded to see whether that was this commit: {unseen.message}",
                 change.location,
             )
-        return Conflict(f"the table was dropped or renamed ({reason})" if pointer is None else reason)
+        if pointer is None:
+            return Conflict(f"the table was dropped or renamed ({reason})")
+        return Conflict(reason, is_final=pointer != change.base_location)
 
 
 class HiveCatalog(MetastoreCatalog):

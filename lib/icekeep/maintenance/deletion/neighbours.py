@@ -14,7 +14,15 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, Table, format_identifier
 from icekeep.catalog.pointer_lists import lists_pointers
-from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError, TryAgainError, first_line
+from icekeep.errors import (
+    ConfigError,
+    IcekeepError,
+    InvalidTableError,
+    NotFoundError,
+    SafetyError,
+    TryAgainError,
+    first_line,
+)
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at, recalled
 from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, Look, shared_looks
@@ -80,6 +88,7 @@ def neighbours(
 
     Raises:
         TryAgainError: the catalog is out of reach while it is to list its tables.
+        ConfigError: it is not where the configuration says, and lists none.
         SafetyError: another table's location equals, contains or lies in this one's location or directories, or this one's
             location meets the other's directories; or the other is the same table under a second name, or is said to be dead.
         InvalidTableError: the table's own location is none.
@@ -175,6 +184,7 @@ def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
 
     Raises:
         TryAgainError: the catalog is out of reach: it would list tables that must be known.
+        ConfigError: it is not where the configuration says.
     """
     at_once = lists_pointers(catalog)
     if at_once is not None:
@@ -200,10 +210,15 @@ def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
 
 
 def _listed(lists: Callable[[], R], about: str) -> tuple[R | None, str]:
-    """What a catalog lists, or why it may not or cannot; raises `NotFoundError`, and `TryAgainError` where it is out of reach."""
+    """What a catalog lists, or why it may not or cannot.
+
+    Raises:
+        NotFoundError: what is to be listed is not there.
+        TryAgainError, ConfigError: the catalog itself is out of reach, or is not there.
+    """
     try:
         return lists(), ""
-    except (TryAgainError, NotFoundError):
+    except (TryAgainError, ConfigError, NotFoundError):
         raise
     except IcekeepError as error:
         return None, f"{about}: {first_line(error)}"

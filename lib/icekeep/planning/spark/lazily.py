@@ -77,9 +77,11 @@ def active_session() -> Any:
 
 
 def running_context() -> Any:
-    """Of the session that this process has, whatever thread started it; `None` where it has none."""
+    """Of the session that this process has, whatever thread started it; `None` where it has none, or only begins one."""
     kind = _of_module("pyspark", "SparkContext")
-    return None if kind is None else kind._active_spark_context
+    context = None if kind is None else kind._active_spark_context
+    # PySpark names it before it has a master, and has no JVM for it before that.
+    return None if getattr(context, "_jsc", None) is None else context
 
 
 def task_context() -> Any:

@@ -46,6 +46,7 @@ def connected(properties, client):
 
 class TestGlueCatalog(CatalogContract):
     keeps_previous = True
+    deletes_metadata = True
 
     # Glue has one level of namespaces.
     test_namespaces_are_listed_at_all_levels = None
@@ -189,14 +190,36 @@ def test_a_column_that_glue_has_no_type_for_is_described_by_its_name_in_iceberg(
 
 
 def test_a_version_that_another_writer_took_is_a_conflict(catalog, table, properties, clients):
-    other = connected(properties, clients[1])
-    winner = other.swap(table, [], set_counter("winner")).table
-    meanwhile(catalog, answer("ConcurrentModificationException"))
-    outcome = catalog.swap(winner, [], set_counter("loser"))
-    assert isinstance(outcome, Conflict)
+    refuse, winners = answer("ConcurrentModificationException"), []
+
+    def be_faster():
+        winners.append(connected(properties, clients[1]).swap(table, [], set_counter("winner")).table)
+        return refuse()
+
+    meanwhile(catalog, be_faster)
+    outcome = catalog.swap(table, [], set_counter("loser"))
+    assert (type(outcome), outcome.is_final) == (Conflict, True)
     assert "concurrent update" in outcome.reason
     assert len(metadata_files(table)) == 2
-    assert catalog.load(EVENTS).metadata == winner.metadata
+    assert catalog.load(EVENTS).metadata == winners[0].metadata
+
+
+def test_a_refused_request_whose_twin_may_land_still_keeps_its_metadata_file(catalog, table):
+    """It was deleted, and the pointer named a file that was gone."""
+    requests = []
+    glue = catalog._client().glue
+
+    def note(params, **_):
+        requests.append(dict(params))
+
+    glue.meta.events.register("provide-client-params.glue.UpdateTable", note)
+    meanwhile(catalog, answer("ConcurrentModificationException"))
+    outcome = catalog.swap(table, [], set_counter(1))
+    glue.meta.events.unregister("provide-client-params.glue.UpdateTable", note)
+    assert (type(outcome), outcome.is_final) == (Conflict, False)
+    assert catalog.load(EVENTS).metadata == table.metadata
+    glue.update_table(**requests[0])
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "1"
 
 
 def test_a_conflict_with_our_own_request_is_no_conflict(catalog, table):

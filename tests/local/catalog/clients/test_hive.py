@@ -45,6 +45,7 @@ def metastore():
 
 class TestHiveCatalog(CatalogContract):
     keeps_previous = True
+    deletes_metadata = True
 
     # A metastore has one level of namespaces.
     test_namespaces_are_listed_at_all_levels = None

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from icekeep.catalog.base import Description, Pointer
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import InvalidTableError, NotFoundError, SafetyError, UnavailableError, UnsupportedError, UsageError
+from icekeep.errors import (
+    ConfigError,
+    InvalidTableError,
+    NotFoundError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from icekeep.events import Warned
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
@@ -341,6 +349,23 @@ def test_a_catalog_that_does_not_list_is_told_and_what_it_lists_is_looked_at(lak
     assert told.warnings == [f"tables that are not known may lie where table 'db.ours' does: {reason}"]
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
     assert "'db.in'" in refused(ours).message
+
+
+@pytest.mark.parametrize("was_used", [True, False], ids=["disk away since", "never seen"])
+def test_of_a_catalog_whose_sqlite_file_is_not_there_nothing_is_judged(tmp_path, was_used):
+    """What a table that lies inside another had was taken for that one's garbage."""
+    (tmp_path / "disk").mkdir()
+    properties = {"uri": f"sqlite:///{tmp_path}/disk/catalog.db", "warehouse": f"{tmp_path}/warehouse"}
+    catalog = open_catalog("local", {"type": "sql", **properties})
+    catalog.create_namespace(("db",))
+    ours = catalog.create(("db", "ours"), simple_metadata(catalog.default_location(("db", "ours"))))
+    catalog.create(("db", "in"), simple_metadata(f"{ours.metadata.location}/in"))
+    (tmp_path / "disk").rename(tmp_path / "away")
+    (tmp_path / "disk").mkdir()
+    if not was_used:
+        ours = msgspec.structs.replace(ours, catalog=open_catalog("local", {"type": "sql", **properties}))
+    with pytest.raises(UnavailableError if was_used else ConfigError, match=r"there is no file '.*catalog\.db'"):
+        neighbours(ours, looked_at=ours.metadata.location)
 
 
 def test_a_catalog_that_does_not_list_the_table_itself_may_hide_others(lake):

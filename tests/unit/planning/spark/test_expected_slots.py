@@ -24,6 +24,8 @@ def alone(monkeypatch):
 class Running:
     """A session of a cluster; `at_once` are the cores of the executors that are there by now."""
 
+    _jsc = "its JVM's"
+
     def __init__(self, at_once, properties=YARN):
         self.master, self.defaultParallelism, self._properties = properties["spark.master"], at_once, properties
 

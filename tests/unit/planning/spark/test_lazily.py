@@ -4,8 +4,10 @@ import sys
 from types import ModuleType
 
 import pytest
+from pyspark import SparkContext
 
 from icekeep.planning.spark.lazily import active_session, is_session, running_context, task_context
+from icekeep.planning.spark.slots import is_running_on_cluster
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
@@ -20,3 +22,16 @@ def test_nothing_runs_before_pyspark_is_imported_as_a_whole(monkeypatch: pytest.
     assert running_context() is None
     assert task_context() is None
     assert not is_session(object())
+
+
+def test_a_session_that_another_thread_is_starting_does_not_run_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark names its context before that has a master, which was an error for those who asked."""
+    context = SparkContext.__new__(SparkContext)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    assert running_context() is None
+    assert not is_running_on_cluster()
+    context.master = "spark://host:7077"
+    assert running_context() is None
+    context._jsc = object()
+    assert running_context() is context
+    assert is_running_on_cluster()

@@ -61,5 +61,7 @@ def test_a_local_session_that_runs_takes_no_work_from_threads(started, monkeypat
 
 
 class Running:
+    _jsc = "its JVM's"
+
     def __init__(self, master):
         self.master = master
