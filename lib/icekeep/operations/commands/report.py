@@ -70,7 +70,17 @@ def report_over(
         looked = ", ".join(settings.name for settings in chosen)
         hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == catalog_of(pattern) else ""
         raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
+    for name in () if pattern is not None else sorted(one.catalogs[0] for one in reports if not _has_any(one)):
+        doctor = shlex.join(["icekeep", "doctor", "--catalog", name, *config_words(known.config.path)])
+        listener.on(
+            Warned(f"catalog {name!r} has no table; where there should be some, look at its name and address: {doctor}")
+        )
     return found
+
+
+def _has_any(found: ReportResult) -> bool:
+    """Whether a catalog has a table, or a namespace of which nobody knows."""
+    return bool(found.tables_count or found.not_read)
 
 
 def _looked(

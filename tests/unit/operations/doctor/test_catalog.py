@@ -13,6 +13,7 @@ from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalo
 from icekeep.operations.doctor.findings import DoctorResult, Notes
 from icekeep.operations.doctor.requirements import Needs, Requirement
 from icekeep.operations.doctor.trial_table import NAME_PREFIX
+from kit.catalogs import simple_metadata
 from kit.lake import Lake
 from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, fails
 from kit.runtime import FakeRuntime
@@ -222,6 +223,27 @@ def test_a_new_sql_catalog_makes_no_database_and_no_directory(tmp_path: Path) ->
         ("commit", "not-tried"),
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("deno", "wrong", "has no tables of catalog 'deno', but of 'demo'; name it so in the configuration"),
+        ("other", "ok", "catalog 'other', but of 'bar', 'baz', 'demo' and 1 more; a new catalog has none"),
+    ],
+)
+def test_a_catalog_in_a_database_of_others_may_have_a_wrong_name(
+    tmp_path: Path, name: str, status: str, said: str
+) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
+    for known in ("demo", "bar", "baz", "foo"):
+        catalog = open_catalog(known, properties)
+        catalog.create_namespace(DB)
+        catalog.create((*DB, "t"), simple_metadata(f"file://{tmp_path}/wh/{known}"))
+    (told,) = [one for one in looked_at(open_catalog(name, properties), None).findings if one.check == "namespaces"]
+    assert (told.status, said in told.message) == (status, True)
+    (told,) = [one for one in looked_at(open_catalog("demo", properties), None).findings if one.check == "namespaces"]
+    assert (told.status, "tables of" in told.message) == ("ok", False)
 
 
 @pytest.mark.parametrize(("theirs_ms", "said"), [(None, "is a file"), (1_700_000_000_000, "within 5 s")])
