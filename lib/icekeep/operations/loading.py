@@ -51,11 +51,7 @@ def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table
     try:
         return catalog.load(parse_identifier(reference.name))
     except NotFoundError as error:
-        if reference.no_catalog is None:
-            raise
-        raise NotFoundError(
-            f"{error.message}; {reference.no_catalog!r} is not configured as a catalog either", **error.facts
-        ) from error
+        raise reference.not_found(error) from error
 
 
 def spark_properties() -> Mapping[str, str]:

@@ -55,7 +55,10 @@ def report_over(
         named = find_table(known, table, catalog)
         name = parse_identifier(named.name)
         look = partial(report, spark=spark, tables=[name], prices=known.prices, listener=listener)
-        return _looked(named.catalog, look, known, histories, listener)
+        try:
+            return _looked(named.catalog, look, known, histories, listener)
+        except NotFoundError as error:
+            raise named.not_found(error) from error
     if reference is not None:
         chosen = [*reference.catalogs]
     else:
@@ -69,6 +72,8 @@ def report_over(
     if pattern is not None and not found.tables_count and not found.not_read:
         looked = ", ".join(settings.name for settings in chosen)
         hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == catalog_of(pattern) else ""
+        if reference is not None and reference.doubt:
+            hint = f"; {reference.doubt}"
         raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
     for name in () if pattern is not None else sorted(one.catalogs[0] for one in reports if not _has_any(one)):
         doctor = shlex.join(["icekeep", "doctor", "--catalog", name, *config_words(known.config.path)])

@@ -103,6 +103,8 @@ def test_one_catalog_out_of_reach_does_not_stop_the_others(run, conf):
             ["--match", "one.db.*", "--catalog", "one"],
             "'one.db.*' matches no table of one; beside --catalog a pattern is over NAMESPACE.TABLE",
         ),
+        (["--match", "twoo.db.*"], "matches no table of one, two; there is no catalog 'twoo'; did you mean 'two'?"),
+        (["--table", "twoo.db.t"], "there is no catalog 'twoo'; did you mean 'two'?"),
         (["--catalog", "three"], "there is no catalog 'three'; there is one, two"),
         (["--table", "one.db.nothing"], "there is no table 'db.nothing'"),
         (["--table", "nothing"], "'nothing' cannot be a table"),
