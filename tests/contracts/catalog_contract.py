@@ -459,7 +459,7 @@ class CatalogContract:
         table.storage.create(broken, b"{")
         with pytest.raises(InvalidTableError, match=broken):
             catalog.register_table(EVENTS, broken)
-        with pytest.raises(MissingFileError, match="no-such-file"):
+        with pytest.raises(NotFoundError, match=r"there is no metadata file .*no-such-file"):
             catalog.register_table(EVENTS, location.replace(location.rsplit("/", 1)[1], "no-such-file.metadata.json"))
         with pytest.raises(NotFoundError, match="no namespace 'none'"):
             catalog.register_table(("none", "events"), location)

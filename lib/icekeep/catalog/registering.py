@@ -8,7 +8,14 @@ from collections.abc import Callable
 from icekeep.catalog.base import Catalog, Identifier, Table, validate_table_identifier
 from icekeep.catalog.metadata_files import read_table
 from icekeep.catalog.name_errors import table_exists
-from icekeep.errors import IcekeepError, MissingFileError, NotFoundError, OutcomeUnknownError, UsageError
+from icekeep.errors import (
+    IcekeepError,
+    InvalidTableError,
+    MissingFileError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UsageError,
+)
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 
@@ -17,8 +24,9 @@ def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_locatio
     """The table that a metadata file describes, under the name that it is to have; nothing is changed.
 
     Raises:
-        UsageError: there is a table of that name.
-        MissingFileError: the metadata file is not there, or what the current snapshot begins with is not.
+        UsageError: there is a table of that name, or the metadata file is no location.
+        NotFoundError: the metadata file is not there.
+        MissingFileError: what the current snapshot begins with is not there.
         InvalidTableError: it is no table metadata.
     """
     validate_table_identifier(identifier)
@@ -28,7 +36,18 @@ def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_locatio
         pass
     else:
         raise table_exists(catalog, identifier)
-    table = read_table(catalog, identifier, metadata_location, storage)
+    try:
+        canonical(metadata_location)
+    except InvalidTableError as error:
+        # The table is not to blame: this is what the user gave.
+        raise UsageError(f"metadata {error.message}", **error.facts) from error
+    try:
+        table = read_table(catalog, identifier, metadata_location, storage)
+    except MissingFileError as error:
+        raise NotFoundError(
+            f"there is no metadata file {metadata_location!r}: mend the location; a table that was purged has none",
+            location=metadata_location,
+        ) from error
     snapshot = table.metadata.current_snapshot
     named = (
         () if snapshot is None else (snapshot.manifest_list,) if snapshot.manifest_list else snapshot.manifests or ()

@@ -284,6 +284,11 @@ class SqlCatalog:
 
         self._change(remove)
 
+    def names_beside(self) -> list[str]:
+        """The names of the other catalogs that have tables in this database."""
+        others = sa.select(TABLES.c.catalog_name).where(TABLES.c.catalog_name != self.name).distinct()
+        return sorted(name for (name,) in self._select(others))
+
     def _moved(self, table: Table, location: str) -> Sent:
         """One transaction that moves the pointer; a later one waits for the lock of an earlier, so it sees what that did."""
         try:

@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.catalog.name_errors import table_exists
 from icekeep.catalog.registering import read_unregistered, registered
-from icekeep.errors import MissingFileError, OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UsageError
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.memory_catalog import MemoryCatalog
 
@@ -102,5 +102,5 @@ def test_what_is_refused_for_certain_is_that_error():
 def test_a_metadata_file_that_is_gone_is_told():
     asked = Asked()
     asked.catalog.storage.delete_many([asked.table.metadata_location])
-    with pytest.raises(MissingFileError):
+    with pytest.raises(NotFoundError, match="there is no metadata file"):
         asked.catalog.register_table(EVENTS, asked.table.metadata_location)

@@ -194,6 +194,19 @@ def test_a_table_that_was_asked_for_and_is_not_reached_is_named_and_the_others_a
     assert "`icekeep policy explain --table local.db.nope` says why" in result["not_read"][0]["reason"]
 
 
+def test_where_nobody_knows_a_catalog_of_the_policies_nothing_is_done_and_that_is_an_error(lake, capsys):
+    file = lake.directory / "icekeep.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("schedule: null, match: local.", "schedule: null, match: lokal."))
+    told = "policy 'by-hand': there is no catalog 'lokal'; did you mean 'local'?"
+    status, document, _ = run(capsys, "--policy", "by-hand")
+    assert (status, document["error"]["message"]) == (2, told)
+    file.write_text(text.replace("match: local.", "match: lokal."))
+    for words in ((), ("--dry-run",), ("--list",)):
+        status, document, _ = run(capsys, *words)
+        assert (status, document["error"]["message"]) == (2, told.replace("by-hand", "nightly"))
+
+
 @pytest.mark.slow
 def test_policies_that_are_left_out_or_fit_nothing_are_told(lake, capsys):
     file = lake.directory / "icekeep.yaml"

@@ -248,7 +248,8 @@ tables: {local.sales.tmp_1: {enabled: false}}
 
 
 def test_a_catalog_that_cannot_be_listed_is_told_and_nothing_is_said_of_its_tables(run):
-    gone = json.dumps({"gone": {"type": "sql", "uri": "sqlite:///catalogs.json", "warehouse": "/tmp/w"}})
+    uri = "postgresql://nobody@127.0.0.1:9/x"
+    gone = json.dumps({"gone": {"type": "sql", "uri": uri, "warehouse": "/tmp/w"}})
     rules = """
 policies:
 - {name: a, schedule: null, match: ['local.**', 'gone.b.*', '**.zzz'], tables: [gone.a.t], jobs: {check: }}
@@ -265,5 +266,14 @@ policies:
 def test_a_catalog_that_is_named_and_not_configured_is_told(run):
     rules = "policies:\n- {name: a, schedule: null, match: prod.**, jobs: {check: }}\n"
     status, answer = run("check", rules=rules)
-    assert (status, answer["result"]["unlisted_catalogs"][0]["where"]) == (75, "prod")
+    assert (status, answer["status"], answer["result"]["unlisted_catalogs"][0]["where"]) == (2, "wrong", "prod")
     assert "there is no catalog 'prod'" in answer["result"]["unlisted_catalogs"][0]["problem"]
+
+
+def test_a_catalog_whose_configuration_is_wrong_is_to_be_mended_and_not_tried_again(run):
+    gone = json.dumps({"gone": {"type": "sql", "uri": "sqlite:///none.db", "warehouse": "/tmp/w"}})
+    status, answer = run("check", catalogs=gone)
+    [told] = answer["result"]["unlisted_catalogs"]
+    assert (status, answer["status"], told["where"]) == (2, "wrong", "gone")
+    assert "'catalogs.gone.uri': there is no file" in told["problem"]
+    assert told["problem"].endswith("(my.yaml, line 1)")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
-from icekeep.errors import IcekeepError, UsageError, named_or_known
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, named_or_known
 from icekeep.events import Warned
 from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
@@ -87,6 +87,8 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
     writes = not command.dry_run and not wishes.lists
     try:
         with looked_after(surroundings), ExitStack() as records:
+            for settings in asked.chosen:
+                records.enter_context(settings.placing())
             if is_in_cluster_mode(surroundings.seams):
                 session.started()
             places = _places(catalogs, asked.chosen, surroundings) if writes else []
@@ -239,7 +241,7 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
 
     Raises:
         UsageError: a pattern can match no table, or a name is none.
-        NotFoundError: there is no such policy or catalog.
+        NotFoundError: there is no such policy or catalog, or none of those that policies name.
     """
     config = catalogs.config
     if wishes.policy is not None:
@@ -260,15 +262,22 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
             for one in among
             if any(policy.may_reach_in(one.name) for policy in policies) and (not wanted or one.name in wanted)
         ]
-    return Asked(scope, chosen, tuple(_left_out(scope, config.policies, known)))
+    unknown = tuple(_unknown_catalogs(policies, known))
+    if unknown and not chosen:
+        raise NotFoundError(f"{unknown[0]}{and_more(unknown)}")
+    return Asked(scope, chosen, (*_left_out(scope, config.policies), *unknown))
 
 
-def _left_out(scope: Scope, every: Sequence[Policy], known: Collection[str]) -> Iterator[str]:
-    """Which policies are left out, and which name a catalog that nobody knows."""
+def _left_out(scope: Scope, every: Sequence[Policy]) -> Iterator[str]:
+    """Which policies are left out."""
     by_hand = [repr(one.name) for one in every if one.schedule is None and scope.policy is None]
     if by_hand:
         yield f"policies without a schedule are left out: {', '.join(by_hand)}; --policy runs one of them"
-    for policy in filter(scope.has_policy, every):
+
+
+def _unknown_catalogs(policies: Sequence[Policy], known: Collection[str]) -> Iterator[str]:
+    """Which policies name a catalog that nobody knows."""
+    for policy in policies:
         named = {glob.catalog for glob in policy.match} | {catalog_of(table) for table in policy.tables}
         for name in sorted(one for one in named if one is not None and one not in known):
             yield f"policy {policy.name!r}: there is no catalog {name!r}; {named_or_known(name, known)}"

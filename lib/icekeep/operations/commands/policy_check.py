@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Catalog
-from icekeep.errors import IcekeepError, OptionError, UsageError, and_more, first_line
+from icekeep.errors import IcekeepError, OptionError, TryAgainError, UsageError, and_more, first_line
 from icekeep.maintenance.options import parse_options
 from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
@@ -60,8 +60,8 @@ class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `wrong` where something must be mended: a name or pattern that fits nothing, an option that a job does not
-            have, or a job that is asked for and that no schedule runs; else `unavailable` where a catalog could not be
-            listed; else `done`.
+            have, a job that is asked for and that no schedule runs, or a catalog that is not known or whose configuration
+            is wrong; else `unavailable` where a catalog is out of reach; else `done`.
         not_reached: tables that no policy reaches.
         never_run: jobs that a policy with a schedule asks for, and of which one without decides.
         unlisted_catalogs: those that could not be listed, and why; nothing is said of what would be in them.
@@ -80,10 +80,11 @@ class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Listing(msgspec.Struct, frozen=True):
-    """The tables of the catalogs that could be listed, and why others could not."""
+    """The tables of the catalogs that could be listed, and why others could not; `may_pass`: each by itself, later."""
 
     tables: dict[str, list[str]]
     unlisted: tuple[PolicyProblem, ...]
+    may_pass: bool
 
     def knows(self, catalog: str | None) -> bool:
         """Whether all tables of a catalog, or of all catalogs, are known."""
@@ -114,7 +115,7 @@ def check_policies(
     unknown = tuple(_unknown(rules, listing, {*tables}))
     options = tuple(_wrong_options(rules))
     never = never_run(rules, (rules_for(rules, table) for table in tables))
-    is_wrong = bool(unmatched or unknown or options or never)
+    is_wrong = bool(unmatched or unknown or options or never) or not listing.may_pass
     return PolicyCheck(
         status="wrong" if is_wrong else "unavailable" if listing.unlisted else "done",
         tables_count=len(tables),
@@ -141,12 +142,16 @@ def _catalogs_to_list(config: Config) -> list[str]:
 def _listed(names: Iterable[str], catalogs: Catalogs, opens: Callable[[CatalogSettings], Catalog]) -> _Listing:
     tables: dict[str, list[str]] = {}
     unlisted = []
+    may_pass = True
     for name in names:
         try:
-            tables[name] = sorted(tables_of(opens(catalogs.get(name))))
+            settings = catalogs.get(name)
+            with settings.placing():
+                tables[name] = sorted(tables_of(opens(settings)))
         except IcekeepError as error:
             unlisted.append(PolicyProblem(name, first_line(error)))
-    return _Listing(tables, tuple(unlisted))
+            may_pass = may_pass and isinstance(error, TryAgainError)
+    return _Listing(tables, tuple(unlisted), may_pass)
 
 
 def _reached(rules: Rules, tables: Sequence[str]) -> tuple[tuple[str, ...], tuple[ReachedBySeveral, ...]]:

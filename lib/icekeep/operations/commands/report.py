@@ -55,7 +55,10 @@ def report_over(
         named = find_table(known, table, catalog)
         name = parse_identifier(named.name)
         look = partial(report, spark=spark, tables=[name], prices=known.prices, listener=listener)
-        return _looked(named.catalog, look, known, histories, listener)
+        try:
+            return _looked(named.catalog, look, known, histories, listener)
+        except NotFoundError as error:
+            raise named.not_found(error) from error
     if reference is not None:
         chosen = [*reference.catalogs]
     else:
@@ -69,8 +72,20 @@ def report_over(
     if pattern is not None and not found.tables_count and not found.not_read:
         looked = ", ".join(settings.name for settings in chosen)
         hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == catalog_of(pattern) else ""
+        if reference is not None and reference.doubt:
+            hint = f"; {reference.doubt}"
         raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
+    for empty in () if pattern is not None else sorted(one.catalogs[0] for one in reports if not _has_any(one)):
+        doctor = shlex.join(["icekeep", "doctor", "--catalog", empty, *config_words(known.config.path)])
+        listener.on(
+            Warned(f"catalog {empty!r} has no table; where there should be some, look at its empty and address: {doctor}")
+        )
     return found
+
+
+def _has_any(found: ReportResult) -> bool:
+    """Whether a catalog has a table, or a namespace of which nobody knows."""
+    return bool(found.tables_count or found.not_read)
 
 
 def _looked(
@@ -80,8 +95,9 @@ def _looked(
     histories: bool,
     listener: Listener,
 ) -> ReportResult:
-    opened = open_settings(settings)
-    found = _with_commands(look(opened), config_words(known.config.path))
+    with settings.placing():
+        opened = open_settings(settings)
+        found = _with_commands(look(opened), config_words(known.config.path))
     if not histories:
         return found
     return with_histories(opened, found, _records(settings, found, known, opened.runtime, listener), listener)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError, named_or_known
+from icekeep.errors import NotFoundError, UsageError, did_you_mean, named_or_known, with_one_typo
 from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, has_form
 from icekeep.operations.configuration.file import DEFAULT_PATH, CatalogSettings, Config
@@ -125,17 +125,22 @@ class TableReference(msgspec.Struct, frozen=True):
     """A table as the user named it, with the catalog that this means.
 
     Attributes:
-        no_catalog: the first of three or more parts, which is no catalog: then it is taken for a namespace.
+        doubt: what to say where there is no such table: the first of three or more parts is no catalog, so that it is taken
+            for a namespace.
     """
 
     catalog: CatalogSettings
     name: str
-    no_catalog: str | None = None
+    doubt: str = ""
 
     @property
     def full_name(self) -> str:
         """`catalog.namespace.table`."""
         return f"{self.catalog.name}.{self.name}"
+
+    def not_found(self, error: NotFoundError) -> NotFoundError:
+        """The error of a table that its catalog does not have, with what may be wrong with the name."""
+        return NotFoundError(f"{error.message}; {self.doubt}", **error.facts) if self.doubt else error
 
 
 def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> TableReference:
@@ -154,15 +159,40 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
         found = catalogs.find(first)
         if found is not None:
             return TableReference(found, rest)
-        return TableReference(catalogs.get(None), table, no_catalog=first)
-    return TableReference(catalogs.get(catalog), table)
+        near = with_one_typo(first, catalogs.all())
+        doubt = f"{first!r} is not configured as a catalog either" + (f"; {did_you_mean(near)}" if near else "")
+        return TableReference(_unnamed(catalogs, first), table, doubt)
+    return TableReference(_unnamed(catalogs) if catalog is None else catalogs.get(catalog), table)
+
+
+def _unnamed(catalogs: Catalogs, first: str = "") -> CatalogSettings:
+    """The catalog that is meant where a table is named without one; `first` is the part of the name that may be a mistyped one.
+
+    Raises:
+        NotFoundError: it is not clear which is meant.
+    """
+    try:
+        return catalogs.get(None)
+    except NotFoundError as error:
+        if with_one_typo(first, catalogs.all()):
+            return catalogs.get(first)
+        if not catalogs.all():
+            raise
+        raise NotFoundError(
+            f"{error.message}; name the table as {FULL_NAME}, or give --catalog", **error.facts
+        ) from None
 
 
 class PatternReference(msgspec.Struct, frozen=True):
-    """A pattern as the user gave it, with the catalogs that this means; `glob` is over `namespace.table`."""
+    """A pattern as the user gave it, with the catalogs that this means; `glob` is over `namespace.table`.
+
+    Attributes:
+        doubt: what to say where it matches no table: its first part is no catalog, but nearly one.
+    """
 
     catalogs: tuple[CatalogSettings, ...]
     glob: Glob
+    doubt: str = ""
 
 
 def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -> PatternReference:
@@ -179,10 +209,14 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
     if catalog is not None:
         return PatternReference((catalogs.get(catalog),), whole)
     first, _, rest = pattern.partition(".")
+    may_be_catalog = "." in rest or rest == MANY
     found = catalogs.find(first)
-    if found is not None and ("." in rest or rest == MANY):
+    if found is not None and may_be_catalog:
         return PatternReference((found,), parse_glob(rest, NAME_IN_CATALOG))
-    return PatternReference(tuple(catalogs.all().values()), whole)
+    known = catalogs.all()
+    near = with_one_typo(first, known) if may_be_catalog else []
+    doubt = f"there is no catalog {first!r}; {did_you_mean(near)}" if near else ""
+    return PatternReference(tuple(known.values()), whole, doubt)
 
 
 def spark_catalogs(properties: Mapping[str, str]) -> dict[str, CatalogSettings]:

@@ -6,13 +6,13 @@ What a value is never shows in a message or a `repr`: it may be a secret.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 import yaml
 
-from icekeep.errors import ConfigError, UsageError
+from icekeep.errors import ConfigError, UsageError, did_you_mean, near_words
 
 _MAX_DEPTH = 20
 _PLAIN_TAGS = frozenset(
@@ -44,14 +44,20 @@ class Entry(msgspec.Struct, frozen=True):
             raise self._wrong_type("keys with values")
         for key, entry in self.value.items():
             if known is not None and key not in known:
-                raise entry.wrong(f"there is no such key; there is {', '.join(sorted(known))}")
+                raise entry.unknown(key, known, ", ".join(sorted(known)))
         return self.value
+
+    def unknown(self, key: str, known: Collection[str], listed: str) -> ConfigError:
+        """The error of this entry, whose key is not known, with the one that may be meant, or all as `listed` has them."""
+        near = near_words(key, known)
+        return self.wrong(f"there is no such key; {did_you_mean(near) if near else f'there is {listed}'}")
 
     def required(self, key: str, form: str = "") -> "Entry":
         """The entry of a key that must be there; `form` is what to give, as the error says."""
         below = self.mapping()
         if key not in below:
-            raise ConfigError(f"{self.key_path}.{key}", f"is missing{form and f'; give {form}'} ({self.place})")
+            told = f"is missing{form and f'; give {form}'}{instead_of(key, below)}"
+            raise ConfigError(f"{self.key_path}.{key}", f"{told} ({self.place})")
         return below[key]
 
     def sequence(self) -> tuple["Entry", ...]:
@@ -117,6 +123,16 @@ class Entry(msgspec.Struct, frozen=True):
             "sequence": "a list",
         }.get(self.kind, self.kind)
         return self.wrong(f"should be {wanted}, but is {found}")
+
+
+def instead_of(missing: str, given: Iterable[str]) -> str:
+    """What follows the error of a missing key: the key that was given, and may be meant for it.
+
+    >>> instead_of("uri", ["url", "warehouse"]), instead_of("uri", ["type", "oauth2-server-uri"])
+    ("; there is 'url': did you mean 'uri'?", '')
+    """
+    near = next((key for key in given if near_words(key, [missing])), None)
+    return "" if near is None else f"; there is {near!r}: {did_you_mean([missing])}"
 
 
 def read_document(path: str) -> Entry | None:

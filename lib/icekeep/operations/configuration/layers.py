@@ -101,7 +101,7 @@ def _job(job: str, entry: Entry) -> dict[str, Said]:
     for key, below in given.items():
         if key not in settings and key not in KEYS_OF_JOBS:
             known = f"{', '.join(sorted(settings))}; and beside them {', '.join(KEYS_OF_JOBS)}"
-            raise below.wrong(f"there is no such key; there is {known}")
+            raise below.unknown(key, [*settings, *KEYS_OF_JOBS], known)
     found: dict[str, Said] = {}
     if ENABLED in given:
         found[ENABLED] = _said(given[ENABLED], given[ENABLED].boolean())

@@ -1,6 +1,7 @@
 """A catalog: whether it opens, answers and lists; the store of its tables; and, given a namespace, whether it commits."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
 
@@ -8,7 +9,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, and_more, with_one_typo
 from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
 from icekeep.operations.doctor.driver import look_at_packages
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, Notes, NotTried
@@ -24,6 +25,9 @@ from icekeep.storage.base import DirectoryStorage
 _LOOK_AT_COMMITS = "icekeep.operations.doctor.trial_table:look_at_commits"
 """Imported when its turn has come: it needs Arrow."""
 
+_NAMES_SHOWN = 3
+"""Of the other catalogs in a database."""
+
 
 class Subject(msgspec.Struct, frozen=True):
     """A catalog to look at: its name, its properties as far as they are known, and how it is opened.
@@ -35,6 +39,8 @@ class Subject(msgspec.Struct, frozen=True):
     properties: Mapping[str, str]
     open: Callable[[], Catalog]
     records: Callable[[], RunRecords | None] | None = None
+    placing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """In it an error on a property of the catalog says where that stands."""
 
 
 class TrialSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +60,7 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
     if not notes.look(about, "open", partial(_opened, subject, opened)):
         return ()
     (catalog,) = opened
-    answers = notes.look(about, "namespaces", partial(_namespaces, catalog))
+    answers = notes.look(about, "namespaces", partial(_namespaces, subject, catalog))
     lists = False
     if answers:
         lists = notes.look(about, "tables", partial(_tables, catalog, site.namespace))
@@ -128,12 +134,29 @@ def _record_of_runs(records_of: Callable[[], RunRecords | None]) -> str:
     return f"runs are written down in {records.address}; {last}"
 
 
-def _namespaces(catalog: Catalog) -> str:
+def _namespaces(subject: Subject, catalog: Catalog) -> str:
     began_ms = catalog.runtime.monotonic_ms()
-    count = len(catalog.list_namespaces())
+    with subject.placing():
+        count = len(catalog.list_namespaces())
+    told = f"{count:,} namespaces, told in {catalog.runtime.monotonic_ms() - began_ms:,} ms"
+    return told if count else f"{told}; {_doubt(catalog)}"
+
+
+def _doubt(catalog: Catalog) -> str:
+    """What may be wrong with a catalog that has no namespace; raises `UsageError` where its name has a slip."""
+    others = catalog.names_beside() if isinstance(catalog, SqlCatalog) else []
+    if others:
+        # Several catalogs share a database, so that a new one may have a name of its own.
+        near = with_one_typo(catalog.name, others)
+        told = (
+            f"this database has no tables of catalog {catalog.name!r}, but of "
+            f"{', '.join(map(repr, near or others[:_NAMES_SHOWN]))}{'' if near else and_more(others, _NAMES_SHOWN)}"
+        )
+        if near:
+            raise UsageError(f"{told}; name it so in the configuration")
+        return f"{told}; a new catalog has none, and where there should be tables name it so in the configuration"
     # A wrong address often leads to a database that is there, and belongs to somebody else.
-    doubt = "" if count else "; a new catalog has none, and where there should be tables its address is wrong"
-    return f"{count:,} namespaces, told in {catalog.runtime.monotonic_ms() - began_ms:,} ms{doubt}"
+    return "a new catalog has none, and where there should be tables its address is wrong"
 
 
 def _tables(catalog: Catalog, namespace: Identifier | None) -> str:

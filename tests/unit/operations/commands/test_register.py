@@ -85,9 +85,15 @@ def test_a_purged_table_is_refused(lake, run):
     location = lake.load().metadata_location
     assert run("drop", "--purge")[1]["result"]["metadata_location"] is None
     status, document = run("register", "--metadata-location", location)
-    assert (status, document["error"]["kind"]) == (1, "missing-file")
-    assert location in document["error"]["message"]
+    assert (status, document["error"]["kind"]) == (2, "not-found")
+    assert f"there is no metadata file {location!r}" in document["error"]["message"]
     assert lake.catalog.list_tables(("db",)) == []
+
+
+def test_what_can_be_no_metadata_file_is_a_mistake_in_the_command(run):
+    status, document = run("register", "--metadata-location", "no.metadata.json", table="db.other")
+    assert (status, document["error"]["kind"]) == (2, "usage")
+    assert document["error"]["message"].startswith("metadata location 'no.metadata.json' is relative; give it as")
 
 
 def test_a_table_is_not_given_a_second_name(lake, run):

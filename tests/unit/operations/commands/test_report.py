@@ -103,6 +103,8 @@ def test_one_catalog_out_of_reach_does_not_stop_the_others(run, conf):
             ["--match", "one.db.*", "--catalog", "one"],
             "'one.db.*' matches no table of one; beside --catalog a pattern is over NAMESPACE.TABLE",
         ),
+        (["--match", "twoo.db.*"], "matches no table of one, two; there is no catalog 'twoo'; did you mean 'two'?"),
+        (["--table", "twoo.db.t"], "there is no catalog 'twoo'; did you mean 'two'?"),
         (["--catalog", "three"], "there is no catalog 'three'; there is one, two"),
         (["--table", "one.db.nothing"], "there is no table 'db.nothing'"),
         (["--table", "nothing"], "'nothing' cannot be a table"),
@@ -115,6 +117,20 @@ def test_what_is_wrong_is_one_line_and_exit_status_2(run, words, line):
     assert status == 2
     [told] = [each for each in err.splitlines() if each.startswith("icekeep: ")]
     assert line in told
+
+
+def test_a_catalog_without_tables_is_told_with_where_to_look(run, conf):
+    """The name of a catalog in a shared database may be mistyped: all its tables are there, under another."""
+    status, _, err = run()
+    assert (status, "has no table" in err) == (0, False)
+    conf.write_text(conf.read_text().replace("  two:", "  tow:"))
+    status, _, err = run()
+    assert status == 0
+    [told] = [line for line in err.splitlines() if "has no table" in line]
+    assert told.endswith(
+        "catalog 'tow' has no table; where there should be some, look at its name and address: "
+        f"icekeep doctor --catalog tow --config {conf}"
+    )
 
 
 def test_metrics_go_to_stdout_alone_and_json_to_the_result_file(run, tmp_path):

@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.operations.configuration.catalogs import Catalogs, find_table, spark_catalogs
+from icekeep.operations.configuration.catalogs import Catalogs, find_pattern, find_table, spark_catalogs
 from icekeep.operations.configuration.file import Config, parse_config
 
 YAML = "catalogs: {local: {type: sql, uri: from-yaml}}"
@@ -117,6 +117,35 @@ def test_a_table_s_first_part_is_a_catalog_if_there_is_one_of_that_name(tmp_path
     found = find_table(catalogs(tmp_path), table, catalog)
     assert (found.catalog.name, found.name) == expected
     assert found.full_name == ".".join(expected)
+
+
+SEVERAL = "catalogs: {demo: {type: sql}, prod: {type: sql}}"
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("dmo.db.t", "there is no catalog 'dmo'; did you mean 'demo'?"),
+        (
+            "ns.db.t",
+            r"it is not clear which catalog is meant; there is demo, env, lake, local, prod; name the table as .*",
+        ),
+        ("db.t", r".* prod; name the table as CATALOG\.NAMESPACE\.TABLE, or give --catalog"),
+    ],
+)
+def test_where_it_is_not_clear_which_catalog_is_meant_the_error_says_what_to_write(tmp_path, table, told):
+    with pytest.raises(NotFoundError, match=f"^{told}$".replace("mean 'demo'?", r"mean 'demo'\?")):
+        find_table(catalogs(tmp_path, yaml=SEVERAL), table)
+
+
+def test_a_first_part_that_is_nearly_a_catalog_is_told_where_nothing_is_found(tmp_path):
+    known = catalogs(tmp_path)
+    assert find_table(known, "lcal.db.t").doubt.endswith("; did you mean 'local'?")
+    assert find_table(known, "ns.db.t").doubt == "'ns' is not configured as a catalog either"
+    assert find_table(known, "local.db.t").doubt == ""
+    told = "there is no catalog 'lcal'; did you mean 'local'?"
+    doubts = {"lcal.db.*": told, "lcal.**": told, "ns.db.*": "", "lcal.*": "", "local.db.*": "", "*.db.*": ""}
+    assert {pattern: find_pattern(known, pattern).doubt for pattern in doubts} == doubts
 
 
 @pytest.mark.parametrize("table", ["t", "", ".t", "db.", "db..t"])

@@ -38,6 +38,18 @@ def test_an_unknown_key_is_an_error_that_lists_the_known_ones():
         document("a:\n  x: 1\n").mapping()["a"].mapping({"b", "c"})
 
 
+def test_an_unknown_key_that_is_nearly_a_known_one_is_told_with_that():
+    with pytest.raises(
+        ConfigError, match=r"'a\.compcat': there is no such key; did you mean 'compact'\? \(c\.yaml, line 2\)"
+    ):
+        document("a:\n  compcat: 1\n").mapping()["a"].mapping({"check", "compact"})
+
+
+def test_a_missing_key_that_was_mistyped_is_told_with_what_was_given():
+    with pytest.raises(ConfigError, match=r"'a\.type': is missing; there is 'tpye': did you mean 'type'\? \(c\.yaml"):
+        document("a:\n  tpye: sql\n").mapping()["a"].required("type")
+
+
 def test_a_missing_key_is_an_error_with_the_path_that_it_would_have():
     with pytest.raises(ConfigError, match=r"'a\.name': is missing"):
         document("a:\n  x: 1\n").mapping()["a"].required("name")

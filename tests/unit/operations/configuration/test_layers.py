@@ -171,7 +171,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "mode: run",
             "mod: run",
             "namespaces.prod.sales.mod",
-            "there is no such key; there is enabled, jobs, mode, window",
+            "there is no such key; did you mean 'mode'?",
         ),
         ("mode: run", "retries: 1", "namespaces.prod.sales.retries", "there is no such key"),
         (
@@ -229,7 +229,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
             "{deep: true}",
             "{depp: true}",
             "defaults.jobs.check.depp",
-            "there is no such key; there is all_of, deep, ref; and",
+            "there is no such key; did you mean 'deep'?",
         ),
     ],
 )

@@ -91,13 +91,13 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
         (("c.da.z", "c.db.b"), "policies[0].tables[2]", "table 'c.db.b' is listed twice"),
         (("[c.db.b, c.db.a, c.da.z]", "[]"), "policies[0].tables", "is empty"),
         (("[c.db.b, c.db.a, c.da.z]", "c.db.a"), "policies[0].tables", "should be a list, but is text"),
-        (("compact: {}", "compcat: {}"), "policies[0].jobs.compcat", "there is no such key; there is check, compact"),
+        (("compact: {}", "compcat: {}"), "policies[0].jobs.compcat", "there is no such key; did you mean 'compact'?"),
         (("compact: {}", "plan_scan: {}"), "policies[0].jobs.plan_scan", "there is no such key"),
         (("{compact: {}}", "{}"), "policies[0].jobs", "is empty"),
         (
             ("compact: {}", "compact: {wher: x}"),
             "policies[0].jobs.compact.wher",
-            "there is no such key; there is branch, opt",
+            "there is no such key; did you mean 'where'?",
         ),
         (("compact: {}", "compact: {where: 5}"), "policies[0].jobs.compact.where", "should be text, but is a number"),
         (

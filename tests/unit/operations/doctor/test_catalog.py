@@ -9,10 +9,13 @@ from icekeep.catalog.base import Committed, Identifier, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog
 from icekeep.operations.doctor.findings import DoctorResult, Notes
 from icekeep.operations.doctor.requirements import Needs, Requirement
 from icekeep.operations.doctor.trial_table import NAME_PREFIX
+from icekeep.operations.loading import open_settings
+from kit.catalogs import simple_metadata
 from kit.lake import Lake
 from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, fails
 from kit.runtime import FakeRuntime
@@ -222,6 +225,41 @@ def test_a_new_sql_catalog_makes_no_database_and_no_directory(tmp_path: Path) ->
         ("commit", "not-tried"),
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_on_a_property_of_the_catalog_says_where_that_stands(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none.db", "warehouse": f"file://{tmp_path}/wh"}
+    settings = CatalogSettings("local", properties, dict.fromkeys(properties, "my.yaml, line 3"))
+    notes = Notes()
+    look_at_catalog(
+        notes,
+        Subject("local", properties, lambda: open_settings(settings), placing=settings.placing),
+        TrialSite(),
+        None,
+    )
+    (told,) = [one for one in notes.result(0).findings if one.status == "wrong"]
+    assert told.message.endswith("(my.yaml, line 3)")
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("deno", "wrong", "has no tables of catalog 'deno', but of 'demo'; name it so in the configuration"),
+        ("other", "ok", "catalog 'other', but of 'bar', 'baz', 'demo' and 1 more; a new catalog has none"),
+    ],
+)
+def test_a_catalog_in_a_database_of_others_may_have_a_wrong_name(
+    tmp_path: Path, name: str, status: str, said: str
+) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
+    for known in ("demo", "bar", "baz", "foo"):
+        catalog = open_catalog(known, properties)
+        catalog.create_namespace(DB)
+        catalog.create((*DB, "t"), simple_metadata(f"file://{tmp_path}/wh/{known}"))
+    (told,) = [one for one in looked_at(open_catalog(name, properties), None).findings if one.check == "namespaces"]
+    assert (told.status, said in told.message) == (status, True)
+    (told,) = [one for one in looked_at(open_catalog("demo", properties), None).findings if one.check == "namespaces"]
+    assert (told.status, "tables of" in told.message) == ("ok", False)
 
 
 @pytest.mark.parametrize(("theirs_ms", "said"), [(None, "is a file"), (1_700_000_000_000, "within 5 s")])
