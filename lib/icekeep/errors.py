@@ -67,9 +67,9 @@ def revived(name: str, message: str) -> IcekeepError:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, to stand within a message of ours that says whose error it is."""
+    """The first line of an error's message that is not blank, to stand within a message of ours that says whose error it is."""
     text = error.message if isinstance(error, IcekeepError) else str(error)
-    return next(iter(text.splitlines()), "") or type(error).__name__
+    return next((line for line in text.splitlines() if line.strip()), "") or type(error).__name__
 
 
 def one_line(error: BaseException) -> str:

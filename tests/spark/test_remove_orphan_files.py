@@ -255,7 +255,11 @@ def test_files_may_be_listed_in_files(place: Place, spark_session: SparkSession,
         case "parquet":
             pa.parquet.write_table(rows, target)
         case "orc":
-            pa.orc.write_table(rows, target)
+            # Spark 4.0 cannot read ORC's instants.
+            times = rows["last_modified"].cast(pa.timestamp("us"))
+            pa.orc.write_table(
+                rows.set_column(rows.column_names.index("last_modified"), "last_modified", times), target
+            )
         case "csv":
             pa.csv.write_csv(rows, target)
     for location in (target.as_uri(), target.parent.as_uri()):

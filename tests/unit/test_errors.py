@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from icekeep import errors
-from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError, with_one_typo
+from icekeep.errors import (
+    ConfigError,
+    ConflictError,
+    IcekeepError,
+    NotFoundError,
+    OptionError,
+    first_line,
+    with_one_typo,
+)
 
 TREE = {
     "IcekeepError": ("Exception", 1, "error"),
@@ -151,6 +159,12 @@ def test_messages_are_one_line_that_begins_small_and_ends_without_a_stop():
             assert not last.value.endswith(".") or last.value.endswith("..."), where
             assert "\n" not in last.value, where
     assert checked > 50
+
+
+def test_the_first_line_of_a_message_is_one_that_says_something():
+    """Spark's parser begins its messages with an empty line."""
+    assert first_line(ValueError("\n[PARSE_SYNTAX_ERROR] at 'with'\n\n== SQL ==")) == "[PARSE_SYNTAX_ERROR] at 'with'"
+    assert first_line(ValueError("  \n")) == "ValueError"
 
 
 @pytest.mark.parametrize(

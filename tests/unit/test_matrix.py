@@ -46,24 +46,21 @@ def test_tests_and_extras_that_are_named_are_there_and_a_combination_has_a_name_
     assert len({one.name for one in matrix.COMBINATIONS}) == len(matrix.COMBINATIONS)
 
 
-def test_the_page_gets_the_table_between_its_marks_and_keeps_the_rest(matrix, monkeypatch, tmp_path):
+def test_the_page_gets_rows_between_its_marks_and_keeps_the_other_rows_and_the_rest(matrix, monkeypatch, tmp_path):
     page = tmp_path / "matrix.md"
     page.write_text((ROOT / "docs" / "matrix.md").read_text())
     monkeypatch.setattr(matrix, "PAGE", page)
-    row = matrix.Row(matrix.COMBINATIONS[0], "3.11.9", {"pyspark": "4.3.0"}, "1,234 passed, 56 s")
-    matrix._save("| an older table |")
-    matrix._save(matrix._table([row]))
+    first, second = matrix.COMBINATIONS[:2]
+    matrix._save([matrix.Row(second, "3.14.1", {}, "an older run"), matrix.Row(first, "3.11.9", {}, "another")])
+    matrix._save([matrix.Row(second, "3.14.2", {"pyspark": "4.3.0"}, "1,234 passed, 56 s")])
     text = page.read_text()
-    assert "| newest | 3.11.9 | 4.3.0 |" in text
-    assert "an older table" not in text
+    table = text.partition(matrix.BEGIN)[2].partition(matrix.END)[0]
+    assert [line.split(" | ")[0] for line in table.split("\n") if line[:2] == "| "][2:4] == [
+        f"| {first.name}",
+        f"| {second.name}",
+    ]
+    assert " | 3.14.2 | 4.3.0 | " in table
+    assert table.count(f"| {second.name} |") == 1
+    assert "an older run" not in text
     assert text.count(matrix.BEGIN) == text.count(matrix.END) == 1
     assert text.startswith((ROOT / "docs" / "matrix.md").read_text().partition(matrix.BEGIN)[0])
-    assert text.endswith(matrix.END + "\n")
-
-
-def test_releases_are_read_from_what_uv_has_compiled(matrix, tmp_path):
-    file = tmp_path / "releases.txt"
-    file.write_text(
-        "pyarrow==26.0.1\npsycopg[binary]==3.2.1\nnumpy==2.4.6 ; python_full_version < '3.12'\n# a comment\n"
-    )
-    assert matrix._releases(file) == {"pyarrow": "26.0.1", "psycopg": "3.2.1", "numpy": "2.4.6"}

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, VERSION_AGE_KEPT_MS, VERSIONS_KEPT
 from icekeep.catalog.version_files import parse_version_name
-from icekeep.errors import IcekeepError, MissingFileError
+from icekeep.errors import IcekeepError, MissingFileError, first_line
 from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.orphans.listing import LISTED
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text, unzipped
@@ -125,7 +125,7 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
                 return Sort.UNFINISHED, f"{location!r} cannot be read ({error}): it may still be written"
             return self._leading_nowhere(location, modified_ms), None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error) as error:
-            return Sort.FOREIGN, f"{location!r} cannot be read ({next(iter(str(error).splitlines()), '')})"
+            return Sort.FOREIGN, f"{location!r} cannot be read ({first_line(error)})"
         return self._judged_by_table(found, location, modified_ms)
 
     def _judged_by_table(self, found: "_Document", location: str, modified_ms: int | None) -> tuple[Sort, str | None]:

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, first_line
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
@@ -130,7 +130,7 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         raise UsageError(
-            f"file_list_view {name!r} cannot be read: {next(iter(str(error).splitlines()), '')}; name a view or table that this "
+            f"file_list_view {name!r} cannot be read: {first_line(error)}; name a view or table that this "
             "Spark session knows, or the location of Parquet, ORC or CSV files",
             file_list_view=name,
         ) from error

@@ -82,8 +82,8 @@ def test_each_task_of_a_thread_begins_anew(tmp_path):
     location = (tmp_path / "f").as_uri()
     _, [error] = run_tasks(None, [location], read_and_fail, storage)
     assert error.message == f"RuntimeError: odd, the last file that the task read is {location!r}"
-    _, [error] = run_tasks(None, [1], lambda *_: 1 // 0, None)
-    assert error.message == "ZeroDivisionError: integer division or modulo by zero"
+    _, [error] = run_tasks(None, [1], lambda *_: {}["odd"], None)
+    assert error.message == "KeyError: 'odd'"
 
 
 FAILED = (
