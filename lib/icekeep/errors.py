@@ -222,6 +222,12 @@ class ConfigError(UsageError):
     def __init__(self, key_path: str, problem: str, **facts: Any) -> None:
         super().__init__(f"configuration key {key_path!r}: {problem}", key_path=key_path, **facts)
 
+    def with_more(self, text: str) -> "ConfigError":
+        """The same error with more text at the end of its message."""
+        error = type(self).__new__(type(self))
+        IcekeepError.__init__(error, f"{self.message}{text}", **self.facts)
+        return error
+
 
 class OptionError(UsageError):
     """An option has a value that it cannot take, or does not exist."""

@@ -335,8 +335,8 @@ def test_config_show_lists_properties_with_their_sources_and_no_secrets(capsys, 
     document = json.loads(out)
     assert (document["job"], document["status"]) == ("config show", "done")
     shown = {(p["catalog"], p["key"]): (p["value"], p["source"]) for p in document["result"]["properties"]}
-    assert shown["local", "uri"] == ("sqlite:///x.db", "conf/icekeep.yaml")
-    assert shown["local", "password"] == ("******", "conf/icekeep.yaml")
+    assert shown["local", "uri"] == ("sqlite:///x.db", "conf/icekeep.yaml, line 1")
+    assert shown["local", "password"] == ("******", "conf/icekeep.yaml, line 1")
     assert shown["env", "uri"] == ("sqlite:///y.db", "variable PYICEBERG_CATALOG__ENV__URI")
     assert run("config", "show") == 0
     assert "sqlite:///x.db" in capsys.readouterr().out

@@ -42,14 +42,16 @@ def open_settings(
     Raises:
         ConfigError: a property is wrong, or refers to an environment variable that is not set.
     """
-    return open_catalog(settings.name, settings.resolved(os.environ if environ is None else environ), runtime)
+    with settings.placing():
+        return open_catalog(settings.name, settings.resolved(os.environ if environ is None else environ), runtime)
 
 
 def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table:
     """Open the catalog of a table and load the table; raises what `open_settings` and `Catalog.load` raise."""
     catalog = open_settings(reference.catalog, runtime=runtime)
     try:
-        return catalog.load(parse_identifier(reference.name))
+        with reference.catalog.placing():
+            return catalog.load(parse_identifier(reference.name))
     except NotFoundError as error:
         raise reference.not_found(error) from error
 

@@ -95,7 +95,8 @@ def _run_on_new_table(
     catalog = resolve(surroundings.seams.open_catalog)(reference.catalog, runtime=surroundings.runtime)
     recording.found(Position())
     extras = {"listener": surroundings.listener} if verb.takes_listener else {}
-    result = resolve(verb.run)(catalog, parse_identifier(reference.name), **command.arguments, **extras)
+    with reference.catalog.placing():
+        result = resolve(verb.run)(catalog, parse_identifier(reference.name), **command.arguments, **extras)
     after = Position(result.current_snapshot_id, result.metadata_location)
     return surroundings.begun.outcome("done", result, surroundings.runtime, after=after)
 

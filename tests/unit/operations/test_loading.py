@@ -5,7 +5,7 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.configuration.file import parse_config
-from icekeep.operations.loading import load_catalog, load_table, open_settings
+from icekeep.operations.loading import configured_catalogs, load_catalog, load_table, open_settings
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,34 @@ def test_references_are_resolved_when_the_catalog_is_opened_not_before(tmp_path)
     with pytest.raises(ConfigError, match="'WAREHOUSE', which is not set"):
         open_settings(settings, environ={})
     assert open_settings(settings, environ={"WAREHOUSE": str(tmp_path)}).name == "c"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("type: sqll", "uri: sqlite:///x.db"), r"'catalogs\.c\.type': is 'sqll'; give one of .* \(my\.yaml, line 4\)"),
+        (("type: sql", "warehouse: /wh"), r"'catalogs\.c\.uri': is missing; give .* \(my\.yaml, line 4\)"),
+        (("type: sql", "url: sqlite:///x.db"), r"; there is 'url': did you mean 'uri'\? \(my\.yaml, line 4\)"),
+        (("warehouse: /wh", "type: sql", "uri: 'sqlite:///${NO}'"), r"which is not set \(my\.yaml, line 6\)"),
+        (("type: sql", "uri: sqlite:///x.db"), r"'catalogs\.c\.uri': there is no file .* \(my\.yaml, line 5\)"),
+    ],
+)
+def test_an_error_on_a_property_says_where_that_stands(tmp_path, lines, message):
+    text = "# two\ncatalogs:\n  c:\n" + "".join(f"    {line}\n" for line in lines)
+    with pytest.raises(ConfigError, match=f"{message}$"):
+        load_table(TableReference(parse_config(text, "my.yaml").catalogs["c"], "db.t"))
+
+
+def test_an_error_on_a_property_of_pyiceberg_s_environment_names_the_variable(monkeypatch):
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", "oracle://x")
+    with pytest.raises(
+        ConfigError, match=r"'catalogs\.other\.type': is missing.*\(variable PYICEBERG_CATALOG__OTHER__URI\)$"
+    ):
+        load_catalog("other")
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", "sqlite:///none.db")
+    settings = configured_catalogs(None).get("other")
+    with pytest.raises(ConfigError, match=r"there is no file .*\(variable PYICEBERG_CATALOG__OTHER__URI\)$"):
+        load_table(TableReference(settings, "db.t"))
 
 
 def test_a_table_that_is_not_there_is_named_with_its_catalog(tmp_path):

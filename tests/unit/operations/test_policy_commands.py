@@ -276,3 +276,4 @@ def test_a_catalog_whose_configuration_is_wrong_is_to_be_mended_and_not_tried_ag
     [told] = answer["result"]["unlisted_catalogs"]
     assert (status, answer["status"], told["where"]) == (2, "wrong", "gone")
     assert "'catalogs.gone.uri': there is no file" in told["problem"]
+    assert told["problem"].endswith("(my.yaml, line 1)")

@@ -87,6 +87,8 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
     writes = not command.dry_run and not wishes.lists
     try:
         with looked_after(surroundings), ExitStack() as records:
+            for settings in asked.chosen:
+                records.enter_context(settings.placing())
             if is_in_cluster_mode(surroundings.seams):
                 session.started()
             places = _places(catalogs, asked.chosen, surroundings) if writes else []

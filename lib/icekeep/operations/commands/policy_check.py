@@ -145,7 +145,9 @@ def _listed(names: Iterable[str], catalogs: Catalogs, opens: Callable[[CatalogSe
     may_pass = True
     for name in names:
         try:
-            tables[name] = sorted(tables_of(opens(catalogs.get(name))))
+            settings = catalogs.get(name)
+            with settings.placing():
+                tables[name] = sorted(tables_of(opens(settings)))
         except IcekeepError as error:
             unlisted.append(PolicyProblem(name, first_line(error)))
             may_pass = may_pass and isinstance(error, TryAgainError)

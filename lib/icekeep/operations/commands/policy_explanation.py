@@ -100,7 +100,8 @@ def explain(
     reference = find_table(catalogs, table, catalog)
     opened, identifier = opens(reference.catalog), parse_identifier(reference.name)
     try:
-        properties = opened.load(identifier).metadata.properties
+        with reference.catalog.placing():
+            properties = opened.load(identifier).metadata.properties
     except (InvalidTableError, UnsupportedError):
         properties = None
     resolved = resolve_table(config.rules, opened, identifier, properties)

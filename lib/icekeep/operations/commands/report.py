@@ -75,10 +75,12 @@ def report_over(
         if reference is not None and reference.doubt:
             hint = f"; {reference.doubt}"
         raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
-    for name in () if pattern is not None else sorted(one.catalogs[0] for one in reports if not _has_any(one)):
-        doctor = shlex.join(["icekeep", "doctor", "--catalog", name, *config_words(known.config.path)])
+    for empty in () if pattern is not None else sorted(one.catalogs[0] for one in reports if not _has_any(one)):
+        doctor = shlex.join(["icekeep", "doctor", "--catalog", empty, *config_words(known.config.path)])
         listener.on(
-            Warned(f"catalog {name!r} has no table; where there should be some, look at its name and address: {doctor}")
+            Warned(
+                f"catalog {empty!r} has no table; where there should be some, look at its name and address: {doctor}"
+            )
         )
     return found
 
@@ -95,8 +97,9 @@ def _looked(
     histories: bool,
     listener: Listener,
 ) -> ReportResult:
-    opened = open_settings(settings)
-    found = _with_commands(look(opened), config_words(known.config.path))
+    with settings.placing():
+        opened = open_settings(settings)
+        found = _with_commands(look(opened), config_words(known.config.path))
     if not histories:
         return found
     return with_histories(opened, found, _records(settings, found, known, opened.runtime, listener), listener)

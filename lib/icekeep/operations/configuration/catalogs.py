@@ -178,7 +178,9 @@ def _unnamed(catalogs: Catalogs, first: str = "") -> CatalogSettings:
             return catalogs.get(first)
         if not catalogs.all():
             raise
-        raise NotFoundError(f"{error.message}; name the table as {FULL_NAME}, or give --catalog", **error.facts) from None
+        raise NotFoundError(
+            f"{error.message}; name the table as {FULL_NAME}, or give --catalog", **error.facts
+        ) from None
 
 
 class PatternReference(msgspec.Struct, frozen=True):

@@ -7,13 +7,14 @@ written (`${NAME}`) until a catalog is opened.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.health.prices import Prices
-from icekeep.operations.configuration.documents import Entry, parse_document, read_document
+from icekeep.operations.configuration.documents import Entry, instead_of, parse_document, read_document
 from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
 from icekeep.operations.configuration.receivers import LOG, METRICS, TellingSettings, read_telling
 from icekeep.operations.configuration.runs import RUNS, RunsSettings, read_runs
@@ -54,6 +55,26 @@ class CatalogSettings(msgspec.Struct, frozen=True):
             key: resolve_references(f"catalogs.{self.name}.{key}", text, environ)
             for key, text in self.properties.items()
         }
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """In here an error on a property of the catalog says where that stands."""
+        try:
+            yield
+        except ConfigError as error:
+            raise self._placed(error) from error
+
+    def _placed(self, error: ConfigError) -> ConfigError:
+        key_path = str(error.facts["key_path"])
+        key = key_path.removeprefix(f"catalogs.{self.name}.")
+        # A store names a property alone. One that is missing is told with where the catalog begins.
+        if key == key_path and key not in self.sources:
+            return error
+        place = f"({self.sources.get(key) or next(iter(self.sources.values()), 'without properties')})"
+        if error.message.endswith(place):
+            return error
+        instead = "" if key in self.properties else instead_of(key, self.properties)
+        return error.with_more(f"{instead} {place}")
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -118,7 +139,7 @@ def _config(document: Entry | None, path: str) -> Config:
     if document is None:
         return Config(path, {})
     given = document.mapping(KEYS)
-    catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
+    catalogs = _catalogs(given["catalogs"]) if "catalogs" in given else {}
     prices = _prices(given["prices"]) if "prices" in given else None
     if RUNS in given and "uri" in given[RUNS].mapping():
         _property(given[RUNS].required("uri"))
@@ -137,7 +158,7 @@ def _written(entries: Iterable[Entry]) -> Iterator[Written]:
             yield from _written(entry.value.values() if isinstance(entry.value, Mapping) else entry.value)
 
 
-def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:
+def _catalogs(entry: Entry) -> dict[str, CatalogSettings]:
     catalogs = {}
     for name, below in entry.mapping().items():
         if not _CATALOG_NAME.fullmatch(name):
@@ -145,7 +166,8 @@ def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:
         properties = {key: _property(item) for key, item in below.mapping().items()}
         if not below.required("type").scalar().strip():
             raise below.required("type").wrong("is empty")
-        catalogs[name] = CatalogSettings(name, properties, dict.fromkeys(properties, path), has_placeholders=True)
+        sources = {key: item.place for key, item in below.mapping().items()}
+        catalogs[name] = CatalogSettings(name, properties, sources, has_placeholders=True)
     return catalogs
 
 

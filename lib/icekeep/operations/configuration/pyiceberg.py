@@ -75,6 +75,8 @@ def _settings(name: str, properties: dict[str, str], sources: dict[str, str]) ->
     scheme = properties.get("uri", "").partition(":")[0].partition("+")[0]
     guessed = _TYPES_BY_SCHEME.get("http" if scheme.startswith("http") else scheme)
     if guessed is not None:
-        # A type that is given comes later and wins.
-        properties, sources = {"type": guessed, **properties}, {"type": "inferred from uri", **sources}
+        # A type that is given wins.
+        properties, sources = {**properties}, {**sources}
+        if properties.setdefault("type", guessed) is guessed:
+            sources.setdefault("type", "inferred from uri")
     return CatalogSettings(name, properties, sources)

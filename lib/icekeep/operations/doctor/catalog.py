@@ -1,6 +1,7 @@
 """A catalog: whether it opens, answers and lists; the store of its tables; and, given a namespace, whether it commits."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
 
@@ -38,6 +39,8 @@ class Subject(msgspec.Struct, frozen=True):
     properties: Mapping[str, str]
     open: Callable[[], Catalog]
     records: Callable[[], RunRecords | None] | None = None
+    placing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """In it an error on a property of the catalog says where that stands."""
 
 
 class TrialSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +60,7 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
     if not notes.look(about, "open", partial(_opened, subject, opened)):
         return ()
     (catalog,) = opened
-    answers = notes.look(about, "namespaces", partial(_namespaces, catalog))
+    answers = notes.look(about, "namespaces", partial(_namespaces, subject, catalog))
     lists = False
     if answers:
         lists = notes.look(about, "tables", partial(_tables, catalog, site.namespace))
@@ -131,9 +134,10 @@ def _record_of_runs(records_of: Callable[[], RunRecords | None]) -> str:
     return f"runs are written down in {records.address}; {last}"
 
 
-def _namespaces(catalog: Catalog) -> str:
+def _namespaces(subject: Subject, catalog: Catalog) -> str:
     began_ms = catalog.runtime.monotonic_ms()
-    count = len(catalog.list_namespaces())
+    with subject.placing():
+        count = len(catalog.list_namespaces())
     told = f"{count:,} namespaces, told in {catalog.runtime.monotonic_ms() - began_ms:,} ms"
     return told if count else f"{told}; {_doubt(catalog)}"
 

@@ -131,7 +131,13 @@ def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subjec
     known = catalogs()
     chosen = known.all().values() if name is None else [known.get(name)]
     return [
-        Subject(one.name, one.properties, partial(open_settings, one), partial(records_of, known.runs, one, os.environ))
+        Subject(
+            one.name,
+            one.properties,
+            partial(open_settings, one),
+            partial(records_of, known.runs, one, os.environ),
+            one.placing,
+        )
         for one in chosen
     ]
 

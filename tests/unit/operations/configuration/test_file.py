@@ -21,7 +21,7 @@ ONE_CATALOG = (
 def test_catalog_properties_are_kept_verbatim_as_text():
     prod = parse_config(ONE_CATALOG).catalogs["prod"]
     assert prod.properties == {"type": "rest", "uri": "https://${HOST}/v1", "token": "${TOKEN}", "s3.retries": "010"}
-    assert set(prod.sources.values()) == {"icekeep.yaml"}
+    assert prod.sources == {key: f"icekeep.yaml, line {n}" for n, key in enumerate(prod.properties, 3)}
 
 
 def test_references_to_the_environment_are_resolved_when_the_catalog_is_opened():

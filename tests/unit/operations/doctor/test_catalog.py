@@ -9,10 +9,12 @@ from icekeep.catalog.base import Committed, Identifier, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog
 from icekeep.operations.doctor.findings import DoctorResult, Notes
 from icekeep.operations.doctor.requirements import Needs, Requirement
 from icekeep.operations.doctor.trial_table import NAME_PREFIX
+from icekeep.operations.loading import open_settings
 from kit.catalogs import simple_metadata
 from kit.lake import Lake
 from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, fails
@@ -223,6 +225,20 @@ def test_a_new_sql_catalog_makes_no_database_and_no_directory(tmp_path: Path) ->
         ("commit", "not-tried"),
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_on_a_property_of_the_catalog_says_where_that_stands(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none.db", "warehouse": f"file://{tmp_path}/wh"}
+    settings = CatalogSettings("local", properties, dict.fromkeys(properties, "my.yaml, line 3"))
+    notes = Notes()
+    look_at_catalog(
+        notes,
+        Subject("local", properties, lambda: open_settings(settings), placing=settings.placing),
+        TrialSite(),
+        None,
+    )
+    (told,) = [one for one in notes.result(0).findings if one.status == "wrong"]
+    assert told.message.endswith("(my.yaml, line 3)")
 
 
 @pytest.mark.parametrize(
