@@ -78,7 +78,9 @@ def report_over(
     for empty in () if pattern is not None else sorted(one.catalogs[0] for one in reports if not _has_any(one)):
         doctor = shlex.join(["icekeep", "doctor", "--catalog", empty, *config_words(known.config.path)])
         listener.on(
-            Warned(f"catalog {empty!r} has no table; where there should be some, look at its empty and address: {doctor}")
+            Warned(
+                f"catalog {empty!r} has no table; where there should be some, look at its name and address: {doctor}"
+            )
         )
     return found
 
