@@ -68,8 +68,12 @@ def report_over(
     found = merged(reports, not_read)
     if pattern is not None and not found.tables_count and not found.not_read:
         looked = ", ".join(settings.name for settings in chosen)
-        hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == catalog_of(pattern) else ""
-        raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
+        if catalog == catalog_of(pattern):
+            hint = f"beside --catalog a pattern is over {NAME_IN_CATALOG}"
+        else:
+            one = ["--catalog", chosen[0].name] if len(chosen) == 1 else []
+            hint = f"`{shlex.join(['icekeep', 'report', *one, *config_words(known.config.path)])}` lists all"
+        raise NotFoundError(f"{match!r} matches no table of {looked}; {hint}")
     return found
 
 
