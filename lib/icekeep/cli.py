@@ -46,7 +46,7 @@ from icekeep.operations.receivers import chosen_format, telling, telling_setting
 from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.shown.commands import CommandsOn
+from icekeep.operations.shown.commands import CommandsOn, completed
 from icekeep.operations.surroundings import Seams, Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
@@ -125,7 +125,7 @@ def main(
                 answer = _answer(command, jobs, surroundings)
         except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
             # When the work is done, a signal ends no more than the wait for those who are told of it.
-            answer = answer or _failure(failure, job or named_command(words), taken, begun, runtime)
+            answer = answer or _failure(failure, job or named_command(words), output.conf, taken, begun, runtime)
             if output.verbose:
                 say_traceback(failure)
         except SystemExit as done:
@@ -190,11 +190,13 @@ def _config(command: Command, surroundings: Surroundings) -> Answer:
     return Answer(outcome.exit_status, plain_values(outcome), title="configuration")
 
 
-def _failure(failure: BaseException, job: str | None, taken: Interrupts, begun: Begun, runtime: Runtime) -> Answer:
+def _failure(
+    failure: BaseException, job: str | None, conf: str | None, taken: Interrupts, begun: Begun, runtime: Runtime
+) -> Answer:
     ended = how_it_ended(failure, taken.signal, begun)
     message = ended.error.message
     if ended.status != INTERRUPTED and our_error(failure) is not None:
-        message = said_with_flags(message, job or "")
+        message = completed(said_with_flags(message, job or ""), begun.table, conf)
         ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
     elif ended.status != INTERRUPTED:
         message = f"unexpected error: {one_line(failure)}; please report it, --verbose shows more"

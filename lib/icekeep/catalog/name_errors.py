@@ -43,7 +43,7 @@ def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str
         return f"{place} has no {kind}"
     if len(known) <= _NAMED:
         return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
-    return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them (give it the same --config)"
+    return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them"
 
 
 class _Named(Protocol):

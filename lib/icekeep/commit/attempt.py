@@ -252,6 +252,6 @@ def _refuse_doubled_row_ids(base: TableMetadata) -> None:
         if counter.name == "next_row_id":
             raise InvalidTableError(
                 f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to {counter.least - 1} are "
-                "given out: new files would get ids that other rows have; run `icekeep repair --fault 128` first",
+                "given out: new files would get ids that other rows have; run `icekeep repair --table NAME --fault 128` first",
                 location=base.location,
             )

@@ -1,5 +1,6 @@
 """The look at all tables before any work: which the policies reach, what is in force for each, how healthy it is; read once."""
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,11 +40,13 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policy: only jobs of which this one decides. Without it those of all that have a schedule: what has none is run by hand.
         match: only tables of this pattern over `namespace.table`.
+        match_text: the pattern as it was given, maybe with a catalog in front.
         tables: only tables of these full names.
     """
 
     policy: str | None = None
     match: Glob | None = None
+    match_text: str = ""
     tables: frozenset[str] | None = None
 
     @property
@@ -65,6 +68,7 @@ class Looking(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         slots: how many tasks of a job would run at once, for estimates.
+        config: the flag and the file of the configuration, for commands that people are shown.
     """
 
     rules: Rules
@@ -75,6 +79,11 @@ class Looking(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     listener: Listener = SILENT
     slots: Slots = one_slot
+    config: Sequence[str] = ()
+
+    def command(self, *words: str) -> str:
+        """A command that people are shown, which reads the same configuration."""
+        return shlex.join(["icekeep", *words, *self.config])
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,41 +180,49 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
         one_look = _Look(catalog, leases, looking)
         seen += one_look.at(reached)
         in_force += one_look.in_force.values()
-    missed = [*_missed(scope, found, listed)]
+    missed = [*_missed(looking, found, listed)]
     if not found and not not_read and scope.is_part:
-        raise NotFoundError(
-            f"no table that the policies of this run reach is among those that were asked for{_why(missed)}"
-        )
+        among = _why(missed, looking) if scope.match is None else _unlike(looking, [*catalogs])
+        raise NotFoundError(f"no table that the policies of this run reach is among those that {among}")
     ordered = in_order(seen, looking.prices)
     notes = [one.told for one in never_run(looking.rules, in_force, {one.name for one in policies})]
     if not scope.is_part:
-        notes += _unmatched(policies, listed)
+        notes += _unmatched(policies, listed, looking)
     return Overview(ordered, (*not_read, *missed), others_count, tuple(notes))
 
 
-def _missed(scope: Scope, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
+def _missed(looking: Looking, found: Collection[str], listed: Mapping[str, Collection[str]]) -> Iterator[NotRead]:
     """The tables that were asked for by name, and that no policy reaches; of a catalog that is not listed nobody knows."""
-    for name in sorted(set(scope.tables or ()) - set(found)):
+    for name in sorted(set(looking.scope.tables or ()) - set(found)):
         if catalog_of(name) in listed:
-            reason = f"no policy of this run reaches it; `icekeep policy explain --table {name}` says why"
+            reason = f"no policy of this run reaches it; `{_explains(name, looking)}` says why"
             yield NotRead(name=name, kind=NotFoundError.kind, reason=reason)
 
 
-def _why(missed: Sequence[NotRead]) -> str:
+def _why(missed: Sequence[NotRead], looking: Looking) -> str:
     names = [repr(one.name) for one in missed]
-    return (
-        f": {names[0]}{and_more(names)}; `icekeep policy explain --table {missed[0].name}` says why" if missed else ""
-    )
+    why = f": {names[0]}{and_more(names)}; `{_explains(missed[0].name, looking)}` says why" if missed else ""
+    return f"were asked for{why}"
 
 
-def _unmatched(policies: Iterable[Policy], listed: Mapping[str, Collection[str]]) -> Iterator[str]:
+def _unlike(looking: Looking, catalogs: Sequence[str]) -> str:
+    one = ("--catalog", *catalogs) if len(catalogs) == 1 else ()
+    return f"match {looking.scope.match_text!r}; `{looking.command('report', *one)}` lists all"
+
+
+def _explains(name: str, looking: Looking) -> str:
+    return looking.command("policy", "explain", "--table", name)
+
+
+def _unmatched(policies: Iterable[Policy], listed: Mapping[str, Collection[str]], looking: Looking) -> Iterator[str]:
     """What policies name and no table is, one line a policy; nothing is said of catalogs that could not be listed whole."""
     for policy in policies:
         lost = [repr(glob.text) for glob in policy.match if _fits_nothing(policy, glob, listed)]
         lost += [repr(one) for one in policy.tables if one not in listed.get(catalog_of(one), (one,))]
         if lost:
             shown = f"{', '.join(lost[:_SHOWN])}{and_more(lost, _SHOWN)}"
-            yield f"policy {policy.name!r}: no table is meant by {shown}; `icekeep policy check` tells more"
+            tells = looking.command("policy", "check")
+            yield f"policy {policy.name!r}: no table is meant by {shown}; `{tells}` tells more"
 
 
 def _fits_nothing(policy: Policy, glob: Glob, listed: Mapping[str, Collection[str]]) -> bool:

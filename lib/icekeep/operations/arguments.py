@@ -14,9 +14,23 @@ from icekeep.errors import UsageError
 from icekeep.operations.configuration.file import DEFAULT_PATH
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting
 from icekeep.operations.console.log_formats import FORMATS
-from icekeep.operations.help_texts import EXIT_STATUSES, Parser, examples_text, foot_of_job, listing, sentence
+from icekeep.operations.help_texts import (
+    EXIT_STATUSES,
+    Parser,
+    examples_text,
+    foot_of_job,
+    listing,
+    option_names,
+    sentence,
+)
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.misspelt import flag_before_command, misspelt_flag, unknown_action, unknown_command
+from icekeep.operations.misspelt import (
+    flag_before_command,
+    misspelt_flag,
+    table_without_flag,
+    unknown_action,
+    unknown_command,
+)
 from icekeep.operations.runbooks import kinds
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
@@ -93,7 +107,8 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         known, unknown = parser.parse_known_args(words)
     except UsageError as error:
         # A flag that is misspelt is missing too.
-        raise _misspelt_flag(words, job or named_command(words), now_ms) or error from None
+        name = job or named_command(words)
+        raise _misspelt_flag(words, name, now_ms) or _stray_word(words, job, now_ms) or error from None
     given = vars(known)
     name = job or " ".join(filter(None, (given["command"], given.get("action"))))
     if unknown:
@@ -128,7 +143,8 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
     So are flags before it refused that stand behind it, or that no command has: argparse would tell of what it misses first.
     """
     first, second = [*words, "", ""][:2]
-    wrong = flag_before_command(first, _FIRST_FLAGS, lambda: _all_flags(now_ms))
+    behind = next(filter(None, (named_command(words[n:]) for n in range(1, len(words)))), None)
+    wrong = flag_before_command(first, _FIRST_FLAGS, lambda: _all_flags(now_ms), behind)
     if wrong is not None:
         raise wrong
     if first and not first.startswith("-") and first not in _FIRST_WORDS:
@@ -141,7 +157,17 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
 def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> UsageError | None:
     if name is None or name == CONFIG_SHOW:
         return None
-    return misspelt_flag(words, job_parser(name, now_ms).flags(), lambda: _all_flags(now_ms))
+    own = job_parser(name, now_ms).flags()
+    options = lambda: option_names(JOBS[name]) if name in JOBS else ()  # noqa: E731
+    return misspelt_flag(words, name, own, lambda: _all_flags(now_ms), options)
+
+
+def _stray_word(words: Sequence[str], job: str | None, now_ms: int) -> UsageError | None:
+    name = job or named_command(words)
+    if name is None or name == CONFIG_SHOW or any(setting.is_positional for setting in _settings(name)):
+        return None
+    behind = words if job is not None else words[len(name.split()) :]
+    return table_without_flag(behind, name, job_parser(name, now_ms).flags())
 
 
 def _all_flags(now_ms: int) -> set[str]:

@@ -62,6 +62,14 @@ def listing(title: str, summaries: Mapping[str, str]) -> str:
     return "\n".join([f"{title}:", *lines, "", ""])
 
 
+def option_names(job: Job) -> tuple[str, ...]:
+    """The names that `--option` takes."""
+    if job.options is None:
+        return ()
+    cls: Any = resolve(job.options)
+    return tuple(one.encode_name for one in msgspec.structs.fields(cls))
+
+
 def foot_of_job(job: Job) -> str:
     """Examples, the names and defaults that `--option` takes, and what exit statuses mean."""
     parts = [examples_text(job.name, job.examples)]

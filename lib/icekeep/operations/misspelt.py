@@ -1,9 +1,10 @@
 """What to say of a command or a flag that there is not: what may be meant, also by those who know Iceberg's procedures."""
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import takewhile
 
-from icekeep.errors import UsageError, did_you_mean, near_words
+from icekeep.errors import UsageError, did_you_mean, near_words, with_one_typo
 from icekeep.operations.known_words import LISTED, unknown_word
 
 PROCEDURES: Mapping[str, str | None] = {
@@ -43,7 +44,8 @@ def unknown_command(
     Args:
         for_help: the user asked for help, and is told how to get that of the command that does what a procedure does.
     """
-    near = near_words(word, dict.fromkeys((*commands, *PROCEDURES)))
+    procedures = with_one_typo(word, PROCEDURES)
+    near = near_words(word, dict.fromkeys((*commands, *procedures)))
     if not near or near[0] in commands:
         return unknown_word(word, commands, what, listed)
     same = f"what Iceberg's procedure {near[0]!r} does"
@@ -65,38 +67,65 @@ def unknown_action(group: str, word: str, actions: Sequence[str]) -> UsageError:
     return UsageError(f"there is no command {f'{group} {word}'!r}; {hint}", given=word)
 
 
-def flag_before_command(word: str, own: Collection[str], elsewhere: Callable[[], Collection[str]]) -> UsageError | None:
+def flag_before_command(
+    word: str, own: Collection[str], elsewhere: Callable[[], Collection[str]], command: str | None
+) -> UsageError | None:
     """The error for a flag with which a command line begins; `None` if the word is none, or one of those that may stand there.
 
     Args:
         own: the flags that may stand before a command.
         elsewhere: those that any command has.
+        command: the one that stands behind it.
     """
     flag = word.partition("=")[0]
     if not flag.startswith("-") or len(flag) < _SHORTEST_FLAG or word in own:
         return None
     if flag in elsewhere():
-        return UsageError(f"flag {flag!r} stands before the command; write `icekeep COMMAND {flag} ...`", given=flag)
+        told = f"`icekeep {command or 'COMMAND'} {flag} ...`"
+        return UsageError(f"flag {flag!r} stands before the command; write {told}", given=flag)
     near = near_words(flag.lstrip("-"), [one.removeprefix("--") for one in own])
     hint = did_you_mean(f"--{one}" for one in near) if near else "see icekeep --help"
     return UsageError(f"there is no flag {flag!r} before the command; {hint}", given=flag)
 
 
 def misspelt_flag(
-    words: Sequence[str], own: Collection[str], elsewhere: Callable[[], Collection[str]]
+    words: Sequence[str],
+    command: str,
+    own: Collection[str],
+    elsewhere: Callable[[], Collection[str]],
+    options: Callable[[], Collection[str]],
 ) -> UsageError | None:
-    """The error for the first flag that no command has and that is near to one of this command; `None` if there is none.
+    """The error for the first flag that a command has not, where it is known what is meant; `None` if there is none.
+
+    That is another flag of the command, or an option. A flag that another command has is only taken for one with a typo.
 
     Args:
         words: of the command line.
         own: the flags that the command has.
         elsewhere: those that any command has.
+        options: the names that the command's `--option` takes.
     """
     names = [flag.removeprefix("--") for flag in own]
     for word in takewhile(lambda one: one != "--", words):
         flag = word.partition("=")[0]
         is_flag = flag.startswith("-") and len(flag) >= _SHORTEST_FLAG and " " not in flag
-        near = near_words(flag.lstrip("-"), names) if is_flag and flag not in own else []
-        if near and flag not in elsewhere():
-            return UsageError(f"there is no flag {flag!r}; {did_you_mean(f'--{one}' for one in near)}", given=flag)
+        if not is_flag or flag in own:
+            continue
+        name = flag.lstrip("-")
+        is_anothers = flag in elsewhere()
+        near = with_one_typo(name, names) if is_anothers else near_words(name, names)
+        if name in options():
+            return UsageError(f"{command} has no flag {flag!r}; write `--option {name}=...`", given=flag)
+        if near:
+            problem = f"{command} has no flag {flag!r}" if is_anothers else f"there is no flag {flag!r}"
+            return UsageError(f"{problem}; {did_you_mean(f'--{one}' for one in near)}", given=flag)
     return None
+
+
+def table_without_flag(words: Sequence[str], command: str, own: Collection[str]) -> UsageError | None:
+    """The error for a word with which the arguments of a command begin that takes none, and wants a table by its flag."""
+    first = words[0] if words else "-"
+    if first.startswith("-") or "--table" not in own or any(one.partition("=")[0] == "--table" for one in words):
+        return None
+    told = shlex.join(["icekeep", *command.split(), "--table", first])
+    return UsageError(f"{first!r} stands without a flag; write `{told} ...`", given=first)

@@ -47,7 +47,9 @@ def _taken(directory: Path) -> bool:
         pass
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot make a playground in {str(directory)!r}: {reason}") from error
+        raise UsageError(
+            f"cannot make a playground in {str(directory)!r}: {reason}; name a directory that you may write to"
+        ) from error
     raise UsageError(f"{str(directory)!r} is not empty; name a directory that is empty or not there")
 
 

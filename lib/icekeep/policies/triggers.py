@@ -144,7 +144,7 @@ def _asked_of_age(trigger: Trigger, facts: Facts, now_ms: int) -> list[tuple[boo
     if limit_ms is None:
         return []
     if facts.last_run_ms is None:
-        return [(True, "it never ran, as far as is known")]
+        return [(True, "no policy has run it, as far as is known")]
     age_ms = now_ms - facts.last_run_ms
     holds = age_ms > limit_ms
     return [(holds, f"{_ran(facts.last_run_ms, now_ms)}, {'' if holds else 'not '}over {format_span(limit_ms)}")]

@@ -157,7 +157,9 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         found = self.snapshots_by_id.get(snapshot_id)
         if found is None:
             raise NotFoundError(
-                f"the table at {self.location!r} has no snapshot {snapshot_id}", snapshot_id=snapshot_id
+                f"the table at {self.location!r} has no snapshot {snapshot_id}; `icekeep history --table NAME --all` lists those "
+                "that it has",
+                snapshot_id=snapshot_id,
             )
         return found
 

@@ -183,6 +183,6 @@ def _epoch_ms(moment_ms: int, written: object) -> int:
     if 0 < moment_ms < EARLIEST_MS:
         raise UsageError(
             f"the time {written!r} would be {format_time(moment_ms)}: a number is epoch milliseconds, not seconds; "
-            "write a date with dashes (2026-01-31)"
+            "write a date with dashes (2026-01-31) or an age (7d)"
         )
     return moment_ms

@@ -106,11 +106,18 @@ def test_a_job_that_fails_before_it_begins_names_no_run(lake, capsys, monkeypatc
         (("--tables", "a"), "'a' in 'a' names no table; give NAMESPACE.TABLE"),
         (
             ("--tables", "local.db.nope,db.no"),
-            "'local.db.no' and 1 more; `icekeep policy explain --table local.db.no` says why",
+            "'local.db.no' and 1 more; `icekeep policy explain --table local.db.no --config icekeep.yaml` says",
         ),
         (("--list", "--dry-run"), "--list changes nothing, and --dry-run says what would be changed; give one of them"),
         (("--match", "db"), "'db' can match no table"),
-        (("--match", "other.*"), "no table that the policies of this run reach"),
+        (
+            ("--match", "other.*"),
+            "no table that the policies of this run reach is among those that match 'other.*'; `icekeep report --catalog local",
+        ),
+        (
+            ("--match", "local.db.x*"),
+            "match 'local.db.x*'; `icekeep report --catalog local --config icekeep.yaml` lists all",
+        ),
         (("--workers", "0"), "--workers"),
         (("--catalog", "nowhere"), "there is no catalog 'nowhere'"),
     ],
@@ -191,7 +198,10 @@ def test_a_table_that_was_asked_for_and_is_not_reached_is_named_and_the_others_a
     result = document["result"]
     assert (status, document["status"], result["done_jobs_count"]) == (3, "partial", 2)
     assert [(one["name"], one["kind"]) for one in result["not_read"]] == [("local.db.nope", "not-found")]
-    assert "`icekeep policy explain --table local.db.nope` says why" in result["not_read"][0]["reason"]
+    assert (
+        "`icekeep policy explain --table local.db.nope --config icekeep.yaml` says why"
+        in result["not_read"][0]["reason"]
+    )
 
 
 def test_where_nobody_knows_a_catalog_of_the_policies_nothing_is_done_and_that_is_an_error(lake, capsys):

@@ -80,7 +80,7 @@ def test_the_current_schema_and_the_default_spec_are_found_by_their_ids():
 def test_a_snapshot_is_found_by_its_id():
     metadata = MetadataBuilder().commits(3).build()
     assert metadata.snapshot(2).parent_snapshot_id == 1
-    with pytest.raises(NotFoundError, match="has no snapshot 9") as raised:
+    with pytest.raises(NotFoundError, match="has no snapshot 9; `icekeep history --table NAME --all` lists") as raised:
         metadata.snapshot(9)
     assert raised.value.facts == {"snapshot_id": 9}
 

@@ -42,7 +42,7 @@ def test_anything_else_is_an_error_that_says_what_to_give(text):
 
 @pytest.mark.parametrize("text", ["1767225600", "20260101", "2026"])
 def test_a_number_that_would_be_a_moment_in_1970_is_refused(text):
-    with pytest.raises(UsageError, match="epoch milliseconds, not seconds"):
+    with pytest.raises(UsageError, match=r"not seconds; write a date with dashes \(2026-01-31\) or an age \(7d\)$"):
         parse_time(text, NOW_MS)
 
 

@@ -139,7 +139,8 @@ def known_numbers(numbers: Sequence[int]) -> Sequence[int]:
     unknown = [number for number in numbers if number not in CLASSES]
     if unknown:
         raise UsageError(
-            f"there is no kind of faults {unknown[0]}; give numbers of docs/faults.md, such as 301", fault_id=unknown[0]
+            f"there is no kind of faults {unknown[0]}; give numbers such as 301, `icekeep check` prints those that it finds",
+            fault_id=unknown[0],
         )
     return numbers
 

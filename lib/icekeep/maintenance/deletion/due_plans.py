@@ -14,7 +14,14 @@ from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import last_work
 from icekeep.maintenance.deletion.kept_by_plans import days_in_trash_end_ms, done_file, restore_ends_ms
-from icekeep.maintenance.deletion.plans import DeletionPlan, holds_files, is_committed, is_forgotten, read_plan
+from icekeep.maintenance.deletion.plans import (
+    DeletionPlan,
+    holds_files,
+    is_committed,
+    is_forgotten,
+    read_plan,
+    restore_command,
+)
 from icekeep.spec.units import DAY_MS
 
 
@@ -55,7 +62,7 @@ def due_of(directory: str, table: Table, now_ms: int, listener: Listener) -> Due
             return None
         if holds_files(plan, storage):
             listener.on(
-                Warned(f"snapshots are back whose files are in {directory!r}; run `icekeep restore --run {plan.run}`")
+                Warned(f"snapshots are back whose files are in {directory!r}; run `{restore_command(table, plan.run)}`")
             )
             return None
         return Due(plan, ToDo.FORGET)

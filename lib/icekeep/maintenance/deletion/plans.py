@@ -16,12 +16,14 @@ The hash is of the set: of what the run is to do, and of each file's kind and lo
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
 
+from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
 from icekeep.spec.layout import own_directory
@@ -331,6 +333,11 @@ def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
 def remove_draft(directory: str, storage: Storage) -> None:
     """Remove what was written of a plan that has no head, and gets none."""
     storage.delete_many([file.location for file in storage.list(directory)])
+
+
+def restore_command(table: Table, run: str) -> str:
+    """What people are told to run for what a run has removed of a table."""
+    return shlex.join(["icekeep", "restore", "--table", f"{table.catalog.name}.{table.name}", "--run", run])
 
 
 def _digest(kind: str, location: str) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from icekeep.catalog.base import Table
-from icekeep.errors import MissingFileError, NotFoundError
+from icekeep.errors import MissingFileError, NotFoundError, UsageError
 from icekeep.maintenance.deletion.claims import last_work
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
@@ -37,14 +37,35 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
         for plan in sorted(plans, key=lambda plan: last_work(plan.directory, table.storage).deletes):
             if _has_something(plan, table.metadata):
                 return plan
-        raise NotFoundError(f"there is nothing to restore for table {table.name!r}{_known(plans)}")
+        raise NotFoundError(
+            f"there is nothing to restore for table {_named(table)}{_known(plans)}; a compaction is undone by "
+            "`icekeep rollback`"
+        )
     for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if _is_name(run) else ():
         found = _plan(join(above, run), table.storage)
         if found is not None:
             return found
-    raise NotFoundError(
-        f"there is no run {run!r} to restore for table {table.name!r}{_known(plans_of(table))}", run=run
-    )
+    plans = plans_of(table)
+    whole = whole_run(run, [plan.run for plan in plans])
+    if whole is not None:
+        return next(plan for plan in plans if plan.run == whole)
+    raise NotFoundError(f"there is no run {run!r} to restore for table {_named(table)}{_known(plans)}", run=run)
+
+
+def whole_run(beginning: str, runs: Iterable[str]) -> str | None:
+    """The run whose id begins so, as the list of runs shows it; `None` where there is none.
+
+    Raises:
+        UsageError: several begin so.
+    """
+    found = sorted({one for one in runs if beginning and one.startswith(beginning)})
+    if len(found) > 1:
+        raise UsageError(f"{beginning!r} is the beginning of several runs: {', '.join(found)}; give one of them whole")
+    return found[0] if found else None
+
+
+def _named(table: Table) -> str:
+    return repr(f"{table.catalog.name}.{table.name}")
 
 
 def _is_name(run: str) -> bool:

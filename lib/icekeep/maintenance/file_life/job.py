@@ -11,6 +11,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import PropertyError, SafetyError, UnsupportedError
 from icekeep.events import SILENT
 from icekeep.maintenance.deletion.last_look import is_gc_enabled
+from icekeep.maintenance.deletion.plans import restore_command
 from icekeep.maintenance.deletion.reachable import Seen
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.file_life.by_name import ByName, named_locations, told_by_name
@@ -157,9 +158,9 @@ class _Look:
             "refs": reading_refs(lineage.readers, metadata),
             "plans": told_of(named, self._table.storage),
         }
-        fate = fate_of_read(
-            is_current=is_current, kept=kept, now_ms=now_ms, is_missing=info is None, trash=_in_trash(named)
-        )
+        run = _in_trash(named)
+        back = None if run is None else restore_command(self._table, run)
+        fate = fate_of_read(is_current=is_current, kept=kept, now_ms=now_ms, is_missing=info is None, back=back)
         if is_current:
             return self._result(found.file_path, found.kind, State.CURRENT, fate, info, **told)
         fate = as_far_as_read(fate, self._unreadable)
@@ -205,7 +206,7 @@ class _Look:
         info = self._found(location)
         if info is None and named:
             told = told_of(named, self._table.storage)
-            return self._result(location, named[0].kind, State.GONE, in_plan(told[0]), None, plans=told)
+            return self._result(location, named[0].kind, State.GONE, in_plan(told[0], self._table), None, plans=told)
         if info is None:
             state = State.UNDECIDED if self._unreadable else State.UNKNOWN
             return self._result(location, _UNNAMED, state, no_trace(None), None)
@@ -233,7 +234,7 @@ class _Look:
         first = counting[0]
         told = told_of([first], self._table.storage)[0]
         state = State.TRASH if first.place == TRASH else State.PLANNED
-        return state, as_far_as_read(in_plan(told), self._unreadable), first.found
+        return state, as_far_as_read(in_plan(told, self._table), self._unreadable), first.found
 
     def _is_in_older_statistics(self, info: FileInfo, manifests: Manifests) -> bool:
         """Whether metadata in the log names a file, by which orphan removal goes too."""

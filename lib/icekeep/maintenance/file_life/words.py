@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from icekeep.catalog.base import Table
+from icekeep.maintenance.deletion.plans import restore_command
 from icekeep.maintenance.file_life.plans import GONE, TRASH
 from icekeep.maintenance.file_life.result import PlanOfFile
 from icekeep.maintenance.file_life.retention import Kept
@@ -12,12 +14,12 @@ _SHOWN = 10
 _KEEPERS_SHOWN = 3
 
 
-def fate_of_read(*, is_current: bool, kept: Kept | None, now_ms: int, is_missing: bool, trash: str | None) -> str:
-    """What becomes of a file that snapshots read; `trash` is the run in whose trash it is, if it is missing."""
+def fate_of_read(*, is_current: bool, kept: Kept | None, now_ms: int, is_missing: bool, back: str | None) -> str:
+    """What becomes of a file that snapshots read; `back` is the command that fetches it from the trash, if it is missing."""
     said = _kept(is_current=is_current, kept=kept, now_ms=now_ms)
     if not is_missing:
         return said
-    where = f"it is in the trash: `icekeep restore --run {trash}` brings it back" if trash else "readers of these fail"
+    where = f"it is in the trash: `{back}` brings it back" if back else "readers of these fail"
     return f"snapshots read it and it is not in storage: {where}; {said}"
 
 
@@ -46,9 +48,9 @@ def fate_of_unread(fate: str) -> str:
     return f"{said}; {fate}" if fate else said
 
 
-def in_plan(plan: PlanOfFile) -> str:
+def in_plan(plan: PlanOfFile, table: Table) -> str:
     """What becomes of a file that a plan names and no snapshot reads."""
-    back = f"; `icekeep restore --run {plan.run}` brings it back" if plan.is_restorable else ""
+    back = f"; `{restore_command(table, plan.run)}` brings it back" if plan.is_restorable else ""
     until = format_time(plan.until_ms)
     if plan.place == GONE:
         return f"no snapshot reads it: a plan of {plan.job} names it, and it is gone"

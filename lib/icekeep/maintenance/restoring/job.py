@@ -32,6 +32,7 @@ from icekeep.maintenance.deletion.plans import (
     mark_undone,
     metadata_before,
     remove_draft,
+    restore_command,
 )
 from icekeep.maintenance.deletion.restorable_plans import chosen_plan, plans_of
 from icekeep.maintenance.restoring.files import STEP, Returned, check_targets, move_back
@@ -58,8 +59,8 @@ def restore(
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. Only where there are
             many files Spark has a part in it.
-        run: as `list_restorable` names it; `None`: the newest run that has removed something which is not back yet. A repair is
-            only taken back where it is named, and only from branches that end with it.
+        run: as `list_restorable` names it, or its beginning; `None`: the newest run that has removed something which is not
+            back yet. A repair is only taken back where it is named, and only from branches that end with it.
 
     Raises:
         NotFoundError: there is no such run, or none with anything to bring back.
@@ -67,7 +68,7 @@ def restore(
             removed what the snapshots need besides; no snapshot was restored, and files that were moved back stay in their
             places. Or the plan is of another table; or no branch ends with the repair any more.
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
-        UsageError: a tag of such a name points elsewhere, or `spark` is no session.
+        UsageError: a tag of such a name points elsewhere, several runs begin so, or `spark` is no session.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
         ClaimedError: a run is at work on the plan, or on another plan that names some of its files; or one of these plans was
             claimed by another run meanwhile.
@@ -188,14 +189,15 @@ def _restored(
             with suppress(MissingFileError):
                 late = move_back(plan, claim, storage, runtime, spark, SILENT)
         has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
-        notes += [*late.notes(), *_ended(plan, claim, late, storage, has_changed=has_changed)]
-        notes += [_may_be_at_work(held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]
+        notes += [*late.notes(), *_ended(table, plan, claim, late, has_changed=has_changed)]
+        notes += [_may_be_at_work(table, held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]
         is_complete = late.is_complete
     except Exception as error:
         if not snapshot_ids:
             raise
         notes.append(
-            f"the snapshots are back, and it could not be seen whether all files are: {reason_of(error)}; {_once_more(plan.run)}"
+            f"the snapshots are back, and it could not be seen whether all files are: {reason_of(error)}; "
+            f"{_once_more(table, plan.run)}"
         )
         is_complete = False
     return RestoreResult(
@@ -242,25 +244,25 @@ class _ProvedChange:
         return updates
 
 
-def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage, *, has_changed: bool) -> list[str]:
+def _ended(table: Table, plan: DeletionPlan, claim: Claim, late: Returned, *, has_changed: bool) -> list[str]:
     """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
     if not late.is_complete:
         return []
     if not claim.preempted:
-        forget_plan(plan, storage)
+        forget_plan(plan, table.storage)
         return []
     if plan.is_trash and has_changed:
         # It holds what that run still moves to the trash, and no later run goes on with it.
-        mark_done(plan, plan.files_count, storage, restored=True)
-    return [_may_be_at_work(plan.run)]
+        mark_done(plan, plan.files_count, table.storage, restored=True)
+    return [_may_be_at_work(table, plan.run)]
 
 
-def _may_be_at_work(run: str) -> str:
-    return f"a call of run {run!r} may still move files to the trash: tomorrow, {_once_more(run)}"
+def _may_be_at_work(table: Table, run: str) -> str:
+    return f"a call of run {run!r} may still move files to the trash: tomorrow, {_once_more(table, run)}"
 
 
-def _once_more(run: str) -> str:
-    return f"run `icekeep restore --run {run}` again"
+def _once_more(table: Table, run: str) -> str:
+    return f"run `{restore_command(table, run)}` again"
 
 
 def list_restorable(table: Table) -> tuple[Restorable, ...]:

@@ -11,6 +11,7 @@ from icekeep.commit.made_by import JOB_KEY, run_of
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, SafetyError
 from icekeep.events import Listener
+from icekeep.maintenance.deletion.restorable_plans import whole_run
 from icekeep.maintenance.repairing import JOB
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
 from icekeep.spec.metadata import TableMetadata
@@ -38,9 +39,11 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
     Raises:
         NotFoundError: no snapshot of the table is of that run, or the one before it has expired.
         SafetyError: no branch ends with it: later commits would be lost with it, or it was taken back before.
+        UsageError: several repairs begin so.
         ConflictError, OutcomeUnknownError, UnavailableError: as `commit` raises them.
     """
     metadata = table.metadata
+    run = whole_run(run, (run_of(one.summary) or "" for one in metadata.snapshots if _is_of(one, None))) or run
     own = [snapshot for snapshot in metadata.snapshots if _is_of(snapshot, run)]
     if not own:
         raise NotFoundError(f"no snapshot of table {table.name!r} is of run {run!r}", run=run)
@@ -110,5 +113,7 @@ def _others_with(metadata: TableMetadata, run: str, moved: Collection[str]) -> I
             yield name
 
 
-def _is_of(snapshot: Snapshot, run: str) -> bool:
-    return run_of(snapshot.summary) == run and (snapshot.summary or {}).get(JOB_KEY) == JOB.name
+def _is_of(snapshot: Snapshot, run: str | None) -> bool:
+    """Whether a snapshot is of a repair, by its run or of any."""
+    is_repairs = (snapshot.summary or {}).get(JOB_KEY) == JOB.name
+    return is_repairs and run in (None, run_of(snapshot.summary))

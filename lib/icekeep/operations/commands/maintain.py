@@ -22,7 +22,7 @@ from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.commands.policy_check import refuse_wrong_options
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.file import CatalogSettings, Config, config_words
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
@@ -155,6 +155,7 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
             prices=config.prices,
             listener=surroundings.listener,
             slots=partial(expected_slots, cache(partial(spark_properties, surroundings.seams))),
+            config=config_words(config.path),
         ),
         run_call=_Calls(command, surroundings, shared, memory, interrupts),
         runtime=surroundings.runtime,
@@ -248,7 +249,12 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
         require_policy(config, wishes.policy)
     pattern = None if wishes.match is None else find_pattern(catalogs, wishes.match, catalog)
     tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
-    scope = Scope(policy=wishes.policy, match=None if pattern is None else pattern.glob, tables=tables or None)
+    scope = Scope(
+        policy=wishes.policy,
+        match=None if pattern is None else pattern.glob,
+        match_text=wishes.match or "",
+        tables=tables or None,
+    )
     policies = [policy for policy in config.policies if scope.has_policy(policy)]
     wanted = {catalog_of(table) for table in tables}
     # All are asked for once, before several threads ask.

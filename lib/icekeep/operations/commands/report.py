@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -69,20 +69,24 @@ def report_over(
     look = partial(report, spark=spark, match=pattern, prices=known.prices, listener=listener)
     reports, not_read = of_each_catalog(chosen, lambda settings: _looked(settings, look, known, histories, listener))
     found = merged(reports, not_read)
-    if pattern is not None and not found.tables_count and not found.not_read:
+    config = config_words(known.config.path)
+    if reference is None:
+        _warn_of_empty(reports, config, listener)
+    elif not found.tables_count and not found.not_read:
         looked = ", ".join(settings.name for settings in chosen)
-        hint = f"; beside --catalog a pattern is over {NAME_IN_CATALOG}" if catalog == catalog_of(pattern) else ""
-        if reference is not None and reference.doubt:
-            hint = f"; {reference.doubt}"
-        raise NotFoundError(f"{pattern!r} matches no table of {looked}{hint}")
-    for empty in () if pattern is not None else sorted(one.catalogs[0] for one in reports if not _has_any(one)):
-        doctor = shlex.join(["icekeep", "doctor", "--catalog", empty, *config_words(known.config.path)])
-        listener.on(
-            Warned(
-                f"catalog {empty!r} has no table; where there should be some, look at its name and address: {doctor}"
-            )
-        )
+        one = ["--catalog", chosen[0].name] if len(chosen) == 1 else []
+        hint = reference.doubt or f"`{shlex.join(['icekeep', 'report', *one, *config])}` lists all"
+        if catalog is not None and catalog == catalog_of(reference.glob.text):
+            hint = f"beside --catalog a pattern is over {NAME_IN_CATALOG}"
+        raise NotFoundError(f"{match!r} matches no table of {looked}; {hint}")
     return found
+
+
+def _warn_of_empty(reports: Iterable[ReportResult], config: Sequence[str], listener: Listener) -> None:
+    for name in sorted(one.catalogs[0] for one in reports if not _has_any(one)):
+        doctor = shlex.join(["icekeep", "doctor", "--catalog", name, *config])
+        problem = f"catalog {name!r} has no table; where there should be some, look at its name and address: {doctor}"
+        listener.on(Warned(problem))
 
 
 def _has_any(found: ReportResult) -> bool:

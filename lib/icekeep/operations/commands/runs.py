@@ -1,6 +1,7 @@
 """The command `runs`: what became of runs, the newest first."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ import msgspec
 
 from icekeep.errors import NotFoundError, UnavailableError, shortened
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.file import CatalogSettings, Config, config_words
 from icekeep.operations.configuration.runs import RUNS
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.known_words import LISTED, require_known
@@ -96,7 +97,8 @@ def runs(  # noqa: PLR0913 - the settings of the command
         named = "" if config.runs.uri is None else f"; `{RUNS}.uri` in {config.path} names it"
         raise UnavailableError(f"{error.message}{named}", **error.facts) from error
     if run is not None and not found:
-        raise NotFoundError(f"there is no run {run!r} in {', '.join(places)}", run=run)
+        lists = shlex.join(["icekeep", "runs", *config_words(config.path)])
+        raise NotFoundError(f"there is no run {run!r} in {', '.join(places)}; `{lists}` lists them", run=run)
     found.sort(key=lambda one: -one.started_ms)
     return RunsFound(
         records=tuple(places),

@@ -85,8 +85,17 @@ def written_at_once(path: str, what: str) -> Iterator[BinaryIO]:
 def require_directory(path: str, what: str = "result file") -> None:
     """Refuse a file that could not be written later; raises `UsageError`."""
     directory = Path(path).absolute().parent
-    if Path(path).is_dir() or not os.access(directory, os.W_OK):
-        raise UsageError(f"cannot write {what} {path!r}: give a file in a directory that can be written", path=path)
+    if Path(path).is_dir():
+        reason = "it is a directory"
+    elif not directory.is_dir():
+        reason = f"there is no directory {str(directory)!r}"
+    elif not os.access(directory, os.W_OK):
+        reason = f"no permission to write in {str(directory)!r}"
+    else:
+        return
+    raise UsageError(
+        f"cannot write {what} {path!r}: {reason}; give a file in a directory that can be written", path=path
+    )
 
 
 def require_new_file(path: str, what: str) -> None:

@@ -69,7 +69,7 @@ def test_of_a_kind_that_is_asked_for_every_fault_is_told():
     [found] = check(table, no_spark, all_of=[301]).faults
     assert {one.where for one in found.examples} >= paths
     with pytest.raises(
-        UsageError, match=r"^there is no kind of faults 7; give numbers of docs/faults.md, such as 301$"
+        UsageError, match=r"^there is no kind of faults 7; give numbers such as 301, `icekeep check` prints"
     ):
         check(table, no_spark, all_of=[301, 7])
 

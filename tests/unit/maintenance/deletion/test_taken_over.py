@@ -129,8 +129,8 @@ def test_a_restore_says_that_a_run_may_be_at_work_on_another_plan_of_its_files(w
 
     world.once(restore, "move_many", "/data/a")
     younger = world.expire(trash=3).plan_location.rpartition("/")[2]
-    note = f"a call of run '{younger}' may still move files to the trash: tomorrow, run `icekeep restore --run {younger}` again"
-    assert restored[0].note == note
+    again = f"tomorrow, run `icekeep restore --table local.db.events --run {younger}` again"
+    assert restored[0].note == f"a call of run '{younger}' may still move files to the trash: {again}"
 
 
 def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_left_alone(world, monkeypatch):

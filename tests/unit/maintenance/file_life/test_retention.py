@@ -44,5 +44,5 @@ def test_a_file_is_kept_as_long_as_the_last_snapshot_that_reads_it(table, reader
 
 def test_of_many_tags_that_keep_a_file_the_first_are_named_and_the_rest_counted():
     kept = Kept(None, tuple(f"tag restored-{n}" for n in range(2_000)))
-    said = fate_of_read(is_current=False, kept=kept, now_ms=0, is_missing=False, trash=None)
+    said = fate_of_read(is_current=False, kept=kept, now_ms=0, is_missing=False, back=None)
     assert said.endswith("kept by tag restored-0, tag restored-1, tag restored-2 and 1,997 more")

@@ -42,7 +42,7 @@ def test_a_file_in_the_trash_is_told_with_its_run_from_its_place_and_from_the_tr
     (plan,) = result.plans
     assert (plan.job, plan.place, plan.is_restorable) == ("expire_snapshots", "trash", True)
     assert (plan.created_ms, plan.until_ms) == (began_ms, began_ms + 3 * DAY_MS)
-    assert f"icekeep restore --run {plan.run}" in result.answer
+    assert f"`icekeep restore --table local.db.events --run {plan.run}` brings it back" in result.answer
     in_trash = next(at for at in world.memory.files if "/trash/" in at and at.endswith("/data/a"))
     assert told(world, in_trash) == told(world, "data/a") == result
     assert [event.event for event in result.history] == ["removed"]
@@ -123,7 +123,7 @@ def test_a_file_that_is_missing_though_snapshots_read_it_is_told_with_the_run_th
     world.adopt("a")
     result = told(world, A)
     assert (result.state, result.is_in_storage) == (State.CURRENT, False)
-    assert f"it is in the trash: `icekeep restore --run {run}`" in result.answer
+    assert f"it is in the trash: `icekeep restore --table local.db.events --run {run}`" in result.answer
     del world.memory.files[C]
     assert "it is not in storage: readers of these fail" in told(world, C).answer
 

@@ -33,7 +33,7 @@ def test_nothing_is_committed_while_the_next_row_id_is_too_low(world):
 def test_no_other_change_adds_a_snapshot_either(world):
     before = world.table.metadata_location
     with pytest.raises(
-        InvalidTableError, match=r"next-row-id \d+, and row ids up to \d+ .*`icekeep repair --fault 128`"
+        InvalidTableError, match=r"next-row-id \d+, and row ids up to \d+ .*`icekeep repair --table NAME --fault 128`"
     ):
         world.append(9)
     assert world.table.metadata_location == before

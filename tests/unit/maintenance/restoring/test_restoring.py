@@ -216,13 +216,27 @@ def test_a_run_that_is_not_there_is_not_found(run: str):
     world = World()
     with pytest.raises(NotFoundError) as raised:
         world.restore(run)
-    assert raised.value.message == f"there is no run {run!r} to restore for table 'db.events'; there is 'run-1'"
+    assert raised.value.message == f"there is no run {run!r} to restore for table 'local.db.events'; there is 'run-1'"
+
+
+def test_the_beginning_of_a_run_names_it_where_no_other_begins_so():
+    world = World()
+    world.storage.create(f"{LOCATION}/data/orphan", b"123")
+    orphan = GarbageFile(FileKind.ORPHAN, f"{LOCATION}/data/orphan", 3)
+    written_plan(world.load(), [orphan], run="run-12", job="remove_orphan_files", runtime=world.catalog.runtime)
+    written_plan(world.load(), [orphan], run="other-2", job="remove_orphan_files", runtime=world.catalog.runtime)
+    with pytest.raises(
+        UsageError, match="'run' is the beginning of several runs: run-1, run-12; give one of them whole"
+    ):
+        world.restore("run")
+    assert world.restore("run-1").run == "run-1"
+    assert world.restore("oth").run == "other-2"
 
 
 def test_where_nothing_was_removed_there_is_nothing_to_restore():
     world = World()
     world.restore()
-    with pytest.raises(NotFoundError, match=r"there is nothing to restore for table 'db.events'$"):
+    with pytest.raises(NotFoundError, match=r"nothing to restore for table 'local.db.events'; .* `icekeep rollback`$"):
         world.restore()
 
 
@@ -230,7 +244,7 @@ def test_a_run_that_never_committed_is_not_chosen():
     world = World()
     world.restore()
     written_plan(world.load(), [], run="run-2", snapshot_ids=world.gone, trash=False)
-    with pytest.raises(NotFoundError, match=r"nothing to restore for table 'db.events'; there is 'run-2'"):
+    with pytest.raises(NotFoundError, match=r"nothing to restore for table 'local.db.events'; there is 'run-2'"):
         world.restore()
 
 
@@ -549,7 +563,8 @@ def test_the_plan_of_a_run_that_may_be_at_work_stays():
     result = world.restore()
     assert (
         result.note
-        == "a call of run 'run-1' may still move files to the trash: tomorrow, run `icekeep restore --run run-1` again"
+        == "a call of run 'run-1' may still move files to the trash: tomorrow, run `icekeep restore --table local.db.events "
+        "--run run-1` again"
     )
     assert f"{world.plan.directory}/{HEAD}" in world.present()
     # What it moves to the trash even now can come back.
@@ -569,8 +584,9 @@ def test_orphans_of_a_run_that_may_be_at_work_come_back_and_no_later_run_goes_on
     plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=runtime)
     new_claim(plan.directory, "remove_orphan_files", world.storage, runtime)
     runtime.pass_ms(LEASE_MS + 1)
-    note = "a call of run 'run-2' may still move files to the trash: tomorrow, run `icekeep restore --run run-2` again"
-    assert world.restore().note == note
+    note = world.restore().note
+    assert note is not None
+    assert note.endswith("tomorrow, run `icekeep restore --table local.db.events --run run-2` again")
     # The mark by which later runs see that there is nothing to be done.
     assert f"{plan.directory}/{DONE}" in world.present()
     assert world.storage.read(f"{LOCATION}/data/orphan") == b"123"

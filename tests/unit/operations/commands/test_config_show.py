@@ -39,8 +39,8 @@ def test_each_property_is_shown_with_its_source_and_each_policy_with_its_jobs():
     )
     shown = show_config(config, config.catalogs.values(), {})
     assert [(p.catalog, p.key, p.value, p.source) for p in shown.properties] == [
-        ("c", "type", "sql", "my.yaml"),
-        ("c", "uri", "u", "my.yaml"),
+        ("c", "type", "sql", "my.yaml, line 1"),
+        ("c", "uri", "u", "my.yaml, line 1"),
     ]
     assert [(p.policy, p.jobs) for p in shown.policies] == [("n", ("compact", "expire_snapshots"))]
     assert [(p.tables, p.match, p.excepted) for p in shown.policies] == [(("c.d.t",), ("c.**",), ("c.e.*",))]

@@ -96,9 +96,12 @@ def test_one_catalog_out_of_reach_does_not_stop_the_others(run, conf):
     [
         (["--table", "one.db.one", "--match", "db.*"], "--table and --match both say which tables"),
         (["--match", "db"], "'db' can match no table"),
-        (["--match", "nope.*"], "'nope.*' matches no table of one, two"),
-        (["--match", "one.nope.*"], "'nope.*' matches no table of one"),
-        (["--match", "nope.*", "--catalog", "two"], "'nope.*' matches no table of two"),
+        (["--match", "nope.*"], "'nope.*' matches no table of one, two; `icekeep report --config "),
+        (["--match", "one.nope.*"], "'one.nope.*' matches no table of one; `icekeep report --catalog one --config "),
+        (
+            ["--match", "nope.*", "--catalog", "two"],
+            "'nope.*' matches no table of two; `icekeep report --catalog two --config ",
+        ),
         (
             ["--match", "one.db.*", "--catalog", "one"],
             "'one.db.*' matches no table of one; beside --catalog a pattern is over NAMESPACE.TABLE",

@@ -101,6 +101,7 @@ def test_a_run_that_is_not_there_is_exit_status_2(capsys):
     status, document = runs(capsys, "--run", "compact-9")
     assert (status, document["error"]["kind"]) == (2, "not-found")
     assert "there is no run 'compact-9'" in document["error"]["message"]
+    assert "; `icekeep runs" in document["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,29 @@
+"""Commands that errors name: they read the configuration of the command that failed."""
+
+import pytest
+
+from icekeep.operations.shown.commands import completed
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "`icekeep report --catalog lake` lists them",
+            "`icekeep report --catalog lake --config 'my own.yaml'` lists them",
+        ),
+        ("`icekeep history --table db.t --all`", "`icekeep history --table db.t --all --config 'my own.yaml'`"),
+        ("`icekeep check --table t --config a.yaml`", "`icekeep check --table t --config a.yaml`"),
+        ("`icekeep --help` lists them", "`icekeep --help` lists them"),
+        ("see `icekeep runs`", "see `icekeep runs`"),
+    ],
+)
+def test_a_command_on_a_table_or_catalog_that_an_error_names_reads_the_same_configuration(message, shown):
+    assert completed(message, None, "my own.yaml") == shown
+    assert completed(message, None, None) == message
+
+
+def test_it_is_on_the_table_of_the_command_that_failed():
+    message = "run `icekeep repair --table NAME --fault 128` first"
+    assert completed(message, "lake.db.t", None) == "run `icekeep repair --table lake.db.t --fault 128` first"
+    assert completed(message, None, None) == message
