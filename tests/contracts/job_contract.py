@@ -193,6 +193,16 @@ class JobContract:
             for way in ("foreign", "away"):
                 self._fail_after_the_commit_at(place, way, result)
 
+    def test_a_call_that_breaks_when_it_has_begun_to_delete_is_told(self) -> None:
+        before, counted = self._filled(), self._filled()
+        with Fault(counted) as clean:
+            result = self.run(counted)
+        files = before.state()[0]
+        places = [n for n, call in enumerate(clean.calls) if call[0] == "delete_many" and call[1] in files]
+        assert bool(places) == bool(self.removes)
+        for place in places:
+            self._fail_after_the_commit_at(place, "torn", result)
+
     def _fail_after_the_commit_at(self, place: int, way: str, clean: Any) -> None:
         before, world = self._filled(), self._filled()
         with Fault(world, place, way) as fault:
@@ -208,7 +218,10 @@ class JobContract:
                 raise
         told = f"{way}: {fault.calls[place]}, call {place} of {len(fault.calls)}"
         figures = figures_of(result)
-        if self.removes:
+        if way == "torn":
+            # What no answer counts is told of.
+            assert (result.status, bool(lost(before, world))) == ("partial", True), told
+        elif self.removes:
             assert bool(figures["deleted_bytes_count"]) == bool(lost(before, world)), told
         else:
             assert [figures[name] for name in self.foretold] == [figures_of(clean)[name] for name in self.foretold], (

@@ -133,7 +133,7 @@ class Fault:
 
     Ways: `killed` before the call, after which no call gets through; `lost`, where the call is done and its answer does not
     arrive; `away`, where neither this call nor any later one gets through; `foreign`, where these fail with an
-    error that is none of ours.
+    error that is none of ours; `torn`, the same of a call that deletes, which has deleted its file all the same.
     """
 
     WAYS = ("killed", "lost", "away")
@@ -157,7 +157,10 @@ class Fault:
             return
         if self._way == "killed":
             raise Killed
-        if self._way == "foreign":
+        if self._way == "torn" and len(self.calls) == self._number + 1:
+            assert operation == "delete_many"
+            self._world.memory.delete_many([location])
+        if self._way in ("foreign", "torn"):
             raise RuntimeError(f"{location}: the JVM is gone")
         if self._way == "away":
             raise UnavailableError(f"{location}: out of reach")

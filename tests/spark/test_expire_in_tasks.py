@@ -110,7 +110,7 @@ def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_ba
     """Between two rounds of tasks an operator takes back what the first has moved."""
     table = filled(lake, spark_session)
     before, restored = content(lake), []
-    monkeypatch.setattr(reclaim, "_rounds", lambda parts, *_: [[part] for part in parts])
+    monkeypatch.setattr(reclaim, "rounds", lambda parts, *_: [[part] for part in parts])
     look = last_look.TableLook.__call__
 
     def look_and_restore(self: last_look.TableLook) -> Any:
@@ -136,7 +136,7 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
     """What metadata leads to by now stays."""
     table = filled(lake, spark_session)
     adopted: list[DataFile] = []
-    real = reclaim._rounds
+    real = reclaim.rounds
 
     def rounds(parts: Any, *told: Any) -> Any:
         for number, some in enumerate(real(parts, *told)):
@@ -149,7 +149,7 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
                 commit(lake.load(), AppendFiles(files=(adopted[0],)))
             yield some
 
-    monkeypatch.setattr(reclaim, "_rounds", rounds)
+    monkeypatch.setattr(reclaim, "rounds", rounds)
     result = expire_snapshots(table, tasks, trash=0, **arguments())
     assert (result.status, result.kept_again_files_count) == ("done", 1)
     assert Path(urlparse(adopted[0].file_path).path).exists()

@@ -62,6 +62,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
         kept_count: files of such plans that the table leads to again, or that another plan keeps; they stay.
         failed_count: files that could not be deleted.
         problems: why plans that are due were not carried out to their end; the next run tries again.
+        may_have_deleted: "nothing was deleted" would be wrong, or is not known.
     """
 
     finished_count: int = 0
@@ -69,6 +70,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     kept_count: int = 0
     failed_count: int = 0
     problems: tuple[str, ...] = ()
+    may_have_deleted: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -256,6 +258,7 @@ class _ClaimedPlan:
             kept_count=done.kept_count,
             failed_count=done.failed_count,
             problems=(done.stopped,) if done.stopped else (),
+            may_have_deleted=done.may_have_deleted,
         )
 
     def _kept_by_others(self) -> KeptByPlans:
@@ -398,4 +401,5 @@ def _sum(one: Earlier, other: Earlier) -> Earlier:
         kept_count=one.kept_count + other.kept_count,
         failed_count=one.failed_count + other.failed_count,
         problems=one.problems + other.problems,
+        may_have_deleted=one.may_have_deleted or other.may_have_deleted,
     )

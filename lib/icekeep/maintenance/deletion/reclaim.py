@@ -8,8 +8,7 @@ Files that are gone already are fine, so that a plan may be carried out again.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -33,29 +32,19 @@ from icekeep.maintenance.deletion.plans import (
     trash_location,
     write_part,
 )
+from icekeep.maintenance.deletion.rounds import rounds, stages, task_bins
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.spark.amounts import small_tasks
+from icekeep.planning.spark.failures import known_error
+from icekeep.planning.spark.slots import is_tried_again, max_task_failures, was_tried_before
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
-from icekeep.spec.bins import balanced, packed
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.units import MINUTE_MS
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 STEP = "deleting files"
 NAMED_COUNT = 100
 """So many files that could not be deleted are named."""
-
-_ROUND_MS = MINUTE_MS
-"""How long a round of tasks is meant to last."""
-
-_FIRST_ROUND_PARTS = 4
-_TASK_FILES_PER_SECOND = 500
-"""What one task deletes, where the speed of all is limited."""
 
 
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +56,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         kept_count: files that are in use by now, or that another plan keeps, or of whose path another is in the trash.
         unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
-        stopped: why it ended before the end of the plan; empty where it did not.
+        stopped: why it ended before the end of the plan, when files had begun to go; empty where it did not.
     """
 
     deleted: tuple[FilesOfKind, ...] = ()
@@ -97,23 +86,50 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         return sum(counts)
 
     @property
+    def may_have_deleted(self) -> bool:
+        """Whether "nothing was deleted" would be wrong, or is not known."""
+        return bool(self.deleted_count or self.failed_count or self.stopped)
+
+    @property
     def is_complete(self) -> bool:
         """Whether nothing of the plan is left to be done."""
         return not self.failed_count and not self.stopped
 
 
+class _Calls(msgspec.Struct):
+    """What is known of the calls that delete files, whatever became of their answers.
+
+    Attributes:
+        have_begun: files may be gone.
+        is_one_in_doubt: one had no answer, so that nothing counts which of its files are gone.
+    """
+
+    have_begun: bool = False
+    is_one_in_doubt: bool = False
+
+
 class _Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks that carry out a plan share."""
+    """What all tasks that carry out a plan share; the calls are those of the driver, and in a task its own."""
 
     plan: DeletionPlan
     claim: Claim
+    calls: _Calls
     in_use: PathSet
     territory: Territory
     storage: Storage
     files_per_second: float | None
     empties_trash: bool
     unmoved_directory: str
+    max_task_failures: int = 1
     runtime: Runtime
+
+
+class _TaskReport(msgspec.Struct, frozen=True):
+    """What a task did, and the error that ended it, which does not hide that."""
+
+    done: Reclaimed
+    calls: _Calls
+    error: IcekeepError | None = None
 
 
 def refuse_if_gc_is_disabled(metadata: TableMetadata) -> None:
@@ -148,8 +164,8 @@ def reclaim(  # noqa: PLR0913 - what a run was told
         empties_trash: delete what the plan has moved to the trash.
 
     Raises:
-        ClaimedError: another run has taken the plan over before the first file was gone; later that is `stopped`, as is
-            every error.
+        ClaimedError: another run has taken the plan over before the first call that deletes; from then on that is `stopped`,
+            as is every error, since the call that fails may have deleted files all the same.
         SafetyError: garbage collection is disabled, or a file lies where none may be deleted.
     """
     refuse_if_gc_is_disabled(table.metadata)
@@ -162,6 +178,7 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     work = _Work(
         plan=plan,
         claim=claim,
+        calls=_Calls(),
         in_use=NO_PATHS,
         territory=territory,
         storage=table.storage,
@@ -173,14 +190,16 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     done: list[Reclaimed] = []
     stopped = ""
     try:
-        for parts in _stages(plan.parts):
+        for parts in stages(plan.parts):
             for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
                 done.append(some)
                 listener.on(StepAdvanced(STEP, some.looked_at_count))
     except Exception as error:
-        if not any(one.deleted_count or one.unmoved for one in done):
+        if not work.calls.have_begun:
             raise
         stopped = reason_of(error)
+        if work.calls.is_one_in_doubt:
+            stopped += "; what was being deleted then may be gone, and is not counted"
         listener.on(Warned(f"not all files of plan {plan.directory!r} were deleted: {stopped}"))
     finally:
         # What was to be deleted for good, and was refused, stands in nobody's way.
@@ -193,15 +212,19 @@ def reclaim(  # noqa: PLR0913 - what a run was told
 
 
 @contextmanager
-def _failed_calls_noted(claim: Claim, runtime: Runtime) -> Iterator[None]:
-    """Note a call of the store that does not answer: it may take effect all the same."""
+def _under_way(work: _Work) -> Iterator[None]:
+    """Note that a call which deletes has begun, and one that does not answer: it may take effect all the same."""
+    work.calls.have_begun = True
     try:
         yield
-    except (SafetyError, ClaimedError):
-        raise
     except BaseException:
-        claim.note_failed_call(runtime)
+        _note_doubt(work)
         raise
+
+
+def _note_doubt(work: _Work) -> None:
+    work.calls.is_one_in_doubt = True
+    work.claim.note_failed_call(work.runtime)
 
 
 def _tell(total: Reclaimed, plan: DeletionPlan, listener: Listener) -> None:
@@ -227,59 +250,41 @@ def _carried_out(
             yield from _carry_out_part(part, work, pace, look)
         return
     session = started(spark)
-    for some in _rounds(parts, work.files_per_second, work.runtime):
-        tasks, files_per_second = _tasks(work.files_per_second, some, max_concurrent_deletes, session)
-        shared = msgspec.structs.replace(work, in_use=look(), files_per_second=files_per_second)
-        with _failed_calls_noted(work.claim, work.runtime):
-            files_count = sum(part.files_count for part in some)
+    for some in rounds(parts, work.files_per_second, work.runtime):
+        tasks, files_per_second = task_bins(work.files_per_second, some, max_concurrent_deletes, session)
+        shared = msgspec.structs.replace(
+            work, in_use=look(), files_per_second=files_per_second, max_task_failures=max_task_failures(session)
+        )
+        had_begun, files_count = work.calls.have_begun, sum(part.files_count for part in some)
+        with _under_way(work):
             reports, errors = run_tasks(session, tasks, _carry_out, shared, step=f"deleting {files_count} files")
-        yield from reports
-        for error in errors:
-            with suppress(IcekeepError), _failed_calls_noted(work.claim, work.runtime):
+        # Of a task without a report nobody knows what it did.
+        work.calls.have_begun = had_begun or bool(errors) or any(report.calls.have_begun for report in reports)
+        if errors or any(report.calls.is_one_in_doubt for report in reports):
+            _note_doubt(work)
+        yield from (report.done for report in reports)
+        for error in (*(report.error for report in reports), *errors):
+            if error is not None:
                 raise error
-        if errors:
-            raise errors[0]
 
 
-def _rounds(
-    parts: tuple[PlanPart, ...], files_per_second: float | None, runtime: Runtime
-) -> Iterator[Sequence[PlanPart]]:
-    """Parts between two looks at the catalog: as many as are done in a while, by the limited speed or by the last round."""
-    if files_per_second is not None:
-        yield from packed(parts, (lambda part: part.files_count, files_per_second * _ROUND_MS / 1000))
-        return
-    start, count = 0, _FIRST_ROUND_PARTS
-    while start < len(parts):
-        some, began_ms = parts[start : start + count], runtime.monotonic_ms()
-        yield some
-        # Slots may have come or gone meanwhile.
-        in_time = len(some) * _ROUND_MS // max(1, runtime.monotonic_ms() - began_ms)
-        start, count = start + len(some), max(1, min(2 * count, in_time))
-
-
-def _tasks(
-    rate: float | None, parts: Sequence[PlanPart], max_concurrent_deletes: int | None, session: "SparkSession"
-) -> tuple[list[list[PlanPart]], float | None]:
-    """The parts of each task, and how many files a second each may do."""
-    bins_count = min(len(parts), max_concurrent_deletes or len(parts))
-    if rate is not None:
-        # Each at its share of the speed: those that wait for a slot only make it slower.
-        bins_count = min(bins_count, max(1, int(rate // _TASK_FILES_PER_SECOND)), small_tasks(session))
-    bins = balanced(parts, lambda part: part.files_count, bins_count)
-    return bins, None if rate is None else rate / len(bins)
-
-
-def _stages(parts: Sequence[PlanPart]) -> list[tuple[PlanPart, ...]]:
-    """What manifests name, and then the rest."""
-    content = tuple(part for part in parts if all(f.kind.is_content for f in part.files))
-    others = tuple(part for part in parts if part not in content)
-    return [stage for stage in (content, others) if stage]
-
-
-def _carry_out(parts: Sequence[PlanPart], work: _Work) -> Reclaimed:
+def _carry_out(parts: Sequence[PlanPart], work: _Work) -> _TaskReport:
+    """What a task does; an error is raised only where nothing has begun, and another attempt may do better."""
     pace = Pace(work.files_per_second, work.runtime)
-    here = msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime))
-    return _sum([done for part in parts for done in _carry_out_part(part, here, pace, lambda: work.in_use)])
+    here = msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime), calls=_Calls())
+    done: list[Reclaimed] = []
+    try:
+        for part in parts:
+            for some in _carry_out_part(part, here, pace, lambda: work.in_use):
+                done.append(some)
+    except Exception as error:
+        is_refusal = isinstance(error, SafetyError | ClaimedError)
+        if not here.calls.have_begun and not is_refusal and is_tried_again(work.max_task_failures):
+            raise
+        # An attempt whose executor was lost tells nothing of its calls.
+        calls = _Calls(have_begun=True, is_one_in_doubt=True) if was_tried_before() else here.calls
+        return _TaskReport(_sum(done), calls, known_error(error, parts))
+    return _TaskReport(_sum(done), here.calls)
 
 
 def _carry_out_part(part: PlanPart, work: _Work, pace: Pace, look: Look) -> Iterator[Reclaimed]:
@@ -303,12 +308,17 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: Pace, look: Look) -> Iter
             some = rows.slice(start, pace.max_at_once)
             pace.wait_for(some.num_rows)
             in_use = _are_kept(some, work, look)
+            going = some.filter(pa.array(~in_use))
+            if going.num_rows < some.num_rows:
+                yield Reclaimed(kept_count=some.num_rows - going.num_rows)
             # The look may take longer than the claim holds: this comes last.
             work.claim.check(work.storage, work.runtime)
-            with _failed_calls_noted(work.claim, work.runtime):
-                done, stayed = _removed(kind, some.filter(pa.array(~in_use)), work)
+            if not going.num_rows:
+                continue
+            with _under_way(work):
+                done, stayed = _removed(kind, going, work)
             unmoved += [stayed] if stayed.num_rows else []
-            yield msgspec.structs.replace(done, kept_count=done.kept_count + int(np.count_nonzero(in_use)))
+            yield done
     if unmoved:
         location = f"{work.unmoved_directory}/files-{work.runtime.new_uuid()}.jsonl"
         written = write_part(pa.concat_tables(unmoved), location, work.storage)

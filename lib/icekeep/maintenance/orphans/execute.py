@@ -101,10 +101,10 @@ def _removed(
     try:
         return _planned_removed(candidates, planned, earlier, spark, search, listener, runtime, keeper)
     except Exception as error:
-        if not earlier.finished_count and not earlier.emptied_count:
+        if not earlier.may_have_deleted:
             raise
-        # "Nothing was deleted" would be wrong now.
-        problem = f"what earlier runs left is finished, and no orphan of this run is deleted: {reason_of(error)}"
+        before = "what earlier runs left is finished, and " if earlier.is_complete else ""
+        problem = f"{before}no orphan of this run is deleted: {reason_of(error)}"
         listener.on(Warned(problem))
         earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
         return Removal(planned=planned, earlier=earlier)

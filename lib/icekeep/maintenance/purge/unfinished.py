@@ -138,7 +138,7 @@ def finish_others(
     Args:
         but: the directory of the plan that the run has carried out itself.
     """
-    finished = failed = 0
+    finished, failed, may_have_deleted = 0, 0, False
     problems: list[str] = []
     try:
         directories = [one for one in plans_below(purges_directory(table), table.storage) if one != but]
@@ -159,7 +159,10 @@ def finish_others(
             finished += done.deleted_count
             failed += done.failed_count
             problems += [done.stopped] if done.stopped else []
-    return Earlier(finished_count=finished, failed_count=failed, problems=tuple(problems))
+            may_have_deleted |= done.may_have_deleted
+    return Earlier(
+        finished_count=finished, failed_count=failed, problems=tuple(problems), may_have_deleted=may_have_deleted
+    )
 
 
 def _finish(

@@ -16,7 +16,7 @@ from icekeep.formats.arrow.memory_pool import take_small_pages
 from icekeep.formats.arrow.without_pandas import leave_pandas_out
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error
-from icekeep.planning.spark.lazily import task_context
+from icekeep.planning.spark.slots import is_tried_again
 from icekeep.storage.last_read import forget_reads
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> byt
         result = work(payload)
         return pickle.dumps(Answer(result, slow_reads=slow_reads_since(before)))
     except Exception as error:
-        context = task_context()
-        if context is not None and context.attemptNumber() + 1 < max_failures:
+        if is_tried_again(max_failures):
             raise
         return pickle.dumps(Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
 

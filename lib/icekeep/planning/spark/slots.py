@@ -71,6 +71,18 @@ def _executor_cores(spark: "SparkSession") -> int:
     return int(max(cores, default=context.defaultParallelism))
 
 
+def is_tried_again(max_failures: int) -> bool:
+    """Whether Spark tries this task once more if it fails now."""
+    context = task_context()
+    return context is not None and context.attemptNumber() + 1 < max_failures
+
+
+def was_tried_before() -> bool:
+    """Whether an attempt at this task has failed, or was lost with its executor, or is under way at the same time."""
+    context = task_context()
+    return context is not None and context.attemptNumber() > 0
+
+
 def attempt_id() -> int:
     """The number of the attempt at this task, for names of what it writes; no other of the Spark application has it."""
     context = task_context()

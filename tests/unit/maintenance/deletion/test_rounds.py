@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from icekeep.maintenance.deletion import reclaim
+from icekeep.maintenance.deletion import rounds as task_rounds
 from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind
 from icekeep.maintenance.deletion.plans import PlanPart
 
@@ -27,7 +27,7 @@ class Clock:
 def rounds(count: int, took: Any) -> list[int]:
     """How many parts the rounds have, where one of so many takes so long."""
     clock, found, left = Clock(), [], [*parts(count)]
-    for some in reclaim._rounds(parts(count), None, clock):
+    for some in task_rounds.rounds(parts(count), None, clock):
         found.append(len(some))
         assert [*some] == left[: len(some)]
         del left[: len(some)]
@@ -55,7 +55,7 @@ def test_no_time_at_all_is_no_error():
 
 @pytest.mark.parametrize(("rate", "sizes"), [(1.0, [1] * 5), (2_000.0, [2, 2, 1]), (10_000.0, [5])])
 def test_with_a_limited_speed_a_round_has_as_many_files_as_that_allows(rate, sizes):
-    found = [*reclaim._rounds(parts(5), rate, Clock())]
+    found = [*task_rounds.rounds(parts(5), rate, Clock())]
     assert [len(some) for some in found] == sizes
 
 
@@ -65,6 +65,6 @@ def test_with_a_limited_speed_a_round_has_as_many_files_as_that_allows(rate, siz
 def test_tasks_share_a_limited_speed(rate, concurrent, tasks):
     conf = SimpleNamespace(get=lambda *_: None)
     session = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, master="yarn", defaultParallelism=2))
-    bins, each = reclaim._tasks(rate, parts(40), concurrent, session)
+    bins, each = task_rounds.task_bins(rate, parts(40), concurrent, session)
     assert len(bins) == tasks
     assert each == (None if rate is None else rate / tasks)

@@ -1,0 +1,292 @@
+"""A call that deletes and breaks in its middle, by an error that is none of ours: some of its files are gone, and no answer says
+which. No run may end with an error then, which would say that nothing was changed.
+"""
+
+from contextlib import nullcontext
+
+import pytest
+
+from icekeep.catalog.base import Table
+from icekeep.errors import ClaimedError, IcekeepError, JobFailedError, SafetyError, UnavailableError
+from icekeep.maintenance.deletion import earlier_runs, pace, plan_writing, reclaim
+from icekeep.maintenance.purge.job import drop_table
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.tasks import run_tasks
+from icekeep.tables.create import create_table
+from kit.expired_tables import ExpiredWorld
+from kit.lake import SCHEMA
+from kit.no_spark import no_spark
+from kit.runtime import with_runtime
+
+IN_DOUBT = "RuntimeError: the client broke; what was being deleted then may be gone, and is not counted"
+STRAYS = ["w", "x", "y", "z"]
+
+
+def breaks(world: ExpiredWorld, error: BaseException | None = None) -> list[str]:
+    """The next call that deletes does so with its first file, and breaks at the second; says which these were."""
+    asked: list[str] = []
+
+    def before(operation: str, location: str) -> None:
+        if operation in ("delete_many", "move_many") and "/data/" in location:
+            asked.append(location)
+            if len(asked) == 2:
+                world.storage.before = lambda *_: None
+                raise error or RuntimeError("the client broke")
+
+    world.storage.before = before
+    return asked
+
+
+def strayed() -> ExpiredWorld:
+    world = ExpiredWorld()
+    world.leave(*STRAYS)
+    return world
+
+
+def purge(world: ExpiredWorld, table: Table | None = None):
+    return drop_table(with_runtime(table or world.table, world.runtime), no_spark, purge=True)
+
+
+@pytest.mark.parametrize("trash", [0, 3])
+def test_orphans(trash):
+    """The run ended with 1, as if nothing had been changed, and its file was counted by no run."""
+    world = strayed()
+    asked = breaks(world)
+    result = world.remove_orphans(trash=trash)
+    assert (result.status, result.deleted_files_count, result.problems) == ("partial", 0, (IN_DOUBT,))
+    assert result.plan_location is not None
+    assert (asked[0] in world.files(), asked[1] in world.files()) == (False, True)
+    again = world.remove_orphans(trash=trash)
+    assert (again.status, again.finished_files_count) == ("done", 3)
+    assert not {*STRAYS} & {*world.data()}
+
+
+@pytest.mark.parametrize("trash", [0, 3])
+def test_an_expiration(trash):
+    world = ExpiredWorld()
+    asked = breaks(world)
+    result = world.expire(trash=trash)
+    assert (result.status, result.deleted_data_files_count, result.left_reason) == ("partial", 0, IN_DOUBT)
+    assert asked[0] not in world.files()
+    again = world.finish(trash=trash)
+    assert (again.status, again.finished_files_count) == ("done", result.left_files_count - 1)
+
+
+def test_a_purge():
+    world = ExpiredWorld()
+    asked = breaks(world)
+    result = purge(world)
+    assert (result.status, result.deleted_files_count, result.problems) == ("partial", 0, (IN_DOUBT,))
+    assert asked[0] not in world.files()
+    other = create_table(world.catalog, ("db", "other"), SCHEMA)
+    assert purge(world, other).finished_files_count > 0
+    assert world.files() == set()
+
+
+@pytest.mark.parametrize("trash", [0, 3])
+def test_what_an_earlier_run_left(trash):
+    world = ExpiredWorld()
+    world.expire(options={"grace": "1h"}, trash=trash)
+    world.pass_days(0.5)
+    breaks(world)
+    result = world.finish(trash=trash)
+    assert (result.status, result.finished_files_count, result.problems) == ("partial", 0, (IN_DOUBT,))
+    assert world.finish(trash=trash).status == "done"
+
+
+def test_what_fills_the_trash_and_breaks_may_still_move_files():
+    world = ExpiredWorld()
+    breaks(world)
+    world.expire(trash=3)
+    assert "may still move files to the trash" in world.restore().note
+
+
+def waiting_plan_and_strays() -> ExpiredWorld:
+    world = ExpiredWorld()
+    world.expire(options={"grace": "1h"})
+    world.leave(*STRAYS)
+    return world
+
+
+def fails_when_it_writes_its_own_plan(world: ExpiredWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise UnavailableError("out of reach")
+
+    monkeypatch.setattr("icekeep.maintenance.orphans.execute._written", away)
+
+
+def test_an_earlier_plan_that_breaks_before_the_run_itself_fails(monkeypatch):
+    """The first call of the earlier plan broke, and the run then said that nothing was changed."""
+    world = waiting_plan_and_strays()
+    fails_when_it_writes_its_own_plan(world, monkeypatch)
+    asked = breaks(world)
+    result = world.remove_orphans()
+    problems = (IN_DOUBT, "no orphan of this run is deleted: out of reach")
+    assert (result.status, result.problems, result.deleted_files_count) == ("partial", problems, 0)
+    assert asked[0] not in world.files()
+    assert {*STRAYS} <= {*world.data()}
+
+
+def test_an_earlier_plan_of_which_nothing_went_leaves_the_error_of_the_run_what_it_is(monkeypatch):
+    world = waiting_plan_and_strays()
+    fails_when_it_writes_its_own_plan(world, monkeypatch)
+
+    def refuses(*_: object) -> None:
+        raise SafetyError("something cannot be read")
+
+    monkeypatch.setattr(earlier_runs, "_staying", refuses)
+    before = world.files()
+    with pytest.raises(UnavailableError, match="out of reach"):
+        world.remove_orphans()
+    assert world.files() == before
+    assert any("something cannot be read" in warning for warning in world.heard.warnings)
+
+
+@pytest.mark.parametrize("error", [ClaimedError("taken over"), UnavailableError("away"), RuntimeError("odd")])
+def test_before_the_first_call_an_error_is_one(monkeypatch, error):
+    world = strayed()
+    looks = []
+
+    def look(self):
+        looks.append(self)
+        raise error
+
+    monkeypatch.setattr("icekeep.maintenance.deletion.kept_by_plans.LookBesideOthers.__call__", look)
+    before = world.files()
+    with pytest.raises(type(error), match=str(error)):
+        world.remove_orphans(trash=3)
+    assert looks
+    assert world.files() == before
+
+
+def test_files_that_all_stay_are_no_call(monkeypatch):
+    """The second look refuses: what the first one kept does not make a failed run of it that has changed something."""
+    monkeypatch.setattr(pace, "CALL_FILES", 2)
+    world = strayed()
+    real, looks = reclaim._are_kept, []
+
+    def kept(files, work, look):
+        looks.append(files.num_rows)
+        if len(looks) == 2:
+            raise SafetyError("not everything can be read")
+        return ~real(files, work, look)
+
+    monkeypatch.setattr(reclaim, "_are_kept", kept)
+    with pytest.raises(SafetyError, match="not everything can be read"):
+        world.remove_orphans(trash=3)
+    assert looks == [2, 2]
+    assert {*STRAYS} <= {*world.data()}
+
+
+class TestTasks:
+    """As Spark does them, in this process."""
+
+    @pytest.fixture
+    def world(self, monkeypatch: pytest.MonkeyPatch) -> ExpiredWorld:
+        """A plan has a part for each file, and one task gets them all."""
+        monkeypatch.setattr(plan_writing, "_PART_ROWS", 1)
+        monkeypatch.setattr(reclaim, "limits_of", lambda spark: Limits(deleted_files_count=0))
+        monkeypatch.setattr(reclaim, "started", lambda spark: None)
+        monkeypatch.setattr(reclaim, "max_task_failures", lambda session: 1)
+        monkeypatch.setattr(reclaim, "task_bins", lambda rate, parts, *_: ([[*parts]], rate))
+        return strayed()
+
+    @pytest.fixture(autouse=True)
+    def no_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reclaim, "rounds", lambda parts, *_: [parts])
+
+    @pytest.mark.parametrize(
+        "error", [SafetyError("a stray"), ClaimedError("taken over"), UnavailableError("away"), OSError("odd")]
+    )
+    def test_what_a_task_did_before_it_failed_is_told(self, world, monkeypatch, error):
+        """It was lost, and where no other task told anything the run had changed nothing."""
+        fails_at(monkeypatch, 2, error)
+        result = world.remove_orphans()
+        assert (result.status, result.deleted_files_count, len(result.problems)) == ("partial", 2, 1)
+        assert str(error) in result.problems[0]
+        assert "may be gone" not in result.problems[0]
+        assert len({*STRAYS} & {*world.data()}) == 2
+
+    def test_a_call_that_broke_in_a_task_may_have_deleted_more(self, world, monkeypatch):
+        monkeypatch.setattr(plan_writing, "_PART_ROWS", 10)
+        asked = breaks(world)
+        result = world.remove_orphans(trash=3)
+        assert (result.status, result.deleted_files_count) == ("partial", 0)
+        assert "RuntimeError: the client broke" in result.problems[0]
+        assert result.problems[0].endswith("; what was being deleted then may be gone, and is not counted")
+        assert asked[0] not in world.files()
+
+    @pytest.mark.parametrize("error", [ClaimedError("taken over"), UnavailableError("away")])
+    def test_a_task_that_has_not_begun_changes_nothing(self, world, monkeypatch, error):
+        fails_at(monkeypatch, 0, error)
+        before = world.files()
+        with pytest.raises(type(error), match=str(error)):
+            world.remove_orphans()
+        assert world.files() == before
+
+    def test_where_the_whole_job_of_spark_fails_nobody_knows_what_is_gone(self, world, monkeypatch):
+        def lost(session, payloads, work, shared, *, step):
+            run_tasks(None, payloads, work, shared, step=step)
+            return [], [JobFailedError("an executor was lost")]
+
+        monkeypatch.setattr(reclaim, "run_tasks", lost)
+        result = world.remove_orphans()
+        assert (result.status, result.deleted_files_count) == ("partial", 0)
+        assert result.problems[0].startswith("an executor was lost; what was being deleted then may be gone")
+
+    def test_an_attempt_after_another_knows_nothing_of_that(self, world, monkeypatch):
+        monkeypatch.setattr(reclaim, "was_tried_before", lambda: True)
+        fails_at(monkeypatch, 0, ClaimedError("taken over"))
+        result = world.remove_orphans()
+        assert result.status == "partial"
+        assert result.problems[0].startswith("taken over; what was being deleted then may be gone")
+
+    @pytest.mark.parametrize(
+        ("done", "error", "tries", "status"),
+        [
+            (0, UnavailableError("away"), 2, "done"),
+            (1, UnavailableError("away"), 1, "partial"),
+            (0, ClaimedError("gone"), 1, ""),
+        ],
+    )
+    def test_another_attempt_is_made_only_where_nothing_has_begun(self, world, monkeypatch, done, error, tries, status):
+        """An attempt after another would count what that deleted as missing, and not know of a refusal what it stopped."""
+        begun = []
+
+        def again(session, payloads, work, shared, *, step):
+            monkeypatch.setattr(reclaim, "is_tried_again", lambda max_failures: len(begun) == 1)
+            begun.append(1)
+            try:
+                return run_once(payloads, work, shared)
+            except IcekeepError:
+                begun.append(2)
+                return run_once(payloads, work, shared)
+
+        monkeypatch.setattr(reclaim, "run_tasks", again)
+        fails_at(monkeypatch, done, error, times=1)
+        with nullcontext() if status else pytest.raises(type(error)):
+            result = world.remove_orphans()
+            assert (result.status, result.deleted_files_count) == (status, 4 if status == "done" else done)
+        assert len(begun) == tries
+
+
+def run_once(payloads, work, shared):
+    return [work(payload, shared) for payload in payloads], []
+
+
+def fails_at(monkeypatch: pytest.MonkeyPatch, calls: int, error: Exception, times: int = 10) -> None:
+    """Raise an error before the next call that deletes, after so many."""
+    kept, removed, begun, failed = reclaim._are_kept, reclaim._removed, [], []
+
+    def look(*told):
+        if len(begun) == calls and len(failed) < times:
+            failed.append(error)
+            raise error
+        return kept(*told)
+
+    def remove(*told):
+        begun.append(told)
+        return removed(*told)
+
+    monkeypatch.setattr(reclaim, "_are_kept", look)
+    monkeypatch.setattr(reclaim, "_removed", remove)
