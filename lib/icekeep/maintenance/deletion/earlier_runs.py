@@ -36,6 +36,7 @@ from icekeep.maintenance.deletion.plans import (
     forget_plan,
     mark_undone,
     plan_directories,
+    restore_command,
     trash_location,
 )
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed, read_reached
@@ -281,7 +282,7 @@ class _ClaimedPlan:
             return True
         trashed = _in_trash(self._due, again, self._table.storage)
         if trashed:
-            _tell_kept(self._due, self._claim, trashed, self._listener)
+            _tell_kept(self._table, self._due, self._claim, trashed, self._listener)
         return bool(trashed)
 
     def _reclaimed(self, staying: PathSet, places: Territory) -> Reclaimed:
@@ -376,9 +377,9 @@ def _and_in_trash(files: "pa.Table | DataFrame", plan: DeletionPlan) -> "pa.Tabl
     return files.union(files.mapInArrow(lambda batches: map(trashed, batches), files.schema))
 
 
-def _tell_kept(due: Due, claim: Claim, trashed: list[str], listener: Listener) -> None:
+def _tell_kept(table: Table, due: Due, claim: Claim, trashed: list[str], listener: Listener) -> None:
     plan = due.plan
-    back = "move them back" if claim.deletes else f"run `icekeep restore --run {plan.run}`"
+    back = "move them back" if claim.deletes else f"run `{restore_command(table, plan.run)}`"
     listener.on(
         Warned(
             f"{len(trashed)} files are in the trash, and the table leads to them again, {trashed[0]!r} among them: nothing of "

@@ -44,7 +44,7 @@ def test_a_file_in_the_trash_that_the_table_leads_to_again_stays_there(storage, 
     for _ in range(3):
         assert world.finish(trash=3).kept_again_files_count == 2
         world.pass_days(2)
-    assert "icekeep restore" in world.heard.warnings[-1]
+    assert "icekeep restore --table local.db." in world.heard.warnings[-1]
     assert world.restore().status == "done"
     assert {"y", "z"} <= {*world.data()}
     assert world.own() == set()
