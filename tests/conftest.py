@@ -1,6 +1,7 @@
 """Settings for all tests: what needs what, how many cases are generated, and that Spark's workers run this Python."""
 
 import os
+import signal
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -108,12 +109,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Any:
     global _is_pure
-    _is_pure = not any(item.get_closest_marker(need) for need in NEEDS)
+    _is_pure = is_pure = not any(item.get_closest_marker(need) for need in NEEDS)
     _refused.clear()
+    before = signal.getsignal(signal.SIGINT)
     try:
         answer = yield
     finally:
         _is_pure = False
+        # PySpark's session takes Ctrl-C and keeps it.
+        left = signal.getsignal(signal.SIGINT) if is_pure else before
+        if left is not before:
+            signal.signal(signal.SIGINT, before)
+    assert left is before, f"a test leaves {left} behind, which takes the Ctrl-C of later tests"
     # Also where what was refused was taken for a store that is out of reach.
     assert not _refused, f"{REFUSAL}: {_refused}"
     return answer

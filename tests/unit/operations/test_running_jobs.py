@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from icekeep.errors import ExpressionError, InvalidTableError, NotFoundError, OptionError, UnavailableError, UsageError
 from icekeep.events import SILENT, InRun, RunEnded, RunStarted, unfailing
 from icekeep.operations.arguments import Command
-from icekeep.operations.interrupts import Interrupts
+from icekeep.operations.interrupts import interrupts
 from icekeep.operations.jobs import resolve
 from icekeep.operations.running_jobs import check_arguments, run_job
 from icekeep.operations.surroundings import Surroundings
@@ -52,10 +52,9 @@ def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, listene
         dry_run=dry_run,
         arguments=arguments,
     )
-    surroundings = Surroundings(
-        seams=seams, listener=listener, interrupts=Interrupts(), runtime=runtime or FakeRuntime()
-    )
-    return run_job(command, JOBS[name], surroundings)
+    with interrupts() as taken:
+        surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime or FakeRuntime())
+        return run_job(command, JOBS[name], surroundings)
 
 
 def test_a_job_runs_on_its_table_in_a_session_that_is_stopped():
