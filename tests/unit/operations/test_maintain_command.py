@@ -230,8 +230,8 @@ def test_policies_that_are_left_out_or_fit_nothing_are_told(lake, capsys):
     assert document["result"]["notes"] == [
         "policies without a schedule are left out: 'by-hand'; --policy runs one of them",
         "policy 'elsewhere': there is no catalog 'nope'; there is local",
-        "policy 'lost': no table is meant by 'local.nope.*'; `icekeep policy check` tells more",
-        "policy 'gone': no table is meant by 'local.db.gone'; `icekeep policy check` tells more",
+        "policy 'lost': no table is meant by 'local.nope.*'; `icekeep policy check --config icekeep.yaml` tells more",
+        "policy 'gone': no table is meant by 'local.db.gone'; `icekeep policy check --config icekeep.yaml` tells more",
     ]
     _, document, _ = run(capsys, "--dry-run", "--policy", "by-hand", "--tables", "db.a")
     assert document["result"]["notes"] == []
