@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ArrayType
 
 from icekeep.errors import InvalidTableError
 from icekeep.planning.deletes import delete_tasks
@@ -38,8 +39,8 @@ from kit.reaching import (
     vector,
 )
 
-REACHING = from_arrow_type(REACHING_DELETES.value_type)
-"""The type of the members of the column `deletes`. (PySpark 4.0 loses whether members of an array of Arrow's may be null.)"""
+REACHING = ArrayType(from_arrow_type(REACHING_DELETES.value_type), REACHING_DELETES.value_field.nullable)
+"""The type of the column `deletes` of joins. (PySpark 4.0 loses whether members of an array of Arrow's may be null.)"""
 
 
 def frame(spark: SparkSession, entries: list[ManifestEntry], log: Path | None = None) -> DataFrame:
@@ -124,7 +125,7 @@ def test_joins_give_each_data_file_the_deletes_that_the_rule_gives_it(
         deletes_count=len(deletes) if is_counted else None,
     )
     assert planned.columns == [*ENTRIES.names, "deletes"]
-    assert planned.schema["deletes"].dataType.elementType == REACHING
+    assert planned.schema["deletes"].dataType == REACHING
     wanted = expected(data, deletes)
     assert found(planned) == wanted == reached_on_the_driver(data, deletes)
     kinds = {(d["content"], d["file_format"], d["spec_id"] in (0, 3)) for reaching in wanted.values() for d in reaching}
@@ -141,7 +142,7 @@ def test_tasks_give_each_data_file_the_deletes_that_the_rule_gives_it(
     data, deletes = tables
     planned = in_tasks_of(frame(spark_session, data), frame(spark_session, deletes), parts_count)
     assert planned.columns == [*ENTRIES.names, "deletes"]
-    assert planned.schema["deletes"].dataType.elementType == REACHING
+    assert planned.schema["deletes"].dataType == from_arrow_type(REACHING_DELETES)
     assert found(planned) == expected(data, deletes)
 
 
@@ -247,7 +248,7 @@ def test_a_table_without_unpartitioned_specs_has_no_global_deletes(spark_session
     deletes = [equality("e", 7), equality("older", 5), equality("elsewhere", 7, partition=(None,))]
     planned = with_deletes(frame(spark_session, [A]), frame(spark_session, deletes), specs)
     assert [d["file_path"] for d in found(planned)["a"]] == ["e"]
-    assert planned.schema["deletes"].dataType.elementType == REACHING
+    assert planned.schema["deletes"].dataType == REACHING
 
 
 def test_only_four_columns_of_data_files_are_needed(spark_session: SparkSession) -> None:

@@ -64,3 +64,12 @@ def test_the_page_gets_rows_between_its_marks_and_keeps_the_other_rows_and_the_r
     assert "an older run" not in text
     assert text.count(matrix.BEGIN) == text.count(matrix.END) == 1
     assert text.startswith((ROOT / "docs" / "matrix.md").read_text().partition(matrix.BEGIN)[0])
+    assert text.endswith(matrix.END + "\n")
+
+
+def test_releases_are_read_from_what_uv_has_compiled(matrix, tmp_path):
+    file = tmp_path / "releases.txt"
+    file.write_text(
+        "pyarrow==26.0.1\npsycopg[binary]==3.2.1\nnumpy==2.4.6 ; python_full_version < '3.12'\n# a comment\n"
+    )
+    assert matrix._releases(file) == {"pyarrow": "26.0.1", "psycopg": "3.2.1", "numpy": "2.4.6"}

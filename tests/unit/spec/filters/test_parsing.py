@@ -1,3 +1,4 @@
+import datetime
 import pickle
 import re
 import string
@@ -300,3 +301,12 @@ def read(text: str) -> Expression | ExpressionError:
         return parse_where(text, MOMENT_MS)
     except ExpressionError as problem:
         return problem
+
+
+def test_of_a_day_that_no_month_has_python_s_own_words_are_told():
+    """They differ between its releases."""
+    with pytest.raises(ValueError, match="day") as own:
+        datetime.date.fromisoformat("2013-02-29")
+    with pytest.raises(ExpressionError) as told:
+        parse_where("a = DATE '2013-02-29'")
+    assert str(told.value).endswith(f"DATE '2013-02-29': {own.value}")
