@@ -75,6 +75,11 @@ def is_location(text: str) -> bool:
     return True
 
 
+def canonical_or_text(text: str) -> str:
+    """`canonical`, by which files are told apart; what metadata gives for a location and is none stays as it is."""
+    return canonical(text) if is_location(text) else text
+
+
 def loose_path(location: str) -> str:
     """The path alone, in the spelling by which files are compared that may be deleted (`location_keys.loose_keys`).
 

@@ -14,7 +14,7 @@ from icekeep.maintenance.checking.metadata.earlier import Earlier
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.rendered import Rendered
 from icekeep.spec.snapshots import MAIN, Snapshot
-from icekeep.storage.locations import canonical, is_location
+from icekeep.storage.locations import canonical_or_text
 
 _OLDER = "no branch has it at its head, only older snapshots or tags; it goes when they expire"
 
@@ -145,12 +145,8 @@ def _in_heads(table: Table | None, listed: Listed | None) -> Collection[str] | N
         return None
     lists = {head.manifest_list for head in heads if head.manifest_list is not None}
     indices = BitMap.union(*(listed.members[head.snapshot_id] for head in heads)) if heads else BitMap()
-    return {_key(path) for path in (*lists, *(listed.manifests[index].manifest_path for index in indices))}
-
-
-def _key(path: str) -> str:
-    """Each list may spell a manifest in its own way; what is no location stays as it is."""
-    return canonical(path) if is_location(path) else path
+    # Each list may spell a manifest in its own way.
+    return {canonical_or_text(path) for path in (*lists, *(listed.manifests[index].manifest_path for index in indices))}
 
 
 def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
@@ -162,7 +158,7 @@ def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
     told = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
     if fault.number == LIST_UNREADABLE or fault.where == facts.get("manifest"):
         told.add(fault.where)
-    return bool(told) and not any(_key(path) in in_heads for path in told)
+    return bool(told) and not any(canonical_or_text(path) in in_heads for path in told)
 
 
 def _found(

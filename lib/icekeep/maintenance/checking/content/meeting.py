@@ -19,7 +19,7 @@ from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import all_results, run_exchange, run_tasks
 from icekeep.spec.bins import balanced
 from icekeep.spec.units import GIB, MIB
-from icekeep.storage.locations import canonical, is_location
+from icekeep.storage.locations import canonical_or_text
 
 _CHECKED_BYTES = Amount(16 * MIB, GIB)
 _MOST_PARTS = 20_000
@@ -126,6 +126,5 @@ def _by_file(rows: Iterable[Row]) -> list[list[Row]]:
     """The entries of each file together."""
     files: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        path = row["file_path"]
-        files[canonical(path) if is_location(path) else path].append(row)
+        files[canonical_or_text(row["file_path"])].append(row)
     return [*files.values()]

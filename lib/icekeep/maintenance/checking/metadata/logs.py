@@ -7,7 +7,7 @@ from icekeep.maintenance.checking.metadata.findings import Findings
 from icekeep.maintenance.checking.metadata.reading import Document
 from icekeep.maintenance.checking.metadata.snapshots import SKEW_MS
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
-from icekeep.storage.locations import canonical, is_location
+from icekeep.storage.locations import canonical_or_text
 
 _SNAPSHOT_LOG_WRONG = 121
 _METADATA_LOG_WRONG = 122
@@ -26,8 +26,8 @@ def check_logs_of(document: Document, findings: Findings) -> None:
     ):
         findings.add(_METADATA_LOG_UNSORTED, problem, where=where)
     _check_last_snapshot(document, findings)
-    current = _file_key(findings.location)
-    times = Counter(_file_key(entry.metadata_file) for entry in document.metadata_log)
+    current = canonical_or_text(findings.location)
+    times = Counter(canonical_or_text(entry.metadata_file) for entry in document.metadata_log)
     for key, count in times.items():
         if key == current:
             findings.add(_METADATA_LOG_WRONG, "the current metadata file is in the metadata log")
@@ -80,7 +80,3 @@ def _times(key: str, times_ms: Sequence[int], last_ms: int | None) -> Iterator[t
         before_ms = time_ms
     if before_ms is not None and last_ms is not None and before_ms > last_ms + SKEW_MS:
         yield key, f"its last entry is {before_ms - last_ms} ms after last-updated-ms"
-
-
-def _file_key(location: str) -> str:
-    return canonical(location) if is_location(location) else location
