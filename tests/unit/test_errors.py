@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from icekeep import errors
-from icekeep.errors import (
-    ConfigError,
-    ConflictError,
-    IcekeepError,
-    NotFoundError,
-    OptionError,
-    first_line,
-    with_one_typo,
-)
+from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError, first_line
 
 TREE = {
     "IcekeepError": ("Exception", 1, "error"),
@@ -165,25 +157,3 @@ def test_the_first_line_of_a_message_is_one_that_says_something():
     """Spark's parser begins its messages with an empty line."""
     assert first_line(ValueError("\n[PARSE_SYNTAX_ERROR] at 'with'\n\n== SQL ==")) == "[PARSE_SYNTAX_ERROR] at 'with'"
     assert first_line(ValueError("  \n")) == "ValueError"
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "meant"),
-    [
-        ("event", "events", True),
-        ("eventss", "events", True),
-        ("ebents", "events", True),
-        ("evetns", "events", True),
-        ("EVENTS", "events", True),
-        ("small-files", "small_files", True),
-        ("small_files", "delete_files", False),
-        ("events", "events_old", False),
-        ("event", "vents_", False),
-        ("events_1", "events_2", False),
-        ("events", "events2", False),
-        ("ods", "dds", False),
-        ("", "ab", False),
-    ],
-)
-def test_only_one_slip_makes_a_name_that_may_be_meant(word, known, meant):
-    assert with_one_typo(word, [known]) == ([known] if meant else [])

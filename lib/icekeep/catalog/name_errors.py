@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from icekeep.catalog.base import Catalog, Identifier, format_identifier
-from icekeep.errors import ConfigError, NotFoundError, UsageError, did_you_mean, with_one_typo
+from icekeep.errors import ConfigError, NotFoundError, UsageError
+from icekeep.spelling import did_you_mean, with_one_typo
 
 _NAMED = 3
 """Of no more names than these all are told."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from icekeep.errors import UsageError, did_you_mean, near_words
+from icekeep.errors import UsageError
+from icekeep.spelling import did_you_mean, near_words
 
 _NAMED = 5
 """Of no more words than these all are told."""

@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import takewhile
 
-from icekeep.errors import UsageError, did_you_mean, near_words, with_one_typo
+from icekeep.errors import UsageError
 from icekeep.operations.known_words import LISTED, unknown_word
+from icekeep.spelling import did_you_mean, near_words, with_one_typo
 
 PROCEDURES: Mapping[str, str | None] = {
     "rewrite_data_files": "compact",

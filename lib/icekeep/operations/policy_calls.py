@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import NotFoundError, UsageError, named_or_known
+from icekeep.errors import NotFoundError, UsageError
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.configuration.file import Config
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
@@ -24,6 +24,7 @@ from icekeep.policies.scheduling import held_by_now
 from icekeep.policies.values import Mode
 from icekeep.settings import Job, Kind
 from icekeep.spec.units import MINUTE_MS
+from icekeep.spelling import named_or_known
 
 HELD = "held"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from icekeep.catalog.base import parse_identifier
-from icekeep.errors import ConfigError, IcekeepError, named_or_known, one_line
+from icekeep.errors import ConfigError, IcekeepError, one_line
 from icekeep.events import RunEnded, RunStarted, Warned
 from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
@@ -21,6 +21,7 @@ from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
 from icekeep.operations.surroundings import Surroundings
 from icekeep.runs import application_id
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spelling import named_or_known
 from icekeep.storage.locations import parse_location
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
-from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, named_or_known
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more
 from icekeep.events import Warned
 from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
@@ -49,6 +49,7 @@ from icekeep.policies.values import Mode, Policy, Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
 from icekeep.spec.units import MINUTE_MS
+from icekeep.spelling import named_or_known
 from icekeep.storage.counted import Meter
 
 _FRESH = frozenset({"check"})

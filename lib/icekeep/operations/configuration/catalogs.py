@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError, did_you_mean, named_or_known, with_one_typo
+from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, has_form
 from icekeep.operations.configuration.file import DEFAULT_PATH, CatalogSettings, Config
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.policies.globs import MANY, Glob, parse_glob
+from icekeep.spelling import did_you_mean, named_or_known, with_one_typo
 
 DEFAULT_CATALOG = "default"
 """The catalog that is meant where several are known and none is named, as with PyIceberg."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from icekeep.errors import ConfigError, UsageError, did_you_mean, near_words
+from icekeep.errors import ConfigError, UsageError
+from icekeep.spelling import did_you_mean, near_words
 
 _MAX_DEPTH = 20
 _PLAIN_TAGS = frozenset(

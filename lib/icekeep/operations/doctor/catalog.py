@@ -9,7 +9,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.errors import UsageError, and_more, with_one_typo
+from icekeep.errors import UsageError, and_more
 from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
 from icekeep.operations.doctor.driver import look_at_packages
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, Notes, NotTried
@@ -20,6 +20,7 @@ from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from icekeep.runtime import SYSTEM
 from icekeep.spec.times import format_time
+from icekeep.spelling import with_one_typo
 from icekeep.storage.base import DirectoryStorage
 
 _LOOK_AT_COMMITS = "icekeep.operations.doctor.trial_table:look_at_commits"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, and_more, did_you_mean, near_words
+from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, and_more
 from icekeep.spec.filters.expressions import Predicate
 from icekeep.spec.filters.formatting import format_expression, format_name
 from icekeep.spec.filters.unfolding import unfold
@@ -15,6 +15,7 @@ from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform, Void
 from icekeep.spec.types import NestedField, StructType
+from icekeep.spelling import did_you_mean, near_words
 
 _MAX_SHOWN = 10
 _LONGEST_COMPARED = 200
