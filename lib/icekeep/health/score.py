@@ -78,7 +78,12 @@ def score_of(sick: Sickness) -> tuple[float, tuple[ScorePart, ...]]:
 
 def _parts(sick: Sickness) -> Iterable[ScorePart]:
     small, other = sick.small_files_count, sick.other_files_count
-    yield _part("faults", 0.9, sick.faults_count, f"{sick.faults_count:,} faults in metadata and manifest lists")
+    yield _part(
+        "faults",
+        0.9,
+        sick.faults_count,
+        f"{sick.faults_count:,} faults in metadata and manifest lists, which `icekeep check` tells",
+    )
     left = f", {sick.left_files_count:,} of them too few together for compact" if sick.left_files_count else ""
     yield _part(
         "files", 0.7, small / (20 + other), f"{small:,} of {small + other:,} data files are small beside others{left}"

@@ -121,4 +121,4 @@ def _bars(one: TableHealth) -> list[dict[str, Any]]:
 
 def _faults(faults: tuple[Any, ...]) -> str:
     told = ", ".join(f"{one.fault_id} {one.name}" for one in faults)
-    return f" (faults: {told})" if told else ""
+    return f" (faults: {told}; `icekeep check` tells more)" if told else ""

@@ -247,7 +247,7 @@ def test_people_see_each_table_why_and_what_to_do(world, capsys):
     assert {row["cost"][-4:] for row in shown["to_do"]} == {" EUR"}
     [line] = shown["not_read"]
     assert line.startswith("local.db.some: cannot read")
-    assert line.endswith("(faults: 101 unreadable-metadata)")
+    assert line.endswith("(faults: 101 unreadable-metadata; `icekeep check` tells more)")
 
 
 def test_people_see_all_of_one_table(world, capsys):
