@@ -5,15 +5,23 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.operations.configuration.file import DEFAULT_PATH
-from icekeep.operations.configuration.setting_values import parse_option, parse_setting
 from icekeep.operations.console.log_formats import FORMATS
+from icekeep.operations.flags import (
+    MAPPINGS,
+    OUTPUTS,
+    add_catalog,
+    add_conf,
+    add_metrics,
+    add_output,
+    add_setting,
+    add_table,
+)
 from icekeep.operations.help_texts import (
     EXIT_STATUSES,
     Parser,
@@ -36,7 +44,6 @@ from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 from icekeep.settings import Job, Kind, Setting
 
-OUTPUTS = ("table", "json")
 CONFIG_SHOW = "config show"
 
 CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
@@ -48,7 +55,6 @@ _FIRST_WORDS = frozenset({*JOBS, *VERBS, *_GROUPS})
 _FIRST_FLAGS = ("--help", "--version")
 """What can stand in the place of a command."""
 
-_MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 _POLICY = Setting(
     "policy",
     Kind.NAME,
@@ -118,7 +124,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     settings = _settings(name)
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
     for setting in settings:
-        if setting.kind in _MAPPINGS and setting.argument in values:
+        if setting.kind in MAPPINGS and setting.argument in values:
             values[setting.argument] = _distinct(values[setting.argument])
     return Command(
         name=name,
@@ -186,7 +192,7 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     parser = Parser(add_help=False, allow_abbrev=False)
     texts = (name for verb in VERBS.values() for name in verb.texts)
     # What is wrong with the rest is told when the whole is read, in the form that is wanted.
-    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)
+    add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)
     parser.add_argument("--config", "--conf", dest="conf")
     try:
         given, _ = parser.parse_known_args(list(argv))
@@ -229,8 +235,8 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
         _add_verb(added, words, verb, now_ms)
     show = groups["config"].add_parser("show", description=sentence(CONFIG_SUMMARIES["show"]), allow_abbrev=False)
-    _add_conf(show)
-    _add_output(show)
+    add_conf(show)
+    add_output(show)
     return parser
 
 
@@ -277,22 +283,22 @@ def _add_words(parser: argparse.ArgumentParser, destination: str, prog: str) -> 
 def _add_verb(parser: Parser, name: str, verb: Verb, now_ms: int) -> None:
     names_table = any(setting.name == "table" for setting in verb.settings)
     if verb.about is About.PLAN:
-        _add_catalog(parser, " (default: the one that the plan names)")
+        add_catalog(parser, " (default: the one that the plan names)")
     elif verb.about in (About.CATALOGS, About.POLICIES, About.FLEET):
-        _add_catalog(parser, "" if names_table else " (default: each that is configured)")
+        add_catalog(parser, "" if names_table else " (default: each that is configured)")
     elif verb.about is not About.NOTHING:
-        _add_table(parser)
+        add_table(parser)
     for setting in verb.settings:
-        _add_setting(parser, setting, now_ms)
+        add_setting(parser, setting, now_ms)
     if verb.one_of:
         one_of = parser.add_argument_group("one of").add_mutually_exclusive_group(required=True)
         for setting in verb.one_of:
-            _add_setting(one_of, setting, now_ms)
+            add_setting(one_of, setting, now_ms)
     if verb.changes:
         parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
-    _add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))), needs=_needs(verb))
+    add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *verb.texts))), needs=_needs(verb))
     if tells_of_runs(verb):
-        _add_metrics(parser)
+        add_metrics(parser)
     if verb.examples:
         parser.foot = lambda: "\n\n".join((examples_text(name, verb.examples), EXIT_STATUSES))
 
@@ -303,20 +309,10 @@ def _needs(verb: Verb) -> str:
     return f"; {', '.join(told)}" if told else ""
 
 
-def _add_table(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--table", metavar="NS.NAME", required=True, help="the table; CATALOG.NS.NAME names both")
-    _add_catalog(parser)
-
-
-def _add_catalog(parser: argparse.ArgumentParser, default: str = "") -> None:
-    parser.add_argument("--catalog", metavar="NAME", help=f"the catalog, as the configuration calls it{default}")
-    _add_conf(parser)
-
-
 def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
-    _add_table(parser)
+    add_table(parser)
     for setting in job.settings:
-        _add_setting(parser, setting, now_ms)
+        add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     if job.exact is not None:
         parser.add_argument(
@@ -324,95 +320,10 @@ def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
             metavar="FILE",
             help="change nothing, and write the plan with all its files to a new file, which `icekeep apply` carries out",
         )
-    _add_setting(parser, _POLICY, now_ms)
-    _add_output(parser)
-    _add_metrics(parser)
+    add_setting(parser, _POLICY, now_ms)
+    add_output(parser)
+    add_metrics(parser)
     parser.foot = lambda: foot_of_job(job)
-
-
-def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:
-    if setting.kind is Kind.SWITCH:
-        parser.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=setting.help)
-        return
-    parse: Callable[[str], Any] = parse_option
-    if setting.kind not in _MAPPINGS:
-        parse = lambda text: parse_setting(setting, text, now_ms)  # noqa: E731
-    if setting.is_positional:
-        parser.add_argument(
-            setting.name,
-            metavar=setting.shown or setting.kind.value,
-            type=_argument(parse),
-            nargs=None if setting.is_required else "?",
-            help=setting.help,
-        )
-        return
-    parser.add_argument(
-        setting.flag,
-        dest=setting.name,
-        metavar=setting.shown or setting.kind.value,
-        type=_argument(parse),
-        action="append" if setting.kind in _MAPPINGS else "store",
-        required=setting.is_required,
-        help=setting.help,
-    )
-
-
-def _add_conf(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config",
-        "--conf",
-        dest="conf",
-        metavar="FILE",
-        type=_argument(_configuration),
-        help=f"the configuration (default: {DEFAULT_PATH}, if it is there)",
-    )
-
-
-def _configuration(text: str) -> str:
-    if text.startswith("spark.") and "=" in text:
-        raise UsageError(
-            f"{text!r} is a setting of Spark, and this flag names icekeep's configuration; give it to spark-submit"
-        )
-    return text
-
-
-def _add_output(
-    parser: argparse.ArgumentParser,
-    outputs: Sequence[str] = OUTPUTS,
-    log_formats: Sequence[str] | None = FORMATS,
-    needs: str = "",
-) -> None:
-    parser.add_argument("--output", choices=outputs, default="table", help=f"how stdout shows the result{needs}")
-    also = "; for any other form send stdout to one" if {*outputs} - {*OUTPUTS} else ""
-    parser.add_argument("--result-file", metavar="PATH", help=f"also write the result to a file, always as JSON{also}")
-    parser.add_argument(
-        "--verbose",
-        action="store_true",
-        help="log lines of all that happens, with times, and tracebacks of errors",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=log_formats,
-        help="how stderr tells it: text for people, json an object a line (default: text)",
-    )
-
-
-def _add_metrics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
-    )
-
-
-def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The flag's name is added by argparse, but only to an error of its own kind."""
-
-    def parse_argument(text: str) -> Any:
-        try:
-            return parse(text)
-        except UsageError as error:
-            raise argparse.ArgumentTypeError(error.message) from error
-
-    return parse_argument
 
 
 def _distinct(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from icekeep.rendered import Rendered
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.locations import canonical_or_text
 
-_OLDER = "no branch has it at its head, only older snapshots or tags; it goes when they expire"
+_OLDER = "no branch has it at its head, only other snapshots or tags; it goes when they expire"
 
 
 class FaultExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
         mend: what an operator can do about it.
         since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
         made_by: who made that snapshot.
-        is_only_older: no branch has any of them at its head, only older snapshots or tags, with which they go. Told where it is
+        is_only_older: no branch has any of them at its head, only other snapshots or tags, with which they go. Told where it is
             sure: of missing files and manifests, among others, where the heads of all branches were read whole.
     """
 

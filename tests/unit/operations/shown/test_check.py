@@ -69,6 +69,6 @@ def test_what_only_older_snapshots_have_is_not_to_be_mended(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "icekeep repair" not in text
     assert (
-        "301 what to do: no branch has it at its head, only older snapshots or tags; it goes when they expire\n" in text
+        "301 what to do: no branch has it at its head, only other snapshots or tags; it goes when they expire\n" in text
     )
     assert f"to_check (1)\nicekeep check --table local.db.events --ref main --config {config}\n" in text
