@@ -19,6 +19,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepBug, IcekeepError, MissingFileError, SafetyError, reason_of
 from icekeep.events import Listener, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim
+from icekeep.maintenance.deletion.fates import Fate, deleted, moved
 from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind, added
 from icekeep.maintenance.deletion.last_look import Look, is_gc_enabled
 from icekeep.maintenance.deletion.options import ReclaimOptions
@@ -35,12 +36,12 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.maintenance.deletion.rounds import rounds, stages, task_bins
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.failures import known_error
-from icekeep.planning.spark.slots import is_tried_again, max_task_failures, was_tried_before
+from icekeep.planning.spark.slots import is_speculative, is_tried_again, max_task_failures, was_tried_before
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
-from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
+from icekeep.storage.base import Storage
 
 STEP = "deleting files"
 NAMED_COUNT = 100
@@ -57,6 +58,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
         stopped: why it ended before the end of the plan, when files had begun to go; empty where it did not.
+        is_in_doubt: a call had no answer, so that files may be gone, or go later, that are in no count.
     """
 
     deleted: tuple[FilesOfKind, ...] = ()
@@ -66,6 +68,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     failed_count: int = 0
     failed: tuple[str, ...] = ()
     stopped: str = ""
+    is_in_doubt: bool = False
 
     @property
     def deleted_count(self) -> int:
@@ -88,7 +91,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_have_deleted(self) -> bool:
         """Whether "nothing was deleted" would be wrong, or is not known."""
-        return bool(self.deleted_count or self.failed_count or self.stopped)
+        return bool(self.deleted_count or self.failed_count or self.stopped or self.is_in_doubt)
 
     @property
     def is_complete(self) -> bool:
@@ -205,7 +208,7 @@ def reclaim(  # noqa: PLR0913 - what a run was told
         # What was to be deleted for good, and was refused, stands in nobody's way.
         if not claim.deletes and any(one.failed_count for one in done):
             claim.note_failed_call(runtime)
-    total = msgspec.structs.replace(_sum(done), stopped=stopped)
+    total = msgspec.structs.replace(_sum(done), stopped=stopped, is_in_doubt=work.calls.is_one_in_doubt)
     _tell(total, plan, listener)
     listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
     return total
@@ -260,7 +263,8 @@ def _carried_out(
             reports, errors = run_tasks(session, tasks, _carry_out, shared, step=f"deleting {files_count} files")
         # Of a task without a report nobody knows what it did.
         work.calls.have_begun = had_begun or bool(errors) or any(report.calls.have_begun for report in reports)
-        if errors or any(report.calls.is_one_in_doubt for report in reports):
+        # A second attempt that runs beside the first is stopped when that has ended, and a call of its may be under way.
+        if errors or is_speculative(session) or any(report.calls.is_one_in_doubt for report in reports):
             _note_doubt(work)
         yield from (report.done for report in reports)
         for error in (*(report.error for report in reports), *errors):
@@ -281,10 +285,13 @@ def _carry_out(parts: Sequence[PlanPart], work: _Work) -> _TaskReport:
         is_refusal = isinstance(error, SafetyError | ClaimedError)
         if not here.calls.have_begun and not is_refusal and is_tried_again(work.max_task_failures):
             raise
-        # An attempt whose executor was lost tells nothing of its calls.
-        calls = _Calls(have_begun=True, is_one_in_doubt=True) if was_tried_before() else here.calls
-        return _TaskReport(_sum(done), calls, known_error(error, parts))
-    return _TaskReport(_sum(done), here.calls)
+        return _TaskReport(_sum(done), _calls_of_all_attempts(here), known_error(error, parts))
+    return _TaskReport(_sum(done), _calls_of_all_attempts(here))
+
+
+def _calls_of_all_attempts(work: _Work) -> _Calls:
+    """The calls of a task. An attempt whose executor was lost tells nothing of its own, which may take effect much later."""
+    return _Calls(have_begun=True, is_one_in_doubt=True) if was_tried_before() else work.calls
 
 
 def _carry_out_part(part: PlanPart, work: _Work, pace: Pace, look: Look) -> Iterator[Reclaimed]:
@@ -339,52 +346,26 @@ def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, p
     plan, storage = work.plan, work.storage
     locations, sizes = files["location"].to_pylist(), files["size_bytes"].to_pylist()
     if work.empties_trash:
-        answers = _deleted(storage, [trash_location(plan, location) for location in locations])
+        answers = deleted(storage, [trash_location(plan, location) for location in locations])
     elif plan.is_trash:
-        answers = _moved(storage, [(location, trash_location(plan, location)) for location in locations])
+        answers = moved(storage, [(location, trash_location(plan, location)) for location in locations])
     else:
-        answers = _deleted(storage, locations)
+        answers = deleted(storage, locations)
     status = Counter(answer for answer, _ in answers)
-    size_bytes = sum(size or 0 for size, (answer, _) in zip(sizes, answers, strict=True) if answer == _GONE)
+    size_bytes = sum(size or 0 for size, (answer, _) in zip(sizes, answers, strict=True) if answer == Fate.GONE)
     failed = [
         f"{location!r}: {reason}"
         for location, (answer, reason) in zip(locations, answers, strict=True)
-        if answer == _FAILED
+        if answer == Fate.FAILED
     ]
     done = Reclaimed(
-        deleted=(FilesOfKind(kind=kind, files_count=status[_GONE], bytes=size_bytes),) if status[_GONE] else (),
-        missing_count=status[_MISSING],
-        kept_count=status[_TAKEN],
+        deleted=(FilesOfKind(kind=kind, files_count=status[Fate.GONE], bytes=size_bytes),) if status[Fate.GONE] else (),
+        missing_count=status[Fate.MISSING],
+        kept_count=status[Fate.TAKEN],
         failed_count=len(failed),
         failed=tuple(failed[:NAMED_COUNT]),
     )
-    return done, files.filter(pa.array([answer == _UNMOVED for answer, _ in answers], pa.bool_()))
-
-
-_GONE, _MISSING, _UNMOVED, _TAKEN, _FAILED = "gone", "missing", "unmoved", "taken", "failed"
-_AFTER_DELETE = {DeleteStatus.DELETED: _GONE, DeleteStatus.MISSING: _MISSING, DeleteStatus.FAILED: _FAILED}
-
-
-def _deleted(storage: Storage, locations: list[str]) -> list[tuple[str, str]]:
-    return [(_AFTER_DELETE[outcome.status], outcome.reason) for outcome in storage.delete_many(locations)]
-
-
-def _moved(storage: Storage, moves: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    answers = []
-    for outcome in storage.move_many(moves):
-        match outcome.status:
-            case MoveStatus.MOVED:
-                answers.append((_GONE, ""))
-            case MoveStatus.MISSING:
-                answers.append((_MISSING, ""))
-            case MoveStatus.IMPOSSIBLE:
-                answers.append((_UNMOVED, outcome.reason))
-            case MoveStatus.TAKEN:
-                # The plan's file is in the trash already: what lies in its place is another one, which is in no plan.
-                answers.append((_TAKEN, ""))
-            case MoveStatus.FAILED:
-                answers.append((_FAILED, outcome.reason))
-    return answers
+    return done, files.filter(pa.array([answer == Fate.UNMOVED for answer, _ in answers], pa.bool_()))
 
 
 def _sum(several: Sequence[Reclaimed]) -> Reclaimed:

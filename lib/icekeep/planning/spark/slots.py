@@ -33,6 +33,11 @@ def max_task_failures(spark: "SparkSession") -> int:
     return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 
 
+def is_speculative(spark: "SparkSession") -> bool:
+    """Whether Spark makes a second attempt at a slow task beside the first (`spark.speculation`)."""
+    return spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true"
+
+
 def parallelism(spark: "SparkSession") -> int:
     """How many tasks the session runs at once, on all executors together, or what `spark.default.parallelism` says."""
     return int(spark.sparkContext.defaultParallelism)

@@ -188,6 +188,7 @@ class TestTasks:
         monkeypatch.setattr(reclaim, "limits_of", lambda spark: Limits(deleted_files_count=0))
         monkeypatch.setattr(reclaim, "started", lambda spark: None)
         monkeypatch.setattr(reclaim, "max_task_failures", lambda session: 1)
+        monkeypatch.setattr(reclaim, "is_speculative", lambda session: False)
         monkeypatch.setattr(reclaim, "task_bins", lambda rate, parts, *_: ([[*parts]], rate))
         return strayed()
 
@@ -240,6 +241,36 @@ class TestTasks:
         result = world.remove_orphans()
         assert result.status == "partial"
         assert result.problems[0].startswith("taken over; what was being deleted then may be gone")
+
+    @pytest.mark.parametrize("other_attempt", ["", "was_tried_before", "is_speculative"])
+    def test_what_another_attempt_moves_may_go_after_a_restoration(self, world, monkeypatch, other_attempt):
+        """The attempt that was lost moved its file when all was restored: a live file was gone, and no plan knew of it."""
+        if other_attempt:
+            monkeypatch.setattr(reclaim, other_attempt, lambda *_: True)
+        monkeypatch.setattr(
+            reclaim, "run_tasks", lambda _, payloads, work, shared, *, step: run_once(payloads, work, shared)
+        )
+        assert world.expire(trash=3).status == "done"
+        assert ("may still move files to the trash" in (world.restore().note or "")) is bool(other_attempt)
+
+    @pytest.mark.usefixtures("world")
+    @pytest.mark.parametrize("other_attempt", ["was_tried_before", "is_speculative"])
+    def test_what_another_attempt_deleted_is_a_change(self, monkeypatch, other_attempt):
+        """The attempt that was lost deleted all files, the next one found none, and the run said that nothing was changed."""
+        monkeypatch.setattr(reclaim, other_attempt, lambda *_: True)
+        world = waiting_plan_and_strays()
+        fails_when_it_writes_its_own_plan(world, monkeypatch)
+
+        def twice(session, payloads, work, shared, *, step):
+            run_once(payloads, work, shared)
+            return run_once(payloads, work, shared)
+
+        monkeypatch.setattr(reclaim, "run_tasks", twice)
+        result = world.remove_orphans()
+        assert (result.status, result.finished_files_count) == ("partial", 0)
+        assert result.problems == (
+            "what earlier runs left is finished, and no orphan of this run is deleted: out of reach",
+        )
 
     @pytest.mark.parametrize(
         ("done", "error", "tries", "status"),
