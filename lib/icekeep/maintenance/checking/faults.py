@@ -61,12 +61,16 @@ class Tally:
 
     Args:
         whole: numbers of classes of which every fault is kept.
+
+    Attributes:
+        unread_manifests: locations of those whose entries could not be read; faults of their files may not be told of them.
     """
 
     def __init__(self, whole: Iterable[int] = ()) -> None:
         self.whole = frozenset(whole)
         self.counts: dict[int, int] = {}
         self.gaps_count = 0
+        self.unread_manifests: set[str] = set()
         self._faults: dict[int, list[Fault]] = {}
         self._gaps: list[Gap] = []
 
@@ -82,12 +86,18 @@ class Tally:
             return
         self._gaps = sorted({*self._gaps, Gap(what=what, why=why)}, key=_gap_order)[:MAX_GAPS]
 
+    def unread_manifest(self, location: str, why: str) -> None:
+        """Note that the entries of a manifest could not be read."""
+        self.unread_manifests.add(location)
+        self.gap(f"the files of manifest {location!r}", why)
+
     def merge(self, other: "Tally") -> None:
         """Take in what was found elsewhere."""
         for number, count in other.counts.items():
             self.counts[number] = self.counts.get(number, 0) + count
         for number, faults in other._faults.items():
             self._keep(number, faults)
+        self.unread_manifests |= other.unread_manifests
         self.gaps_count += other.gaps_count
         self._gaps = sorted({*self._gaps, *other._gaps}, key=_gap_order)[:MAX_GAPS]
 

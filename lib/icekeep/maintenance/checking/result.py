@@ -1,6 +1,6 @@
 """What `check` says: the classes of which faults were found, each with what it does to readers and what mends it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from pyroaring import BitMap
@@ -102,7 +102,7 @@ def result(
 ) -> CheckResult:
     """Put together what was found; `table` and `listed` are `None` where nothing could be read of them."""
     snapshots = {} if table is None else table.metadata.snapshots_by_id
-    in_heads = _in_heads(table, listed) if tally.counts else None
+    in_heads = _in_heads(table, listed, tally.unread_manifests) if tally.counts else None
     found = [_found(number, tally, snapshots, in_heads) for number in sorted(tally.counts)]
     faults = tuple(one for one in found if not CLASSES[one.fault_id].is_notice)
     return CheckResult(
@@ -131,7 +131,7 @@ def _entries_count(listed: Listed) -> list[int]:
     return [(one.live_files_count or 0) + (one.deleted_files_count or 0) for one in listed.manifests]
 
 
-def _in_heads(table: Table | None, listed: Listed | None) -> Collection[str] | None:
+def _in_heads(table: Table | None, listed: Listed | None, unread_manifests: Iterable[str]) -> Collection[str] | None:
     """The keys of the manifest lists and manifests of the heads of all branches; `None` where not all of these could be read.
 
     A fault of what is not known of a head would else be taken for one that only older snapshots have.
@@ -146,7 +146,10 @@ def _in_heads(table: Table | None, listed: Listed | None) -> Collection[str] | N
     lists = {head.manifest_list for head in heads if head.manifest_list is not None}
     indices = BitMap.union(*(listed.members[head.snapshot_id] for head in heads)) if heads else BitMap()
     # Each list may spell a manifest in its own way.
-    return {canonical_or_text(path) for path in (*lists, *(listed.manifests[index].manifest_path for index in indices))}
+    found = {
+        canonical_or_text(path) for path in (*lists, *(listed.manifests[index].manifest_path for index in indices))
+    }
+    return found if found.isdisjoint(map(canonical_or_text, unread_manifests)) else None
 
 
 def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:

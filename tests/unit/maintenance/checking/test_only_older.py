@@ -6,7 +6,9 @@ import pytest
 
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
+from icekeep.errors import MissingFileError
 from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.checking.entries import reading
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from kit.checked_entries import put_files, remove_file
@@ -142,6 +144,23 @@ def test_a_missing_file_is_not_only_older_where_a_manifest_of_the_head_may_have_
     damager(table).remove(manifests_of(table.refresh())[0].manifest_path)
     remove_file(table, path_of("a"))
     assert only_older(table) == {202: False, 301: False}
+
+
+def test_a_missing_file_is_not_only_older_where_the_manifest_of_the_head_went_before_its_entries_were_read(
+    table, monkeypatch
+):
+    rewrite_manifests(table, no_spark)
+    remove_file(table, path_of("a"))
+    [of_head] = [manifest.manifest_path for manifest in manifests_of(table.refresh())]
+    decoded = reading.decode
+
+    def decode(task):
+        if of_head in [manifest.manifest_path for manifest in task.manifests]:
+            raise MissingFileError(f"file {of_head!r} is not there")
+        return decoded(task)
+
+    monkeypatch.setattr(reading, "decode", decode)
+    assert only_older(table) == {301: False}
 
 
 def test_a_missing_file_that_no_head_has_is_only_older(table):

@@ -64,7 +64,7 @@ def batches(
         found = [decoded.entries for decoded in decode(msgspec.structs.replace(task, manifests=manifests))]
     except (InvalidTableError, UnsupportedError, UsageError) as error:
         if len(some) == 1:
-            tally.gap(f"the files of manifest {manifests[0].manifest_path!r}", first_line(error))
+            tally.unread_manifest(manifests[0].manifest_path, first_line(error))
             return
         for one in some:
             yield from batches([one], task, tally)
