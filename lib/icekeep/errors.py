@@ -139,17 +139,23 @@ class UsageError(IcekeepError):
 
 
 class ConfigError(UsageError):
-    """A configuration file is wrong at `key_path`."""
+    """A configuration file is wrong at `key_path`.
+
+    Attributes:
+        place: the file and line, or the variable, where the key stands, if the message names it.
+    """
 
     kind = "config"
+    place: str = ""
 
     def __init__(self, key_path: str, problem: str, **facts: Any) -> None:
         super().__init__(f"configuration key {key_path!r}: {problem}", key_path=key_path, **facts)
 
-    def with_more(self, text: str) -> "ConfigError":
-        """The same error with more text at the end of its message."""
+    def at(self, place: str, hint: str = "") -> "ConfigError":
+        """The same error, which says at its end what else may be meant, and where the key stands."""
         error = type(self).__new__(type(self))
-        IcekeepError.__init__(error, f"{self.message}{text}", **self.facts)
+        IcekeepError.__init__(error, f"{self.message}{hint} ({place})", **self.facts)
+        error.place = place
         return error
 
 

@@ -133,7 +133,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """The swap was refused, and its metadata file is gone: apply the change to the new base.
+    """The swap was refused: apply the change to the new base. Where that is final the metadata file of the swap is gone.
 
     `is_final` says that the swap did not land and will not: nothing was sent, or what the catalog compared with is not ours. Else
     a refusal may be the answer to a request that arrived twice, whose twin may be at work still: whoever acts on it looks first.

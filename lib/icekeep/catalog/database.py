@@ -10,8 +10,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import Any, TypeVar
 
+import msgspec
 import sqlalchemy
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -67,6 +69,12 @@ class DuplicateRowError(Exception):
     """A row with the same key exists, and the transaction is proved rolled back."""
 
 
+class _Sighting(msgspec.Struct):
+    """Whether a database was there once."""
+
+    is_seen: bool = False
+
+
 class Database:
     """A database that is opened when it is first used, anew in each process.
 
@@ -83,7 +91,7 @@ class Database:
         self._engine: Engine | None = None
         self._makes_directory = True
         self._key_path = f"catalogs.{catalog_name}.uri"
-        self._was_seen = False
+        self._sighting = _Sighting()
 
     @classmethod
     def of_url(cls, url: URL, title: str) -> "Database":
@@ -93,7 +101,13 @@ class Database:
         """
         made = cls.__new__(cls)
         made._url, made._title, made._facts, made._engine = url, title, {}, None
-        made._makes_directory, made._key_path, made._was_seen = False, "", False
+        made._makes_directory, made._key_path, made._sighting = False, "", _Sighting()
+        return made
+
+    def with_parameters(self, parameters: Mapping[str, str]) -> "Database":
+        """The same database, opened with these parameters of its address alone; what one of the two has seen the other knows."""
+        made = copy(self)
+        made._url, made._engine = self._url.set(query=parameters), None
         return made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,7 +155,7 @@ class Database:
                 yield connection
         except SQLAlchemyError as error:
             raise self._translated(error) from error
-        self._was_seen = True
+        self._sighting.is_seen = True
 
     def understands(self, query: str) -> bool:
         """Whether a query runs, in a transaction of its own, or names a table or column that is not there."""
@@ -151,9 +165,10 @@ class Database:
                 connection.execute(sqlalchemy.text(query))
         except SQLAlchemyError as error:
             if is_absent(error):
+                self._sighting.is_seen = True
                 return False
             raise self._translated(error) from error
-        self._was_seen = True
+        self._sighting.is_seen = True
         return True
 
     def clock_ms(self) -> int | None:
@@ -193,7 +208,7 @@ class Database:
                 if proves_refusal(error):
                     raise self._refused(error) from error
                 raise self._unknown(error) from error
-        self._was_seen = True
+        self._sighting.is_seen = True
         return result
 
     def _proved(self, connection: Connection, work: Callable[[Connection], T]) -> T:
@@ -221,7 +236,7 @@ class Database:
 
     def _opened_to_write(self, *, creates: bool) -> Engine:
         path = self._sqlite_path
-        if path is None or not creates or self._was_seen:
+        if path is None or not creates or self._sighting.is_seen:
             self.require()
             return self._opened()
         self._make_directory(path)
@@ -247,7 +262,7 @@ class Database:
         """The error for a database that is not there."""
         path = self._sqlite_path or ""
         what = f"file {path!r} is empty" if os.path.exists(path) else f"there is no file {path!r}"
-        if self._was_seen or not self._key_path:
+        if self._sighting.is_seen or not self._key_path:
             return UnavailableError(f"{self._title} is away: {what}; bring its disk back", path=path, **self._facts)
         return ConfigError(
             self._key_path,
@@ -258,7 +273,7 @@ class Database:
         )
 
     def _translated(self, error: Exception) -> IcekeepError:
-        if self._was_seen and not self.is_there:
+        if self._sighting.is_seen and not self.is_there:
             return self._away()
         # Of a name with several addresses each attempt has a line.
         away = _NO_CONNECTION.search(str(getattr(error, "orig", None) or error))

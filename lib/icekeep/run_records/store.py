@@ -101,10 +101,8 @@ class RunRecords:
             given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
             database = Database.of_url(url.update_query_dict(given), title)
             return cls(database, database, runtime, address)
-        at_once, later = (
-            Database.of_url(url.set(query={"timeout": text}), title) for text in ("0", f"{_BUSY_MS / 1000}")
-        )
-        return cls(at_once, later, runtime, address)
+        at_once = Database.of_url(url.set(query={"timeout": "0"}), title)
+        return cls(at_once, at_once.with_parameters({"timeout": f"{_BUSY_MS / 1000}"}), runtime, address)
 
     def is_begun(self) -> bool:
         """Whether anything has been written down in it."""

@@ -228,6 +228,26 @@ def test_a_file_that_was_seen_before_is_away_and_nothing_is_made_in_its_place(tm
     assert path.parent.exists() == (left != "no directory")
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda database: database.understands("SELECT * FROM none"),
+        lambda database: rows(database.with_parameters({"timeout": "5"})),
+    ],
+    ids=["answers that a table is absent", "by other parameters"],
+)
+def test_however_a_file_was_seen_nothing_is_made_in_its_place(tmp_path, look):
+    path = tmp_path / "disk" / "x.db"
+    Database("local", {"uri": f"sqlite:///{path}"}).transact(create_t, creates=True)
+    database = Database("local", {"uri": f"sqlite:///{path}"})
+    look(database)
+    path.parent.rename(tmp_path / "away")
+    path.parent.mkdir()
+    with pytest.raises(UnavailableError, match="is away"):
+        database.transact(create_t, creates=True)
+    assert [*path.parent.iterdir()] == []
+
+
 def test_a_file_that_goes_after_it_was_looked_for_is_not_made_by_opening_it(database, tmp_path, monkeypatch):
     (tmp_path / "x.db").unlink()
     monkeypatch.setattr(database, "require", lambda: None)

@@ -4,7 +4,7 @@ from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, NotFoundError
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
-from icekeep.operations.configuration.file import parse_config
+from icekeep.operations.configuration.file import CatalogSettings, parse_config
 from icekeep.operations.loading import configured_catalogs, load_catalog, load_table, open_settings
 
 
@@ -70,6 +70,22 @@ def test_an_error_on_a_property_says_where_that_stands(tmp_path, lines, message)
     text = "# two\ncatalogs:\n  c:\n" + "".join(f"    {line}\n" for line in lines)
     with pytest.raises(ConfigError, match=f"{message}$"):
         load_table(TableReference(parse_config(text, "my.yaml").catalogs["c"], "db.t"))
+
+
+def test_an_error_on_a_property_that_several_catalogs_have_says_once_where_it_stands():
+    """It got the line of each, and was raised from itself, so that its cause was lost."""
+    first, second = (
+        CatalogSettings(name, {"s3.endpoint": "x"}, {"s3.endpoint": f"my.yaml, line {line}"})
+        for name, line in (("a", 4), ("b", 9))
+    )
+    wrong = ConfigError("s3.endpoint", "is no address")
+    with (
+        pytest.raises(ConfigError, match=r"no address \(my\.yaml, line 4\)$") as raised,
+        second.placing(),
+        first.placing(),
+    ):
+        raise wrong
+    assert raised.value.__cause__ is wrong
 
 
 def test_an_error_on_a_property_of_pyiceberg_s_environment_names_the_variable(monkeypatch):

@@ -17,6 +17,8 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
+_ID_LENGTH_MIN = 4
+
 
 def plans_of(table: Table) -> list[DeletionPlan]:
     """All plans of a table that count, the newest first; raises `InvalidTableError` where one cannot be read."""
@@ -55,10 +57,14 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
 def whole_run(beginning: str, runs: Iterable[str]) -> str | None:
     """The run whose id begins so, as the list of runs shows it; `None` where there is none.
 
+    A beginning has the name of the job, and some of the characters behind that: of `repair-` nobody knows which repair is meant.
+
     Raises:
         UsageError: several begin so.
     """
-    found = sorted({one for one in runs if beginning and one.startswith(beginning)})
+    if len(beginning.partition("-")[2]) < _ID_LENGTH_MIN:
+        return None
+    found = sorted({one for one in runs if one.startswith(beginning)})
     if len(found) > 1:
         raise UsageError(f"{beginning!r} is the beginning of several runs: {', '.join(found)}; give one of them whole")
     return found[0] if found else None

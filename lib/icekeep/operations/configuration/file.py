@@ -62,19 +62,19 @@ class CatalogSettings(msgspec.Struct, frozen=True):
         try:
             yield
         except ConfigError as error:
-            raise self._placed(error) from error
+            placed = self._placed(error)
+            if placed is error:
+                raise
+            raise placed from error
 
     def _placed(self, error: ConfigError) -> ConfigError:
-        key_path = str(error.facts["key_path"])
+        key_path = str(error.facts.get("key_path", ""))
         key = key_path.removeprefix(f"catalogs.{self.name}.")
         # A store names a property alone. One that is missing is told with where the catalog begins.
-        if key == key_path and key not in self.sources:
+        if error.place or (key == key_path and key not in self.sources):
             return error
-        place = f"({self.sources.get(key) or next(iter(self.sources.values()), 'without properties')})"
-        if error.message.endswith(place):
-            return error
-        instead = "" if key in self.properties else instead_of(key, self.properties)
-        return error.with_more(f"{instead} {place}")
+        place = self.sources.get(key) or next(iter(self.sources.values()), "without properties")
+        return error.at(place, "" if key in self.properties else instead_of(key, self.properties))
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -144,18 +144,16 @@ def _namespaces(subject: Subject, catalog: Catalog) -> str:
 
 
 def _doubt(catalog: Catalog) -> str:
-    """What may be wrong with a catalog that has no namespace; raises `UsageError` where its name has a slip."""
+    """What may be wrong with a catalog that has no namespace."""
     others = catalog.names_beside() if isinstance(catalog, SqlCatalog) else []
     if others:
-        # Several catalogs share a database, so that a new one may have a name of its own.
+        # Several catalogs share a database, so that a new one may have a name of its own, like another's.
         near = with_one_typo(catalog.name, others)
-        told = (
-            f"this database has no tables of catalog {catalog.name!r}, but of "
-            f"{', '.join(map(repr, near or others[:_NAMES_SHOWN]))}{'' if near else and_more(others, _NAMES_SHOWN)}"
+        names = f"{', '.join(map(repr, near or others[:_NAMES_SHOWN]))}{'' if near else and_more(others, _NAMES_SHOWN)}"
+        return (
+            f"this database has no tables of catalog {catalog.name!r}, but of {names}; a new catalog has none, and where there "
+            "should be tables name it so in the configuration"
         )
-        if near:
-            raise UsageError(f"{told}; name it so in the configuration")
-        return f"{told}; a new catalog has none, and where there should be tables name it so in the configuration"
     # A wrong address often leads to a database that is there, and belongs to somebody else.
     return "a new catalog has none, and where there should be tables its address is wrong"
 

@@ -67,8 +67,10 @@ def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
     create_tag(world.table, "mended")
     restore(world.table, run=result.run)
     assert heads_of(world)["main"] == heads["main"] != heads_of(world)["mended"]
-    with pytest.raises(NotFoundError, match="no snapshot of table"):
-        restore(world.table, run="repair-of-another-table")
+    # Of a script whose variable was empty nobody knows which repair it means.
+    for run in ("repair-of-another-table", "repair-"):
+        with pytest.raises(NotFoundError, match="no snapshot of table"):
+            restore(world.table, run=run)
 
 
 def test_a_branch_that_was_made_of_what_was_mended_goes_back_unless_it_has_commits():

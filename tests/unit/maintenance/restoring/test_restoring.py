@@ -211,7 +211,7 @@ def test_runs_are_listed_the_newest_first():
     assert list_restorable(world.load()) == ()
 
 
-@pytest.mark.parametrize("run", ["run-9", "..", "", "../run-1", "a/b", "."])
+@pytest.mark.parametrize("run", ["run-9", "run-", "run", "..", "", "../run-1", "a/b", "."])
 def test_a_run_that_is_not_there_is_not_found(run: str):
     world = World()
     with pytest.raises(NotFoundError) as raised:
@@ -223,14 +223,14 @@ def test_the_beginning_of_a_run_names_it_where_no_other_begins_so():
     world = World()
     world.storage.create(f"{LOCATION}/data/orphan", b"123")
     orphan = GarbageFile(FileKind.ORPHAN, f"{LOCATION}/data/orphan", 3)
-    written_plan(world.load(), [orphan], run="run-12", job="remove_orphan_files", runtime=world.catalog.runtime)
-    written_plan(world.load(), [orphan], run="other-2", job="remove_orphan_files", runtime=world.catalog.runtime)
+    written_plan(world.load(), [orphan], run="other-1234-5", job="remove_orphan_files", runtime=world.catalog.runtime)
+    written_plan(world.load(), [orphan], run="other-1234-6", job="remove_orphan_files", runtime=world.catalog.runtime)
     with pytest.raises(
-        UsageError, match="'run' is the beginning of several runs: run-1, run-12; give one of them whole"
+        UsageError,
+        match="'other-1234' is the beginning of several runs: other-1234-5, other-1234-6; give one of them whole",
     ):
-        world.restore("run")
-    assert world.restore("run-1").run == "run-1"
-    assert world.restore("oth").run == "other-2"
+        world.restore("other-1234")
+    assert world.restore("other-1234-6").run == "other-1234-6"
 
 
 def test_where_nothing_was_removed_there_is_nothing_to_restore():
