@@ -46,7 +46,7 @@ from icekeep.operations.receivers import chosen_format, telling, telling_setting
 from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.shown.commands import CommandsOn, completed
+from icekeep.operations.shown.commands import CommandsOn, completed, with_commands_completed
 from icekeep.operations.surroundings import Seams, Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
@@ -79,11 +79,6 @@ class Answer(msgspec.Struct, frozen=True):
     may_have_changed: bool = False
     for_people: Mapping[str, Any] | None = None
     text: str | None = None
-
-
-def entry_point() -> None:
-    """The `icekeep` console script."""
-    sys.exit(main())
 
 
 def main(
@@ -149,13 +144,14 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
     words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
     if outcome.plan:
         words += f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
+    table = str(outcome.table) if outcome.table else None
     for_people = None
     if shows is not None and outcome.status != HELD:
         more = () if command.name in VERBS else (CommandsOn(outcome.table or "", command.conf),)
-        for_people = resolve(shows)(outcome.result, *more)
+        for_people = with_commands_completed(resolve(shows)(outcome.result, *more), table, command.conf)
     text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
     may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
-    document = plain_values(outcome)
+    document = with_commands_completed(plain_values(outcome), table, command.conf)
     return Answer(
         _exit_status(outcome, surroundings.interrupts),
         document,

@@ -59,7 +59,7 @@ from icekeep.planning.spark import source
 source.LIMITS = source.Limits(rewrite_bytes=0, submitted_rewrite_bytes=0)
 """
 """The smallest table is too much for threads."""
-_COMMAND = "from icekeep.cli import entry_point\n\nentry_point()\n"
+_COMMAND = "from icekeep.__main__ import entry_point\n\nentry_point()\n"
 """The `icekeep` command."""
 _COMMAND_IN_SPARK = f"{_STARTS_SPARK}\n{_COMMAND}"
 _SCRIPT = (

@@ -401,7 +401,7 @@ def test_the_help_of_no_job_loads_spark():
 @pytest.mark.process
 def test_the_console_script_ends_the_process_with_the_status():
     done = subprocess.run(
-        [sys.executable, "-c", "from icekeep.cli import entry_point; entry_point()", "compress"],
+        [sys.executable, "-c", "from icekeep.__main__ import entry_point; entry_point()", "compress"],
         env={"PYTHONPATH": str(LIB)},
         capture_output=True,
         text=True,
@@ -409,6 +409,22 @@ def test_the_console_script_ends_the_process_with_the_status():
     )
     assert done.returncode == 2
     assert done.stderr.startswith("icekeep: there is no command 'compress'; ")
+
+
+@pytest.mark.process
+def test_an_interrupt_while_modules_are_loaded_is_one_line():
+    code = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'icekeep.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from icekeep.__main__ import entry_point\n"
+        "entry_point()"
+    )
+    environ = {"PYTHONPATH": str(LIB)}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "icekeep: interrupted before it began; nothing was changed\n")
 
 
 def test_stdout_may_be_anything_that_can_be_written_to():

@@ -42,6 +42,11 @@ class Table(msgspec.Struct, frozen=True):
         return format_identifier(self.identifier)
 
     @property
+    def full_name(self) -> str:
+        """With the catalog's name, `lake.db.events`."""
+        return f"{self.catalog.name}.{self.name}"
+
+    @property
     def runtime(self) -> Runtime:
         """The clock and the chance that work on the table goes by: its catalog's."""
         return self.catalog.runtime
@@ -70,7 +75,7 @@ class Table(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         said = ", ".join(f"{key} {value}" for key, value in self._said().items())
-        return f"Table({self.catalog.name}.{self.name}: {said})"
+        return f"Table({self.full_name}: {said})"
 
     def _repr_html_(self) -> str:
         """For notebooks: what `repr` says and the columns, as a table each."""
@@ -82,7 +87,7 @@ class Table(msgspec.Struct, frozen=True):
             for field in self.schema.fields
         )
         return (
-            f"<b>{escape(f'{self.catalog.name}.{self.name}')}</b><table>{rows}</table>"
+            f"<b>{escape(self.full_name)}</b><table>{rows}</table>"
             f"<table><tr><th>id</th><th>column</th><th>type</th></tr>{columns}</table>"
         )
 

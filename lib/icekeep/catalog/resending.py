@@ -28,7 +28,7 @@ def sent_until_known(send: Callable[[], Sent], table: Table, location: str, runt
         send: one request, always the same; an error of ours proves that it did not land, and will not.
 
     Returns:
-        A conflict proves that none landed.
+        A conflict says that none has landed, and none will where it is final.
 
     Raises:
         IcekeepError: as the first `send` did; later ones prove nothing about those before.

@@ -98,7 +98,7 @@ def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobA
 
 def finished(one: JobAdvice, table: Table, prices: Prices | None) -> JobAdvice:
     """With what does it, and what that costs."""
-    words = ("icekeep", one.job, "--table", f"{table.catalog.name}.{table.name}")
+    words = ("icekeep", one.job, "--table", table.full_name)
     command = shlex.join(words) if one.has_work else ""
     # Plans believe entries that state a size below 0.
     one = msgspec.structs.replace(one, **{name: 0 for name in _AMOUNTS if (getattr(one, name) or 0) < 0})

@@ -190,7 +190,7 @@ class _Examination:
             )
         )
         return TableHealth(
-            table=f"{table.catalog.name}.{table.name}",
+            table=table.full_name,
             table_uuid=metadata.table_uuid,
             format=f"v{metadata.format_version}",
             location=metadata.location,

@@ -41,14 +41,15 @@ def parse_options(cls: type[O], given: Mapping[str, Any] | O) -> O:
             plain = value.lower() if choices and isinstance(value, str) else value
             values[attributes[name]] = msgspec.convert(plain, hint, strict=False)
         except msgspec.ValidationError as error:
-            expected = f"one of {', '.join(choices)}" if choices else _expected(str(error))
+            expected = f"one of {', '.join(choices)}" if choices else _expected(name, str(error))
             raise OptionError(name, given=value, expected=expected) from None
     return cls(**values)
 
 
-def _expected(problem: str) -> str:
-    """What msgspec expected, from its message ("Expected `int` >= 1")."""
+def _expected(name: str, problem: str) -> str:
+    """What msgspec expected of an option, from its message ("Expected `int` >= 1")."""
     text = problem.partition("Expected ")[2].partition(", got")[0].replace("`", "").replace(" | null", "")
-    for type_name, words in (("int", "a whole number"), ("bool", "true or false"), ("float", "a number")):
+    number = "a whole number of bytes, such as 134217728," if name.endswith("-bytes") else "a whole number"
+    for type_name, words in (("int", number), ("bool", "true or false"), ("float", "a number")):
         text = text.replace(type_name, words)
-    return text or "another value"
+    return text.removesuffix(",") or "another value"

@@ -5,7 +5,7 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from icekeep.operations.help_texts import (
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.misspelt import (
     flag_before_command,
+    missing_action,
     misspelt_flag,
     table_without_flag,
     unknown_action,
@@ -52,6 +53,7 @@ _HELP = "help"
 _FIRST_WORDS = frozenset({*JOBS, *VERBS, *_GROUPS})
 """What a command line can begin with."""
 
+_HELP_FLAGS = ("-h", "--help")
 _FIRST_FLAGS = ("--help", "--version")
 """What can stand in the place of a command."""
 
@@ -150,22 +152,27 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
     """
     first, second = [*words, "", ""][:2]
     behind = next(filter(None, (named_command(words[n:]) for n in range(1, len(words)))), None)
-    wrong = flag_before_command(first, _FIRST_FLAGS, lambda: _all_flags(now_ms), behind)
+    wrong = flag_before_command(
+        first, _FIRST_FLAGS, lambda: _all_flags(now_ms), behind, lambda name: _flags_of(name, now_ms)
+    )
     if wrong is not None:
         raise wrong
     if first and not first.startswith("-") and first not in _FIRST_WORDS:
         raise unknown_command(first, sorted({*_FIRST_WORDS, *VERBS}))
     known = [words.removeprefix(f"{first} ") for words in (*VERBS, CONFIG_SHOW) if words.startswith(f"{first} ")]
-    if first in _GROUPS and second and not second.startswith("-") and second not in known:
-        raise unknown_action(first, second, known)
+    if first not in _GROUPS or second in (*known, *_HELP_FLAGS):
+        return
+    raise missing_action(first, known) if second.startswith("-") or not second else unknown_action(first, second, known)
 
 
 def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> UsageError | None:
     if name is None or name == CONFIG_SHOW:
         return None
-    own = job_parser(name, now_ms).flags()
-    options = lambda: option_names(JOBS[name]) if name in JOBS else ()  # noqa: E731
-    return misspelt_flag(words, name, own, lambda: _all_flags(now_ms), options)
+
+    def options() -> Collection[str]:
+        return option_names(JOBS[name]) if name in JOBS else ()
+
+    return misspelt_flag(words, name, _flags_of(name, now_ms), lambda: _all_flags(now_ms), options)
 
 
 def _stray_word(words: Sequence[str], job: str | None, now_ms: int) -> UsageError | None:
@@ -173,11 +180,15 @@ def _stray_word(words: Sequence[str], job: str | None, now_ms: int) -> UsageErro
     if name is None or name == CONFIG_SHOW or any(setting.is_positional for setting in _settings(name)):
         return None
     behind = words if job is not None else words[len(name.split()) :]
-    return table_without_flag(behind, name, job_parser(name, now_ms).flags())
+    return table_without_flag(behind, name, _flags_of(name, now_ms))
 
 
 def _all_flags(now_ms: int) -> set[str]:
-    return {flag for command in (*JOBS, *VERBS) for flag in job_parser(command, now_ms).flags()}
+    return {flag for command in (*JOBS, *VERBS) for flag in _flags_of(command, now_ms)}
+
+
+def _flags_of(command: str, now_ms: int) -> Collection[str]:
+    return () if command == CONFIG_SHOW else job_parser(command, now_ms).flags()
 
 
 def named_command(argv: Sequence[str]) -> str | None:
@@ -339,5 +350,5 @@ def said_with_flags(message: str, name: str) -> str:
     """A message of the library, which names arguments of functions, as one that names the flags of a command."""
     for setting in _settings(name):
         if "_" in setting.argument:
-            message = re.sub(rf"(?:option )?\b{setting.argument}\b", setting.flag, message)
+            message = re.sub(rf"(?:option )?(?<![\w-]){setting.argument}\b", setting.flag, message)
     return message

@@ -68,8 +68,19 @@ def unknown_action(group: str, word: str, actions: Sequence[str]) -> UsageError:
     return UsageError(f"there is no command {f'{group} {word}'!r}; {hint}", given=word)
 
 
+def missing_action(group: str, actions: Sequence[str]) -> UsageError:
+    """The error for a group's name alone, or with flags behind it: it is no command without a second word."""
+    return UsageError(
+        f"say what `icekeep {group}` is to do: {', '.join(f'`icekeep {group} {one}`' for one in actions)}"
+    )
+
+
 def flag_before_command(
-    word: str, own: Collection[str], elsewhere: Callable[[], Collection[str]], command: str | None
+    word: str,
+    own: Collection[str],
+    elsewhere: Callable[[], Collection[str]],
+    command: str | None,
+    flags_of: Callable[[str], Collection[str]],
 ) -> UsageError | None:
     """The error for a flag with which a command line begins; `None` if the word is none, or one of those that may stand there.
 
@@ -77,10 +88,15 @@ def flag_before_command(
         own: the flags that may stand before a command.
         elsewhere: those that any command has.
         command: the one that stands behind it.
+        flags_of: those of a command.
     """
     flag = word.partition("=")[0]
     if not flag.startswith("-") or len(flag) < _SHORTEST_FLAG or word in own:
         return None
+    if command is not None and flag in elsewhere() and flag not in flags_of(command):
+        return UsageError(
+            f"{command} has no flag {flag!r}; `icekeep {command} --help` lists those that it has", given=flag
+        )
     if flag in elsewhere():
         told = f"`icekeep {command or 'COMMAND'} {flag} ...`"
         return UsageError(f"flag {flag!r} stands before the command; write {told}", given=flag)
@@ -117,6 +133,10 @@ def misspelt_flag(
         near = with_one_typo(name, names) if is_anothers else near_words(name, names)
         if name in options():
             return UsageError(f"{command} has no flag {flag!r}; write `--option {name}=...`", given=flag)
+        options_near = near_words(name, options()) if not near and not is_anothers else []
+        if options_near:
+            hint = did_you_mean(f"--option {one}" for one in options_near)
+            return UsageError(f"there is no flag {flag!r}; {hint}", given=flag)
         if near:
             problem = f"{command} has no flag {flag!r}" if is_anothers else f"there is no flag {flag!r}"
             return UsageError(f"{problem}; {did_you_mean(f'--{one}' for one in near)}", given=flag)
@@ -124,9 +144,9 @@ def misspelt_flag(
 
 
 def table_without_flag(words: Sequence[str], command: str, own: Collection[str]) -> UsageError | None:
-    """The error for a word with which the arguments of a command begin that takes none, and wants a table by its flag."""
+    """The error for a table that is given without `--table`; `None` if the words do not begin so."""
     first = words[0] if words else "-"
     if first.startswith("-") or "--table" not in own or any(one.partition("=")[0] == "--table" for one in words):
         return None
-    told = shlex.join(["icekeep", *command.split(), "--table", first])
-    return UsageError(f"{first!r} stands without a flag; write `{told} ...`", given=first)
+    told = shlex.join(["icekeep", *command.split(), "--table", *words])
+    return UsageError(f"{first!r} stands without a flag; write `{told}`", given=first)

@@ -19,6 +19,7 @@ from icekeep.operations.console.logs import logged_events, logged_progress
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.console.progress import telling_progress
 from icekeep.operations.jobs import JOBS
+from icekeep.operations.shown.commands import CompletingListener
 from icekeep.operations.verb_values import tells_of_runs
 from icekeep.operations.verbs import VERBS
 from icekeep.runtime import Runtime
@@ -51,7 +52,7 @@ def telling(command: Command, settings: TellingSettings, log_format: str, runtim
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
     with _operator(command, log_format, runtime) as operator:
-        listener = unfailing(operator)
+        listener = CompletingListener(unfailing(operator), command.table or None, command.conf)
         if not sinks:
             yield listener
             return

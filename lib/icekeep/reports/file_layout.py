@@ -91,7 +91,7 @@ def file_layout(
     )
     files = [file for one in partitions for file in one.files]
     return FileLayout(
-        table=f"{table.catalog.name}.{table.name}",
+        table=table.full_name,
         snapshot_id=None if scan.version.snapshot is None else scan.version.snapshot.snapshot_id,
         manifests_count=len(scan.data.opened) + len(scan.deletes.opened),
         data_files_count=len(files),

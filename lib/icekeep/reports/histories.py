@@ -108,7 +108,7 @@ def table_history(table: Table, records: Sequence[RunRecord] = (), *, points: in
     marked = {run.snapshot_id for run in shown if run.snapshot_id is not None}
     growth = growth_points(table, most=points, also=marked) if points else ()
     return TableHistory(
-        table=f"{table.catalog.name}.{table.name}",
+        table=table.full_name,
         growth=growth,
         commits_count=sum(1 for _ in metadata.ancestors(metadata.current_snapshot_id)) if growth else 0,
         runs=shown,

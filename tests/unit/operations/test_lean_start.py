@@ -10,16 +10,14 @@ from kit.shell import ROOT
 
 pytestmark = pytest.mark.process
 
-COMMAND = (
-    "from icekeep.cli import {door}\nimport sys\ntry:\n    {call}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
-)
+COMMAND = "from icekeep.{door}\nimport sys\ntry:\n    {call}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
 ABSENT = "if name in ('pyspark', 'py4j'): raise ModuleNotFoundError(name)"
 ALL = ["--option", "rewrite-all=true"]
 
 
 def modules_of(call, *words, code=COMMAND):
     """What a process has imported in the end, and what it printed."""
-    door = "main" if "main" in call else "entry_point"
+    door = "cli import main" if "main" in call else "__main__ import entry_point"
     done = subprocess.run(
         [sys.executable, "-c", code.format(door=door, call=call), *words],
         env={"PYTHONPATH": str(ROOT / "lib")},

@@ -134,6 +134,16 @@ def test_without_a_configuration_there_is_nothing_to_do(tmp_path, monkeypatch, c
     assert "there are no policies" in capsys.readouterr().out
 
 
+def test_a_configuration_without_policies_is_an_error_and_no_night_on_which_nothing_was_due(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "icekeep.yaml").write_text(f"catalogs: {{lake: {{type: filesystem, warehouse: {tmp_path}}}}}")
+    monkeypatch.chdir(tmp_path)
+    status, document, _ = run(capsys)
+    assert status == 2
+    assert document["error"]["message"].startswith("icekeep.yaml has no policies, so nothing would be maintained; ")
+
+
 @pytest.mark.slow
 def test_estimates_are_for_the_cores_that_would_work(lake, capsys, monkeypatch):
     asked = []

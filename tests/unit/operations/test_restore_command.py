@@ -49,6 +49,10 @@ def test_a_restore_that_brings_back_a_part_is_exit_status_3(conf, capsys, monkey
 
 @pytest.mark.slow
 def test_a_list_of_runs_is_done(conf, capsys):
+    assert (
+        cli.main(["restore", "--table", "db.events", "--conf", conf, "--list", "--run", "x", "--output", "json"]) == 2
+    )
+    assert "--list shows all runs, and --run brings one back; give one of them" in capsys.readouterr().out
     status = cli.main(["restore", "--table", "db.events", "--conf", conf, "--list", "--output", "json"])
     document = json.loads(capsys.readouterr().out)
     assert (status, document["status"], len(document["result"]["runs"])) == (0, "done", 1)

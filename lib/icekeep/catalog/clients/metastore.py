@@ -223,7 +223,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         return open_storage(self._properties, self.runtime)
 
     def _moved(self, client: MetastoreClient, change: PointerChange) -> Sent:
-        """Move the pointer by one request; an error or a conflict proves that it did not move it."""
+        """Move the pointer by one request; an error proves that it did not move it, and so does a conflict that is final."""
         change.was_sent = False
         try:
             client.move(change)
@@ -256,8 +256,9 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     def _refused(self, error: Exception, change: PointerChange) -> Sent:
         """What a refusal is once the table was looked at: the client sends a change again whose answer was lost.
 
-        Then the second request meets the first; and a third writer may have come after. A conflict is final where the pointer has
-        left the base: until then a request that arrived twice may land still, and would name the metadata file.
+        Then the second request meets the first; and a third writer may have come after. A conflict is final where the pointer
+        leads elsewhere than to the base: else a request that arrived twice may land still, and would name the metadata file. That
+        file stays where the table is gone, too.
         """
         reason = self._described(error)
         try:

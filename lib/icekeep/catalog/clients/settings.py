@@ -54,5 +54,15 @@ class Settings:
             raise self._wrong(key, "the path of a file on this machine; there is none")
         return given
 
+    def address(self, key: str) -> str:
+        """The address of a server, without a slash at its end; empty where it is not given."""
+        given = self.text(key) or ""
+        if given and not given.lower().startswith(("http://", "https://")):
+            # The text may hold a password, so it is not repeated.
+            raise ConfigError(
+                f"catalogs.{self.name}.{key}", "is no address of a server; give http://HOST:PORT or https://HOST"
+            )
+        return given.rstrip("/")
+
     def _wrong(self, key: str, wanted: str) -> ConfigError:
         return ConfigError(f"catalogs.{self.name}.{key}", f"is {self.properties[key]!r}; give {wanted}")

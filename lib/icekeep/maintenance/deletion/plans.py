@@ -337,7 +337,7 @@ def remove_draft(directory: str, storage: Storage) -> None:
 
 def restore_command(table: Table, run: str) -> str:
     """What people are told to run for what a run has removed of a table."""
-    return shlex.join(["icekeep", "restore", "--table", f"{table.catalog.name}.{table.name}", "--run", run])
+    return shlex.join(["icekeep", "restore", "--table", table.full_name, "--run", run])
 
 
 def _digest(kind: str, location: str) -> int:

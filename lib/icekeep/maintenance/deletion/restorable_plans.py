@@ -41,7 +41,7 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
                 return plan
         raise NotFoundError(
             f"there is nothing to restore for table {_named(table)}{_known(plans)}; a compaction is undone by "
-            "`icekeep rollback`"
+            "`icekeep rollback --table NAME --snapshot-id ID`, and `icekeep history --table NAME` shows the snapshot before it"
         )
     for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if _is_name(run) else ():
         found = _plan(join(above, run), table.storage)
@@ -55,23 +55,26 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
 
 
 def whole_run(beginning: str, runs: Iterable[str]) -> str | None:
-    """The run whose id begins so, as the list of runs shows it; `None` where there is none.
+    """The run of that id, or whose id begins so, as the list of runs shows it; `None` where there is none.
 
     A beginning has the name of the job, and some of the characters behind that: of `repair-` nobody knows which repair is meant.
 
     Raises:
         UsageError: several begin so.
     """
+    runs = {*runs}
+    if beginning in runs:
+        return beginning
     if len(beginning.partition("-")[2]) < _ID_LENGTH_MIN:
         return None
-    found = sorted({one for one in runs if one.startswith(beginning)})
+    found = sorted(one for one in runs if one.startswith(beginning))
     if len(found) > 1:
         raise UsageError(f"{beginning!r} is the beginning of several runs: {', '.join(found)}; give one of them whole")
     return found[0] if found else None
 
 
 def _named(table: Table) -> str:
-    return repr(f"{table.catalog.name}.{table.name}")
+    return repr(table.full_name)
 
 
 def _is_name(run: str) -> bool:

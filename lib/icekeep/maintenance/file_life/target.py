@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UsageError
 from icekeep.storage.location_keys import path_keys
-from icekeep.storage.locations import canonical, is_location
+from icekeep.storage.locations import canonical_or_text, is_location
 
 _NAMED = 3
 
@@ -69,9 +69,9 @@ class Target(msgspec.Struct, frozen=True):
         Raises:
             UsageError: several end so.
         """
-        by_file = {_file(location): location for location in sorted(locations, reverse=True)}
+        by_file = {canonical_or_text(location): location for location in sorted(locations, reverse=True)}
         if self.is_location:
-            if (found := by_file.get(_file(self.text))) is not None:
+            if (found := by_file.get(canonical_or_text(self.text))) is not None:
                 return found
             of_path = [location for location in by_file.values() if self._has_its_path(location)]
             if len(of_path) == 1:
@@ -91,14 +91,9 @@ class Target(msgspec.Struct, frozen=True):
             return False
 
 
-def _file(location: str) -> str:
-    """What tells files apart; what is no location is only equal to itself."""
-    return canonical(location) if is_location(location) else location
-
-
 def same_file(location: str, other: str) -> bool:
     """Whether two locations are spellings of one."""
     # Asked of a million manifests.
     if location.rpartition("/")[2] != other.rpartition("/")[2]:
         return False
-    return _file(location) == _file(other)
+    return canonical_or_text(location) == canonical_or_text(other)

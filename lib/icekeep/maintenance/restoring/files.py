@@ -129,7 +129,7 @@ def check_targets(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: R
         raise SafetyError(
             f"cannot restore run {plan.run!r}: {missing.count} files are neither in its trash nor in their places, "
             f"{missing.first[0]!r} among them; if a later run has them in its trash, restore that one first (`icekeep restore "
-            "--list`), else they are gone; nothing was restored",
+            "--table NAME --list`), else they are gone; nothing was restored",
             locations=[*missing.first],
         )
 

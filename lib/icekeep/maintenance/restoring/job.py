@@ -106,7 +106,7 @@ def restore(
                 raise
             raise ClaimedError(
                 f"run {plan.run!r} cannot be restored: another run has just finished with it, so it was restored, or its files "
-                "are deleted; no snapshot was restored by this run; see `icekeep restore --list`"
+                "are deleted; no snapshot was restored by this run; see `icekeep restore --table NAME --list`"
             ) from error
 
 
@@ -115,10 +115,10 @@ def _chosen(table: Table, run: str | None) -> DeletionPlan:
         return chosen_plan(table, run)
     except NotFoundError as error:
         repairs = restorable_repairs(table.metadata)
-        if run is None and repairs:
-            error.message = f"{error.message}; a repair is taken back by its name: `--run {repairs[0].run}`"
-            error.args = (error.message,)
-        raise
+        if run is not None or not repairs:
+            raise
+        back = restore_command(table, repairs[0].run)
+        raise NotFoundError(f"{error.message}; a repair is taken back by its name: `{back}`", **error.facts) from None
 
 
 def _share(

@@ -64,7 +64,7 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table, spark: 
         raise SafetyError(
             f"cannot restore run {plan.run!r}: its snapshots need {len(missing)} files that later runs have removed, or are "
             f"about to remove, {missing[0]!r} among them; restore later runs first, the newest before the others (`icekeep "
-            "restore --list`); where there is none the files are gone; no snapshot was restored",
+            "restore --table NAME --list`); where there is none the files are gone; no snapshot was restored",
             locations=missing[:100],
         )
 

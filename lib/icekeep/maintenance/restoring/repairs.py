@@ -50,8 +50,8 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
     moves = [*_moves(metadata, run)]
     if not moves:
         why = (
-            "going back to a snapshot before it would lose the commits after it; see `icekeep history`, and `icekeep rollback` "
-            "if that is meant"
+            "going back to a snapshot before it would lose the commits after it; see `icekeep history --table NAME`, and "
+            "`icekeep rollback` if that is meant"
             if [*_others_with(metadata, run, ())]
             else "it was taken back before, or its branch was dropped"
         )

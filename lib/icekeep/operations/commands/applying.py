@@ -67,7 +67,7 @@ def write_plan(
     now_ms = table.runtime.now_ms()
     told = absolute_arguments(known, arguments, now_ms)
     exact = resolve(str(known.exact))(table, spark, listener=listener, **parse_arguments(told, known, now_ms))
-    made = Made.of(known, f"{table.catalog.name}.{table.name}", table, now_ms, told)
+    made = Made.of(known, table.full_name, table, now_ms, told)
     return write_exact(path, exact, made, None, listener)
 
 

@@ -248,6 +248,11 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
     config = catalogs.config
     if wishes.policy is not None:
         require_policy(config, wishes.policy)
+    elif not config.policies:
+        raise UsageError(
+            f"{config.path} has no policies, so nothing would be maintained; `icekeep path conf/icekeep.example.yaml` "
+            "names a file that has some"
+        )
     pattern = None if wishes.match is None else find_pattern(catalogs, wishes.match, catalog)
     tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
     scope = Scope(

@@ -3,6 +3,7 @@
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.errors import UsageError
 from icekeep.events import Listener
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.maintenance.restoring.job import restore as restore_run
@@ -80,6 +81,8 @@ def restore(
 ) -> RestoreResult | RunsShown:
     """Bring back what a run removed, or show which can be; raises what `maintenance/restoring` raises."""
     if lists:
+        if run is not None:
+            raise UsageError("--list shows all runs, and --run brings one back; give one of them")
         return RunsShown(table.metadata_location, list_restorable(table))
     return restore_run(table, run=run, spark=spark, listener=listener)
 

@@ -2,12 +2,16 @@
 
 import re
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from icekeep.events import Event, Listener, Warned
 from icekeep.operations.configuration.file import config_words
 
 _ON_SOMETHING = re.compile(r"`(icekeep [^`]*--(?:table|catalog) [^`]*)`")
+_COMMAND_ALONE = re.compile(r"(icekeep [^`]*--(?:table|catalog) [^`]*)")
 
 
 class CommandsOn(msgspec.Struct, frozen=True):
@@ -25,15 +29,42 @@ class CommandsOn(msgspec.Struct, frozen=True):
 
 
 def completed(message: str, table: str | None, conf: str | None) -> str:
-    """An error's message whose commands can be copied: they name the table of the failed command, and its configuration.
+    """A message whose commands can be copied: they name the table of the command that tells it, and its configuration.
 
     >>> completed("run `icekeep repair --table NAME --fault 128` first", "lake.db.t", "my.yaml")
     'run `icekeep repair --table lake.db.t --fault 128 --config my.yaml` first'
+    >>> completed("icekeep restore --table lake.db.t --run run-1", "lake.db.t", "my.yaml")
+    'icekeep restore --table lake.db.t --run run-1 --config my.yaml'
     """
     more = shlex.join(config_words(conf))
 
-    def whole(found: re.Match[str]) -> str:
-        words = found[1] if table is None else found[1].replace("--table NAME", f"--table {shlex.quote(table)}")
-        return f"`{words} {more}`" if more and "--config" not in words else f"`{words}`"
+    def whole(command: str) -> str:
+        words = command if table is None else command.replace("--table NAME", f"--table {shlex.quote(table)}")
+        return f"{words} {more}" if more and "--config" not in words else words
 
-    return _ON_SOMETHING.sub(whole, message)
+    if _COMMAND_ALONE.fullmatch(message):
+        return whole(message)
+    return _ON_SOMETHING.sub(lambda found: f"`{whole(found[1])}`", message)
+
+
+def with_commands_completed(value: Any, table: str | None, conf: str | None) -> Any:
+    """A result as plain values whose texts are `completed`."""
+    if isinstance(value, str):
+        return completed(value, table, conf) if "icekeep " in value else value
+    if isinstance(value, Mapping):
+        return {key: with_commands_completed(one, table, conf) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_commands_completed(one, table, conf) for one in value]
+    return value
+
+
+class CompletingListener:
+    """Passes events on, with the commands in warnings `completed`."""
+
+    def __init__(self, listener: Listener, table: str | None, conf: str | None) -> None:
+        self._listener, self._table, self._conf = listener, table, conf
+
+    def on(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            event = Warned(completed(event.message, self._table, self._conf))
+        self._listener.on(event)

@@ -94,6 +94,7 @@ _MIRRORED = {
     Operation.GT_EQ: Operation.LT_EQ,
 }
 _TYPED = ("DATE", "TIMESTAMP")
+_BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _OTHER_PATTERNS = ("ILIKE", "RLIKE", "REGEXP", "SIMILAR")
 
 
@@ -111,6 +112,7 @@ class FilterReader(TextReader):
             self._fail("it is empty; leave it out to mean every row")
         expression = self._disjunction(depth=0)
         if self._token.kind != "end":
+            self._fail_date()
             self._fail("AND, OR or the end is missing here")
         return expression
 
@@ -171,6 +173,11 @@ class FilterReader(TextReader):
         if self._take("LIKE"):
             return self._like(column, negated=negated)
         self._fail_predicate()
+
+    def _fail_date(self) -> None:
+        """Raise where the next token is the month of a date, which is a number less a number without quotes."""
+        if date := _BARE_DATE.match(self._text, max(0, self._token.start - len("2026"))):
+            self._fail(f"a date stands in single quotes: {date[0]!r}")
 
     def _fail_predicate(self) -> NoReturn:
         if self._token.word in _OTHER_PATTERNS:

@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.catalog.base import Committed, Unknown
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import UnavailableError, UsageError
+from icekeep.errors import ConfigError, UnavailableError, UsageError
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
 from kit.logins import SignatureJudge, TokenIssuer
 from kit.rest_server import Fault, RestServer
@@ -179,6 +179,14 @@ class TestClientCredentials:
     def test_secrets_are_not_told(self, server, issuer):
         with pytest.raises(UsageError, match=r"refused the credential: invalid_client: not \*\*\*$"):
             opened(server, credential="icekeep:wrong-secret").list_namespaces()
+
+    @pytest.mark.parametrize("given", ["localhost:8181", "rest.lake/api"])
+    def test_an_address_without_http_is_an_error_of_the_configuration(self, server, given):
+        """It was taken for a server out of reach, which a later run may find."""
+        with pytest.raises(
+            ConfigError, match=r"'catalogs\.local\.uri': is no address of a server; give http://HOST:PORT or"
+        ):
+            opened(server, uri=given).list_namespaces()
 
     def test_a_place_for_tokens_that_is_not_there_is_unavailable(self, server):
         with pytest.raises(

@@ -47,6 +47,7 @@ def test_a_command_changes_only_a_process_of_its_own(call, pool, tmp_path):
     conf.write_text(
         f"catalogs: {{local: {{type: sql, uri: '{lake.properties['uri']}', warehouse: '{tmp_path.as_uri()}'}}}}"
     )
-    code = f"import sys\nfrom icekeep.cli import entry_point, main\ntry:\n    {call}\nfinally:\n    {SAYS}"
+    imports = "import sys\nfrom icekeep.__main__ import entry_point\nfrom icekeep.cli import main"
+    code = f"{imports}\ntry:\n    {call}\nfinally:\n    {SAYS}"
     words = ["compact", "--conf", str(conf), "--table", "local.db.events", "--option", "rewrite-all=true"]
     assert said(code, *words) == pool

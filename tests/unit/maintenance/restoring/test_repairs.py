@@ -88,7 +88,8 @@ def test_a_branch_that_was_made_of_what_was_mended_goes_back_unless_it_has_commi
 def test_what_was_restored_before_is_not_what_the_newest_run_means():
     world, _, result = repaired()
     with pytest.raises(
-        NotFoundError, match=f"nothing to restore .*; a repair is taken back by its name: `--run {result.run}`"
+        NotFoundError,
+        match=f"nothing to restore .*; a repair is taken back by its name: `icekeep restore .* --run {result.run}`",
     ):
         restore(world.table)
 

@@ -236,7 +236,10 @@ def test_the_beginning_of_a_run_names_it_where_no_other_begins_so():
 def test_where_nothing_was_removed_there_is_nothing_to_restore():
     world = World()
     world.restore()
-    with pytest.raises(NotFoundError, match=r"nothing to restore for table 'local.db.events'; .* `icekeep rollback`$"):
+    with pytest.raises(
+        NotFoundError,
+        match=r"nothing to restore for table 'local.db.events'; .* `icekeep rollback --table NAME --snapshot-id ID`, and",
+    ):
         world.restore()
 
 

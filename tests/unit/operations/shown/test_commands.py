@@ -2,7 +2,8 @@
 
 import pytest
 
-from icekeep.operations.shown.commands import completed
+from icekeep.events import StepFinished, Warned
+from icekeep.operations.shown.commands import CompletingListener, completed, with_commands_completed
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,30 @@ def test_it_is_on_the_table_of_the_command_that_failed():
     message = "run `icekeep repair --table NAME --fault 128` first"
     assert completed(message, "lake.db.t", None) == "run `icekeep repair --table lake.db.t --fault 128` first"
     assert completed(message, None, None) == message
+
+
+def test_commands_in_results_and_warnings_read_the_same_configuration():
+    """`why` told how a file is restored, and that command knew no catalog."""
+    result = {
+        "note": "run `icekeep check --table NAME`",
+        "back": ("icekeep restore --table a.b.c --run r-1",),
+        "count": 3,
+    }
+    assert with_commands_completed(result, "a.b.c", "my.yaml") == {
+        "note": "run `icekeep check --table a.b.c --config my.yaml`",
+        "back": ["icekeep restore --table a.b.c --run r-1 --config my.yaml"],
+        "count": 3,
+    }
+    heard = []
+
+    class Hearing:
+        def on(self, event):
+            heard.append(event)
+
+    listener = CompletingListener(Hearing(), "a.b.c", "my.yaml")
+    listener.on(Warned("run `icekeep restore --table NAME --run r`"))
+    listener.on(StepFinished("deleting files", "3 files"))
+    assert heard == [
+        Warned("run `icekeep restore --table a.b.c --run r --config my.yaml`"),
+        StepFinished("deleting files", "3 files"),
+    ]
