@@ -42,6 +42,7 @@ from icekeep.maintenance.checking.job import raw_metadata
 from icekeep.maintenance.checking.manifest_classes import OF_EXPIRED
 from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.metadata.document import check_metadata
+from icekeep.maintenance.checking.metadata_classes import METADATA_UNREADABLE
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.run import chosen_sizes
@@ -67,7 +68,7 @@ __all__ = ["table_health"]
 _REPORT = "the report of health"
 
 _MOVES_MAX = 3
-_OF_REPLACED = {101}
+_OF_REPLACED = {METADATA_UNREADABLE}
 """What is found where the metadata file itself goes, of a table whose commits delete earlier ones."""
 
 

@@ -2,6 +2,9 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
+DATA_FILE_MISSING = 301
+DELETE_FILE_MISSING = 303
+
 _LOOK_AGAIN = "then look with `icekeep check --ref main`, as older snapshots keep the fault until they expire"
 _LOST = (
     "`icekeep repair` brings it back from the trash, or with --accept-loss takes its entry out; a backup is better; "
@@ -10,7 +13,7 @@ _LOST = (
 
 FILE_CLASSES = (
     FaultClass(
-        number=301,
+        number=DATA_FILE_MISSING,
         name="data-file-missing",
         rule="each live data file is there",
         readers="scans that need it fail",
@@ -25,7 +28,7 @@ FILE_CLASSES = (
         mend="`icekeep repair` sets the size right where all rows are there; else bring the file back from a backup",
     ),
     FaultClass(
-        number=303,
+        number=DELETE_FILE_MISSING,
         name="delete-file-missing",
         rule="each live delete file is there",
         readers="scans that need it fail, or rows that were deleted come back",

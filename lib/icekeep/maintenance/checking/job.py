@@ -19,6 +19,7 @@ from icekeep.maintenance.checking.manifests.totals import check_totals
 from icekeep.maintenance.checking.metadata.beside import check_logs
 from icekeep.maintenance.checking.metadata.document import check_metadata
 from icekeep.maintenance.checking.metadata.earlier import last_sound
+from icekeep.maintenance.checking.metadata_classes import METADATA_UNREADABLE
 from icekeep.maintenance.checking.result import CheckResult, result
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.requests import JobRequest, takes
@@ -30,7 +31,6 @@ from icekeep.storage.base import Storage
 
 __all__ = ["CheckResult", "check", "check_unreadable"]
 
-_UNREADABLE = 101
 
 _MOVES_MAX = 3
 _BELOW = "manifest lists, manifests and files"
@@ -89,7 +89,7 @@ def check_unreadable(
     if raw is not None:
         check_metadata(raw, pointer.metadata_location, tally)
     if not tally.counts:
-        tally.add(Fault(number=_UNREADABLE, where=pointer.metadata_location, detail=first_line(error)))
+        tally.add(Fault(number=METADATA_UNREADABLE, where=pointer.metadata_location, detail=first_line(error)))
     tally.gap(_BELOW, f"the metadata of table {format_identifier(identifier)!r} does not load")
     earlier = last_sound(pointer.storage, pointer.metadata_location, raw)
     return result(None, tally, None, deep=False, earlier=earlier)
@@ -150,7 +150,7 @@ def raw_metadata(storage: Storage, location: str, tally: Tally) -> Any | None:
     try:
         return metadata_document(storage.read(location), location)
     except InvalidTableError as error:
-        tally.add(Fault(number=_UNREADABLE, where=location, detail=first_line(error)))
+        tally.add(Fault(number=METADATA_UNREADABLE, where=location, detail=first_line(error)))
     except (UnsupportedError, UsageError) as error:
         # A store that denies access raises the latter.
         tally.gap(location, first_line(error))

@@ -2,6 +2,8 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
+METADATA_UNREADABLE = 101
+
 _LOAD = "engines refuse to load the table"
 _RAISE = "`icekeep repair` raises it; through a REST catalog no client can"
 _FIX = "set the number right in a copy of the metadata file, and register that: no engine commits it"
@@ -12,7 +14,7 @@ _BACK = (
 
 METADATA_CLASSES = (
     FaultClass(
-        number=101,
+        number=METADATA_UNREADABLE,
         name="unreadable-metadata",
         rule="the metadata file is there, and holds the JSON that the spec describes",
         readers=_LOAD,

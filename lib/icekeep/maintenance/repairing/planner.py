@@ -11,6 +11,7 @@ from icekeep.errors import UsageError
 from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
 from icekeep.maintenance.checking.job import examined
 from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE, MANIFEST_UNREADABLE
 from icekeep.maintenance.repairing.delete_files.puffin_mends import PUFFIN, Puffins
@@ -32,8 +33,6 @@ from icekeep.maintenance.repairing.lists.list_mends import ListMend, mend_list, 
 from icekeep.maintenance.repairing.losses.broken_mends import BROKEN, mend_broken
 from icekeep.maintenance.repairing.losses.guards import GUARDS, guard, refuse_unchecked, refuse_wrong_row_ids
 from icekeep.maintenance.repairing.losses.loss_mends import (
-    DATA_FILE_MISSING,
-    DELETE_FILE_MISSING,
     DOUBLED_FILE,
     DOUBLED_MANIFEST,
     LOSSES,

@@ -5,8 +5,8 @@ from typing import Any
 
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.metadata_classes import METADATA_UNREADABLE
 
-UNREADABLE = 101
 NO_FACTS: Mapping[str, Any] = {}
 
 
@@ -38,7 +38,7 @@ class Findings:
 
     def unreadable(self, detail: str, where: str = "") -> None:
         """Note that something is not of the form that the spec describes."""
-        self.add(UNREADABLE, detail, where=where)
+        self.add(METADATA_UNREADABLE, detail, where=where)
 
     def gap(self, why: str) -> None:
         """Note that the metadata could not be checked."""

@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
 from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
@@ -18,7 +19,7 @@ from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doub
 from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 
-DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 301, 303, 212, 213, 220
+DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 212, 213, 220
 LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))
 
 

@@ -10,6 +10,7 @@ from icekeep.errors import SafetyError, and_more
 from icekeep.events import Listener
 from icekeep.maintenance.checking.entries.job import check_files
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
 from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE, MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.manifests.manifests import check_manifests
@@ -19,7 +20,7 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.times import format_time
 
-_GONE = (LIST_UNREADABLE, MANIFEST_UNREADABLE, 301, 303)
+_GONE = (LIST_UNREADABLE, MANIFEST_UNREADABLE, DATA_FILE_MISSING, DELETE_FILE_MISSING)
 _SHOWN = 20
 _REWRITES = "replace"
 

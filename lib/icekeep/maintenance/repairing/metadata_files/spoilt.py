@@ -14,12 +14,12 @@ from icekeep.catalog.base import Pointer
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.metadata.document import check_metadata, is_uuid
+from icekeep.maintenance.checking.metadata_classes import METADATA_UNREADABLE
 from icekeep.spec.metadata_codec import metadata_document
 from icekeep.spec.metadata_packing import unpacked_head
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 
-UNREADABLE = 101
 _TEXT_MAX_BYTES = 256 << 20
 _CHUNK_BYTES = 64 << 10
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
@@ -99,12 +99,12 @@ def read_spoilt(pointer: Pointer) -> SpoiltMetadata:
     data = _read(pointer)
     try:
         if data is None:
-            tally.add(Fault(number=UNREADABLE, where=location, detail="the metadata file is not there"))
+            tally.add(Fault(number=METADATA_UNREADABLE, where=location, detail="the metadata file is not there"))
         else:
             raw = metadata_document(data, location)
             check_metadata(raw, location, tally)
     except InvalidTableError as error:
-        tally.add(Fault(number=UNREADABLE, where=location, detail=first_line(error)))
+        tally.add(Fault(number=METADATA_UNREADABLE, where=location, detail=first_line(error)))
     return SpoiltMetadata(
         location=location,
         storage=pointer.storage,
