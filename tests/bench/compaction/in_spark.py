@@ -1,6 +1,6 @@
 """The `icekeep` command, to which the smallest table is too much for threads of its own: Spark's tasks rewrite it."""
 
-from icekeep.cli import entry_point
+from icekeep.__main__ import entry_point
 from icekeep.planning.spark import source
 
 source.LIMITS = source.Limits(rewrite_bytes=0, submitted_rewrite_bytes=0)
