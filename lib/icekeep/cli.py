@@ -81,6 +81,11 @@ class Answer(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
+def entry_point() -> None:
+    """The console script of environments that were made before `__main__` had it."""
+    sys.exit(main())
+
+
 def main(
     argv: Sequence[str] | None = None,
     job: str | None = None,

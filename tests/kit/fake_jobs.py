@@ -12,7 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Identifier
 from icekeep.errors import InvalidTableError, SafetyError, UsageError
-from icekeep.events import Listener, StepAdvanced, StepStarted
+from icekeep.events import Listener, StepAdvanced, StepStarted, Warned
 from icekeep.operations.configuration.catalogs import TableReference
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
@@ -209,6 +209,11 @@ def compact(table: FakeTable, spark: Callable[[], str], *, listener: Listener, *
 def compact_in_part(table: FakeTable, spark: Callable[[], str], *, listener: Listener, **arguments: Any) -> Result:
     spark()
     return Result(status="partial", rewritten_data_files_count=1)
+
+
+def compact_and_warn(table: FakeTable, spark: Callable[[], str], *, listener: Listener, **arguments: Any) -> Result:
+    listener.on(Warned("run `icekeep restore --table NAME --run r-1` again"))
+    return compact(table, spark, listener=listener, **arguments)
 
 
 def plan_expire_snapshots(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:

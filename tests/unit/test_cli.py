@@ -69,6 +69,14 @@ def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(capsys):
     assert "rewriting: started, 2 files" in err
 
 
+def test_a_command_in_a_warning_is_on_the_table_and_the_configuration_of_the_job(capsys):
+    warns = {"compact": msgspec.structs.replace(JOBS["compact"], run="kit.fake_jobs:compact_and_warn")}
+    Path("conf/icekeep.yaml").rename("my.yaml")
+    assert run("compact", "--catalog", "local", "--table", "db.t", "--config", "my.yaml", jobs=warns) == 0
+    told = "run `icekeep restore --table local.db.t --run r-1 --config my.yaml` again"
+    assert told in capsys.readouterr().err
+
+
 def test_a_table_is_for_people(capsys):
     assert run("compact", "--table", "db.t") == 0
     out, _ = capsys.readouterr()

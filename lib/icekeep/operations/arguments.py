@@ -188,7 +188,16 @@ def _all_flags(now_ms: int) -> set[str]:
 
 
 def _flags_of(command: str, now_ms: int) -> Collection[str]:
-    return () if command == CONFIG_SHOW else job_parser(command, now_ms).flags()
+    if command != CONFIG_SHOW:
+        return job_parser(command, now_ms).flags()
+    parser = Parser()
+    _add_config_show(parser)
+    return parser.flags()
+
+
+def _add_config_show(parser: argparse.ArgumentParser) -> None:
+    add_conf(parser)
+    add_output(parser)
 
 
 def named_command(argv: Sequence[str]) -> str | None:
@@ -246,8 +255,7 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
         _add_verb(added, words, verb, now_ms)
     show = groups["config"].add_parser("show", description=sentence(CONFIG_SUMMARIES["show"]), allow_abbrev=False)
-    add_conf(show)
-    add_output(show)
+    _add_config_show(show)
     return parser
 
 

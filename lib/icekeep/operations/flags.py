@@ -16,16 +16,19 @@ MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:
+    """What names one table: `--table`, `--catalog`, `--config`."""
     parser.add_argument("--table", metavar="NS.NAME", required=True, help="the table; CATALOG.NS.NAME names both")
     add_catalog(parser)
 
 
 def add_catalog(parser: argparse.ArgumentParser, default: str = "") -> None:
+    """`--catalog` and `--config`; `default` is what the help says of a catalog that is not named."""
     parser.add_argument("--catalog", metavar="NAME", help=f"the catalog, as the configuration calls it{default}")
     add_conf(parser)
 
 
 def add_conf(parser: argparse.ArgumentParser) -> None:
+    """`--config`, and `--conf`, its earlier name."""
     parser.add_argument(
         "--config",
         "--conf",
@@ -45,6 +48,7 @@ def _configuration(text: str) -> str:
 
 
 def add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:
+    """The flag or word of a setting; times in it are read as seen from `now_ms`, epoch milliseconds."""
     if setting.kind is Kind.SWITCH:
         parser.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=setting.help)
         return
@@ -89,6 +93,7 @@ def add_output(
     log_formats: Sequence[str] | None = FORMATS,
     needs: str = "",
 ) -> None:
+    """`--output` and what else says how an answer is given; `needs` says which forms need more packages."""
     parser.add_argument("--output", choices=outputs, default="table", help=f"how stdout shows the result{needs}")
     also = "; for any other form send stdout to one" if {*outputs} - {*OUTPUTS} else ""
     parser.add_argument("--result-file", metavar="PATH", help=f"also write the result to a file, always as JSON{also}")
@@ -105,6 +110,7 @@ def add_output(
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """`--metrics-file`."""
     parser.add_argument(
         "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
     )

@@ -19,7 +19,6 @@ from icekeep.operations.console.logs import logged_events, logged_progress
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.console.progress import telling_progress
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.shown.commands import CompletingListener
 from icekeep.operations.verb_values import tells_of_runs
 from icekeep.operations.verbs import VERBS
 from icekeep.runtime import Runtime
@@ -52,7 +51,7 @@ def telling(command: Command, settings: TellingSettings, log_format: str, runtim
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
     with _operator(command, log_format, runtime) as operator:
-        listener = CompletingListener(unfailing(operator), command.table or None, command.conf)
+        listener = unfailing(operator)
         if not sinks:
             yield listener
             return

@@ -74,7 +74,7 @@ def run_job(
     if given is not None:
         run = run_of_plan(given, job.name, runtime)
     begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
-    begun.only_tells, surroundings = command.dry_run, surroundings.in_run()
+    begun.only_tells, surroundings = command.dry_run, surroundings.in_run(command.conf)
     shared = surroundings.shared
     catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
     reference = find_table(catalogs, command.table, command.catalog)

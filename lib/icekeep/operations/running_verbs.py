@@ -66,7 +66,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         outcome: Outcome = resolve(verb.run)(command, surroundings, **command.arguments)
         return outcome
     begun.begin(command.name, command.arguments, surroundings.runtime)
-    surroundings = surroundings.in_run()
+    surroundings = surroundings.in_run(command.conf)
     if verb.about in _OF_NO_TABLE:
         begun.only_tells = not tells_of_runs(verb) or command.dry_run or bool(command.arguments.get("lists"))
         with recorded(begun, None, surroundings) as recording:

@@ -10,6 +10,7 @@ from icekeep.events import SILENT, Event, InRun, Listener, RunEnded, RunStarted
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.outcomes import Begun
+from icekeep.operations.shown.commands import CompletingListener
 from icekeep.runtime import Runtime
 
 
@@ -75,9 +76,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     begun: Begun = msgspec.field(default_factory=Begun)
     shared: Shared | None = None
 
-    def in_run(self) -> "Surroundings":
-        """The same after the run has begun: its listener hears of which run everything is."""
+    def in_run(self, conf: str | None) -> "Surroundings":
+        """The same after the run has begun: its listener hears of which run everything is, and commands that can be copied.
+
+        Args:
+            conf: the configuration as it was given.
+        """
         assert self.begun.run is not None
         if self.listener is SILENT:
             return self
-        return msgspec.structs.replace(self, listener=OfRun(self.begun.run.run_id, self.listener))
+        of_run = OfRun(self.begun.run.run_id, self.listener)
+        return msgspec.structs.replace(self, listener=CompletingListener(of_run, self.begun, conf))

@@ -135,7 +135,8 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "run",
                 Kind.NAME,
-                "the run, as --list names it (default: the newest that can come back); newer ones first",
+                "the run, as --list names it, or the job and four or more characters behind that (default: the newest that can "
+                "come back); newer ones first",
                 shown="RUN",
             ),
             Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),

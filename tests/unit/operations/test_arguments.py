@@ -62,6 +62,7 @@ def test_settings_are_read_to_values():
             ["--dry-run", "ref", "list"],
             "ref list has no flag '--dry-run'; `icekeep ref list --help` lists those that it has",
         ),
+        (["--config", "x", "config", "show"], "write `icekeep config show --config ...`"),
         (["--dry-run", "compact"], "write `icekeep compact --dry-run ...`"),
         (["small_files"], "there is no command 'small_files'; `icekeep --help` lists them"),
         (["add_file"], "no command does what Iceberg's procedure 'add_files' does"),

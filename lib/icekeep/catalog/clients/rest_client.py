@@ -52,7 +52,7 @@ class RestClient:
         self._endpoints = {" ".join(text.split()) for text in config.endpoints or ()}
         self._separator = unquote(merged.text("namespace-separator") or "%1F")
         prefix = (merged.text("prefix") or "").strip("/")
-        self._server = merged.address("uri")
+        self._server = merged.address("uri").rstrip("/")
         self._prefix = f"{prefix}/" if prefix else ""
         page_size = merged.count("rest-page-size", 0)
         self._page_size = {"pageSize": str(page_size)} if page_size else {}
@@ -209,7 +209,7 @@ def _stored(policy: protocol.ApplicablePolicy) -> StoredPolicy:
 
 
 def _root(settings: Settings) -> str:
-    return f"{settings.address('uri')}/v1/"
+    return f"{settings.address('uri').rstrip('/')}/v1/"
 
 
 def _read(kind: type[A], answer: bytes) -> A:

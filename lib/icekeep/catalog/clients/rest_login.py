@@ -79,8 +79,8 @@ class _ClientCredential(_Token):
             "scope": settings.text("scope") or "catalog",
             **{name: value for name, value in optional.items() if value is not None},
         }
-        base = settings.address("uri")
-        self._url = settings.text("oauth2-server-uri") or f"{base}/{_TOKEN_PATH}"
+        base = settings.address("uri").rstrip("/")
+        self._url = settings.address("oauth2-server-uri") or f"{base}/{_TOKEN_PATH}"
         self._settings, self._runtime, self._post_form = settings, runtime, post_form
         self._due_ms: float | None = None
 

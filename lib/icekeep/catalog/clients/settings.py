@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from icekeep.errors import ConfigError
 
@@ -55,14 +56,15 @@ class Settings:
         return given
 
     def address(self, key: str) -> str:
-        """The address of a server, without a slash at its end; empty where it is not given."""
-        given = self.text(key) or ""
-        if given and not given.lower().startswith(("http://", "https://")):
+        """The address of a server, or of something on it; empty where it is not given."""
+        given = (self.text(key) or "").strip()
+        parts = urlsplit(given)
+        if given and not (parts.scheme in ("http", "https") and parts.netloc):
             # The text may hold a password, so it is not repeated.
             raise ConfigError(
                 f"catalogs.{self.name}.{key}", "is no address of a server; give http://HOST:PORT or https://HOST"
             )
-        return given.rstrip("/")
+        return given
 
     def _wrong(self, key: str, wanted: str) -> ConfigError:
         return ConfigError(f"catalogs.{self.name}.{key}", f"is {self.properties[key]!r}; give {wanted}")

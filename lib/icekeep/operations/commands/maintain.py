@@ -39,6 +39,7 @@ from icekeep.operations.running_jobs import (
     run_job,
     spark_properties,
 )
+from icekeep.operations.shown.commands import completed
 from icekeep.operations.surroundings import Shared, Surroundings
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.expected_slots import expected_slots
@@ -73,7 +74,7 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
 
     Raises:
         NotFoundError: there is no configuration file, or none of its policies has the name that was given.
-        UsageError: a pattern can match no table, or a name is none.
+        UsageError: a pattern can match no table, or a name is none; or there are no policies.
         UnavailableError: the process that started this one is gone already.
     """
     wishes = Wishes(**command.arguments)
@@ -212,7 +213,7 @@ class _Calls:
                 # A run that failed before it began is written down nowhere.
                 run_id=run.run_id if surroundings.begun.told else None,
                 error_kind=ended.error.kind,
-                error_message=ended.error.message,
+                error_message=completed(ended.error.message, assignment.table, self._command.conf),
                 requests_count=meter.requests_count,
             )
         return Ran(
@@ -242,7 +243,7 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
     """What the command line means.
 
     Raises:
-        UsageError: a pattern can match no table, or a name is none.
+        UsageError: a pattern can match no table, or a name is none; or there are no policies.
         NotFoundError: there is no such policy or catalog, or none of those that policies name.
     """
     config = catalogs.config

@@ -9,9 +9,11 @@ import msgspec
 
 from icekeep.events import Event, Listener, Warned
 from icekeep.operations.configuration.file import config_words
+from icekeep.operations.outcomes import Begun
 
 _ON_SOMETHING = re.compile(r"`(icekeep [^`]*--(?:table|catalog) [^`]*)`")
-_COMMAND_ALONE = re.compile(r"(icekeep [^`]*--(?:table|catalog) [^`]*)")
+_COMMAND_ALONE = re.compile(r"icekeep [a-z_]+(?: [a-z-]+)? --(?:table|catalog) [^`\n]+")
+_ON_NO_NAMED_TABLE = re.compile(r"--table NAME(?!\S)")
 
 
 class CommandsOn(msgspec.Struct, frozen=True):
@@ -39,7 +41,7 @@ def completed(message: str, table: str | None, conf: str | None) -> str:
     more = shlex.join(config_words(conf))
 
     def whole(command: str) -> str:
-        words = command if table is None else command.replace("--table NAME", f"--table {shlex.quote(table)}")
+        words = command if table is None else _ON_NO_NAMED_TABLE.sub(lambda _: f"--table {shlex.quote(table)}", command)
         return f"{words} {more}" if more and "--config" not in words else words
 
     if _COMMAND_ALONE.fullmatch(message):
@@ -59,12 +61,12 @@ def with_commands_completed(value: Any, table: str | None, conf: str | None) -> 
 
 
 class CompletingListener:
-    """Passes events on, with the commands in warnings `completed`."""
+    """Passes events of a run on, with the commands in warnings `completed`; the run's table may be known later."""
 
-    def __init__(self, listener: Listener, table: str | None, conf: str | None) -> None:
-        self._listener, self._table, self._conf = listener, table, conf
+    def __init__(self, listener: Listener, begun: Begun, conf: str | None) -> None:
+        self._listener, self._begun, self._conf = listener, begun, conf
 
     def on(self, event: Event) -> None:
         if isinstance(event, Warned):
-            event = Warned(completed(event.message, self._table, self._conf))
+            event = Warned(completed(event.message, self._begun.table, self._conf))
         self._listener.on(event)

@@ -94,7 +94,7 @@ _MIRRORED = {
     Operation.GT_EQ: Operation.LT_EQ,
 }
 _TYPED = ("DATE", "TIMESTAMP")
-_BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_BARE_DATE = re.compile(r"(?<![\w'])\d{4}-\d{2}-\d{2}(?![\w'])")
 _OTHER_PATTERNS = ("ILIKE", "RLIKE", "REGEXP", "SIMILAR")
 
 
@@ -112,7 +112,6 @@ class FilterReader(TextReader):
             self._fail("it is empty; leave it out to mean every row")
         expression = self._disjunction(depth=0)
         if self._token.kind != "end":
-            self._fail_date()
             self._fail("AND, OR or the end is missing here")
         return expression
 
@@ -174,10 +173,12 @@ class FilterReader(TextReader):
             return self._like(column, negated=negated)
         self._fail_predicate()
 
-    def _fail_date(self) -> None:
-        """Raise where the next token is the month of a date, which is a number less a number without quotes."""
-        if date := _BARE_DATE.match(self._text, max(0, self._token.start - len("2026"))):
-            self._fail(f"a date stands in single quotes: {date[0]!r}")
+    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
+        """Raise for a token; where that is of a date, which without quotes is numbers, that is what is wrong."""
+        start = (token or self._token).start
+        dates = (_BARE_DATE.match(self._text, at) for at in (start - len("2026"), start) if at >= 0)
+        date = next(filter(None, dates), None)
+        super()._fail(problem if date is None else f"a date stands in single quotes: {date[0]!r}", token)
 
     def _fail_predicate(self) -> NoReturn:
         if self._token.word in _OTHER_PATTERNS:

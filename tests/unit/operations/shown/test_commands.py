@@ -3,6 +3,7 @@
 import pytest
 
 from icekeep.events import StepFinished, Warned
+from icekeep.operations.outcomes import Begun
 from icekeep.operations.shown.commands import CompletingListener, completed, with_commands_completed
 
 
@@ -22,6 +23,15 @@ from icekeep.operations.shown.commands import CompletingListener, completed, wit
 def test_a_command_on_a_table_or_catalog_that_an_error_names_reads_the_same_configuration(message, shown):
     assert completed(message, None, "my own.yaml") == shown
     assert completed(message, None, None) == message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["`icekeep drop --table NAMES.db.t`", "icekeep 0.1 failed: give --table x\nas it is"],
+)
+def test_what_is_no_command_without_a_name_stays_as_it_is(text):
+    assert completed(text, "lake.db.t", None) == text
+    assert text.startswith("`") or completed(text, "lake.db.t", "my.yaml") == text
 
 
 def test_it_is_on_the_table_of_the_command_that_failed():
@@ -48,7 +58,9 @@ def test_commands_in_results_and_warnings_read_the_same_configuration():
         def on(self, event):
             heard.append(event)
 
-    listener = CompletingListener(Hearing(), "a.b.c", "my.yaml")
+    begun = Begun()
+    listener = CompletingListener(Hearing(), begun, "my.yaml")
+    begun.table = "a.b.c"
     listener.on(Warned("run `icekeep restore --table NAME --run r`"))
     listener.on(StepFinished("deleting files", "3 files"))
     assert heard == [
