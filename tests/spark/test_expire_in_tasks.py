@@ -151,7 +151,7 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
 
     monkeypatch.setattr(reclaim, "rounds", rounds)
     result = expire_snapshots(table, tasks, trash=0, **arguments())
-    assert (result.status, result.kept_again_files_count) == ("done", 1)
+    assert (result.status, result.left_reason, result.kept_again_files_count) == ("done", "", 1)
     assert Path(urlparse(adopted[0].file_path).path).exists()
 
 
