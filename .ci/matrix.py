@@ -178,7 +178,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, str]:
     day = str(datetime.datetime.now(datetime.UTC).date())
     return {
         row.combination.name: _line(
-            [row.combination.name, day, row.python, *(row.releases.get(name, "") for name in SHOWN), row.outcome]
+            [row.combination.name, row.outcome, day, row.python, *(row.releases.get(name, "") for name in SHOWN)]
         )
         for row in rows
     }
@@ -190,7 +190,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _table(lines: Iterable[str]) -> str:
     """A table in Markdown of these lines."""
-    head = ["combination", "day", "Python", *SHOWN, "tests"]
+    head = ["combination", "tests", "day", "Python", *SHOWN]
     return "\n".join([_line(head), _line(["---"] * len(head)), *lines])
 
 
