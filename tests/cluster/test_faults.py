@@ -108,7 +108,9 @@ def test_the_file_of_a_task_that_was_killed_is_removed_by_the_run(
     assert not s3_table.left_files()
 
 
-@pytest.mark.parametrize("name", ["compact", "compact-sorted", "position-deletes", "equality-deletes", "manifests"])
+@pytest.mark.parametrize(
+    "name", ["compact", "compact-sorted", "position-deletes", "equality-deletes", "manifests", "expire", "orphans"]
+)
 def test_speculation_beside_slow_tasks(
     standalone: Standalone, store: ObjectStore, by_zip: Submitter, s3_table: ClusterTable, name: str
 ) -> None:
