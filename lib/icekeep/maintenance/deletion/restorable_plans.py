@@ -40,7 +40,7 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
             if _has_something(plan, table.metadata):
                 return plan
         raise NotFoundError(
-            f"there is nothing to restore for table {_named(table)}{_known(plans)}; a compaction is undone by "
+            f"there is nothing to restore for table {table.full_name!r}{_known(plans)}; a compaction is undone by "
             "`icekeep rollback --table NAME --snapshot-id ID`, and `icekeep history --table NAME` shows the snapshot before it"
         )
     for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if _is_name(run) else ():
@@ -51,7 +51,7 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
     whole = whole_run(run, [plan.run for plan in plans])
     if whole is not None:
         return next(plan for plan in plans if plan.run == whole)
-    raise NotFoundError(f"there is no run {run!r} to restore for table {_named(table)}{_known(plans)}", run=run)
+    raise NotFoundError(f"there is no run {run!r} to restore for table {table.full_name!r}{_known(plans)}", run=run)
 
 
 def whole_run(beginning: str, runs: Iterable[str]) -> str | None:
@@ -71,10 +71,6 @@ def whole_run(beginning: str, runs: Iterable[str]) -> str | None:
     if len(found) > 1:
         raise UsageError(f"{beginning!r} is the beginning of several runs: {', '.join(found)}; give one of them whole")
     return found[0] if found else None
-
-
-def _named(table: Table) -> str:
-    return repr(table.full_name)
 
 
 def _is_name(run: str) -> bool:
