@@ -106,6 +106,8 @@ def configure_logs(*, verbose: bool, log_format: str = TEXT) -> None:
     _EVENTS.setLevel(logging.INFO if is_json and not verbose else logging.NOTSET)
     # Warnings that libraries give to programmers help no operator.
     _attach("py.warnings", logging.WARNING if verbose else logging.ERROR)
+    # The client of Hive's metastores logs each address that does not answer, and raises it too.
+    _attach("thrift", logging.INFO if verbose else logging.CRITICAL)
     logging.captureWarnings(True)
     if is_json:
         logging.getLogger().addHandler(_HANDLER)

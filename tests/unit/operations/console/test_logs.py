@@ -1,10 +1,13 @@
 import json
 import logging
 import re
+import socket
 import threading
 import warnings
 
 import pytest
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TTransportException
 
 from icekeep.events import (
     CommitRetried,
@@ -58,6 +61,18 @@ def test_verbose_shows_all_and_the_warnings_of_libraries_too(capsys):
     err = capsys.readouterr().err
     assert "DEBUG icekeep.x: seen" in err
     assert "old" in err
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_the_client_of_hive_raises_it_does_not_log_beside(log_format, capsys, caplog):
+    """Its line had no time and no name before it: nothing said where it came from."""
+    configure_logs(verbose=False, log_format=log_format)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(TTransportException):
+            TSocket(*taken.getsockname()).open()
+    assert (capsys.readouterr().err, caplog.records) == ("", [])
 
 
 def test_configuring_twice_does_not_tell_twice(capsys):
