@@ -2,13 +2,15 @@
 
 from icekeep.maintenance.checking.faults import FaultClass
 
+DATA_FILE_UNREADABLE = 401
+
 _MEASURED = "`icekeep repair` measures the file and sets its entry right; `icekeep compact` with rewrite-all=true writes it anew"
 _BROKEN = "bring the file back from a backup; else `icekeep repair` with --accept-loss takes its entry out"
 _ANEW = "write the file anew: `icekeep compact` with rewrite-all=true and a filter that reaches it"
 
 CONTENT_CLASSES = (
     FaultClass(
-        number=401,
+        number=DATA_FILE_UNREADABLE,
         name="data-file-unreadable",
         rule="a data file is whole, and of the format that its entry says",
         readers="scans that need it fail",

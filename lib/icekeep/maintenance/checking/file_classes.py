@@ -3,7 +3,9 @@
 from icekeep.maintenance.checking.faults import FaultClass
 
 DATA_FILE_MISSING = 301
+FILE_SIZE_WRONG = 302
 DELETE_FILE_MISSING = 303
+STATISTICS_FILE_MISSING = 304
 
 _LOOK_AGAIN = "then look with `icekeep check --ref main`, as older snapshots keep the fault until they expire"
 _LOST = (
@@ -21,7 +23,7 @@ FILE_CLASSES = (
         f"entry out; a backup is better; {_LOOK_AGAIN}",
     ),
     FaultClass(
-        number=302,
+        number=FILE_SIZE_WRONG,
         name="file-size-wrong",
         rule="file_size_in_bytes is the size of the file in bytes",
         readers="engines look for the footer where it is not, and fail",
@@ -35,7 +37,7 @@ FILE_CLASSES = (
         mend=_LOST,
     ),
     FaultClass(
-        number=304,
+        number=STATISTICS_FILE_MISSING,
         name="statistics-file-missing",
         rule="each statistics file is there, and has the size that the metadata says",
         readers="planners go without statistics, or fail",

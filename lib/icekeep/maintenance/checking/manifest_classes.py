@@ -4,6 +4,10 @@ from icekeep.maintenance.checking.faults import FaultClass
 
 LIST_UNREADABLE = 201
 MANIFEST_UNREADABLE = 202
+DOUBLED_FILE = 212
+TWO_VECTORS = 213
+DANGLING_DELETE = 214
+DOUBLED_MANIFEST = 220
 OF_EXPIRED = frozenset((LIST_UNREADABLE, MANIFEST_UNREADABLE))
 """What is found where lists and manifests go while a table is looked at."""
 
@@ -86,21 +90,21 @@ MANIFEST_CLASSES = (
         mend="write the manifest's files anew, or go back to a snapshot before it",
     ),
     FaultClass(
-        number=212,
+        number=DOUBLED_FILE,
         name="doubled-file",
         rule="a file is live in a snapshot once",
         readers="its rows are read twice",
         mend="`icekeep repair` with --accept-loss leaves one entry of it; else go back to a snapshot before it",
     ),
     FaultClass(
-        number=213,
+        number=TWO_VECTORS,
         name="two-vectors",
         rule="a data file has one deletion vector at most in a snapshot",
         readers="engines apply one of the two, and rows come back, or refuse",
         mend="`icekeep repair` with --accept-loss makes one vector of them; else go back to a snapshot before it",
     ),
     FaultClass(
-        number=214,
+        number=DANGLING_DELETE,
         name="dangling-delete",
         rule="a delete file reaches at least one live data file of the snapshot",
         readers="none gets a wrong row; planning reads deletes for nothing",
@@ -143,7 +147,7 @@ MANIFEST_CLASSES = (
         mend="take the file out with an engine that can, or go back to a snapshot before it",
     ),
     FaultClass(
-        number=220,
+        number=DOUBLED_MANIFEST,
         name="doubled-manifest",
         rule="a manifest list names each manifest once",
         readers="all its rows are read twice",

@@ -3,6 +3,9 @@
 from icekeep.maintenance.checking.faults import FaultClass
 
 METADATA_UNREADABLE = 101
+UUID_WRONG = 126
+NEXT_ROW_ID_TOO_LOW = 128
+LATER_FEATURE = 136
 
 _LOAD = "engines refuse to load the table"
 _RAISE = "`icekeep repair` raises it; through a REST catalog no client can"
@@ -201,7 +204,7 @@ METADATA_CLASSES = (
         mend="set write.metadata.previous-versions-max to 1, and commit once more, with an engine that loads the table",
     ),
     FaultClass(
-        number=126,
+        number=UUID_WRONG,
         name="table-uuid-wrong",
         rule="table-uuid is a UUID, and the same as in the metadata file before",
         readers="engines that compare it take the table for another one and refuse to commit",
@@ -215,7 +218,7 @@ METADATA_CLASSES = (
         mend="set the location",
     ),
     FaultClass(
-        number=128,
+        number=NEXT_ROW_ID_TOO_LOW,
         name="next-row-id-too-low",
         rule="next-row-id is at least first-row-id and added-rows of each snapshot together (version 3)",
         readers="rows that are added next get the ids of rows that are there",
@@ -258,7 +261,7 @@ METADATA_CLASSES = (
         mend="do not read incrementally over this snapshot; it goes with its expiration",
     ),
     FaultClass(
-        number=136,
+        number=LATER_FEATURE,
         name="feature-of-a-later-version",
         rule="the table uses only what its format version has",
         readers="engines that go by the version refuse, or read nulls in place of defaults",

@@ -14,9 +14,9 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
+from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
 from icekeep.maintenance.repairing.delete_files.merging import Merging
 from icekeep.maintenance.repairing.delete_files.sorting import Sorting
-from icekeep.maintenance.repairing.entries.entry_mends import DANGLING
 from icekeep.maintenance.repairing.lists.list_mends import write_list
 from icekeep.maintenance.repairing.metadata_files.metadata_mends import COUNTERS
 from icekeep.maintenance.repairing.new_files import Maker, WithNewFiles
@@ -103,13 +103,13 @@ class Run:
             )
             whole = WithNewFiles(change, self._makers(work))
             self._landed(work, self._commit(StillLost(whole, tuple(sorted(work.gone)), tuple(work.broken.values()))))
-            self.mended += [one for one in mends if one.fault_id != DANGLING]
+            self.mended += [one for one in mends if one.fault_id != DANGLING_DELETE]
         if work.drops_dangling:
             dropping = RewriteManifests(
                 replaced=(), added=(), drop_dangling_deletes=True, branch=work.branch, summary=summary
             )
             self._landed(work, self._commit(dropping))
-            self.mended += [one for one in mends if one.fault_id == DANGLING]
+            self.mended += [one for one in mends if one.fault_id == DANGLING_DELETE]
 
     def _makers(self, work: BranchWork) -> list[Maker]:
         makers: list[Maker] = []

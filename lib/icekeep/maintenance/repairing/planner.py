@@ -13,11 +13,16 @@ from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
 from icekeep.maintenance.checking.job import examined
-from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE, MANIFEST_UNREADABLE
+from icekeep.maintenance.checking.manifest_classes import (
+    DANGLING_DELETE,
+    DOUBLED_FILE,
+    DOUBLED_MANIFEST,
+    LIST_UNREADABLE,
+    MANIFEST_UNREADABLE,
+)
 from icekeep.maintenance.repairing.delete_files.puffin_mends import PUFFIN, Puffins
 from icekeep.maintenance.repairing.delete_files.sorting import UNSORTED, mend_order
 from icekeep.maintenance.repairing.entries.entry_mends import (
-    DANGLING,
     ENTRIES,
     ROWS,
     TOTALS,
@@ -32,13 +37,7 @@ from icekeep.maintenance.repairing.heads import Head, heads_of
 from icekeep.maintenance.repairing.lists.list_mends import ListMend, mend_list, mend_manifest
 from icekeep.maintenance.repairing.losses.broken_mends import BROKEN, mend_broken
 from icekeep.maintenance.repairing.losses.guards import GUARDS, guard, refuse_unchecked, refuse_wrong_row_ids
-from icekeep.maintenance.repairing.losses.loss_mends import (
-    DOUBLED_FILE,
-    DOUBLED_MANIFEST,
-    LOSSES,
-    Lost,
-    mend_loss,
-)
+from icekeep.maintenance.repairing.losses.loss_mends import LOSSES, Lost, mend_loss
 from icekeep.maintenance.repairing.metadata_files.metadata_mends import (
     METADATA,
     MetadataWork,
@@ -78,7 +77,7 @@ MENDED = (
     | PUFFIN
     | UNSORTED
     | TOTALS
-    | {DANGLING, LIST_UNREADABLE, MANIFEST_UNREADABLE}
+    | {DANGLING_DELETE, LIST_UNREADABLE, MANIFEST_UNREADABLE}
 )
 """The kinds of faults for which there is a repair."""
 
@@ -164,7 +163,7 @@ class _Planner:
         faults = self._tally.faults(number)
         if number in TOTALS:
             self._of_heads(faults, lambda head: count_anew(head, self._reader, number))
-        elif number == DANGLING:
+        elif number == DANGLING_DELETE:
             self._of_heads(faults, lambda head: drop_dangling(head, self._reader))
         else:
             for fault in faults:
@@ -313,7 +312,13 @@ class _Planner:
 
 def _rank(number: int) -> tuple[int, int]:
     """Totals and dangling deletes are of what is left after all else."""
-    ranks = {**dict.fromkeys(ROWS, 0), DOUBLED_MANIFEST: 1, DOUBLED_FILE: 2, DANGLING: 4, **dict.fromkeys(TOTALS, 5)}
+    ranks = {
+        **dict.fromkeys(ROWS, 0),
+        DOUBLED_MANIFEST: 1,
+        DOUBLED_FILE: 2,
+        DANGLING_DELETE: 4,
+        **dict.fromkeys(TOTALS, 5),
+    }
     return ranks.get(number, 3), number
 
 

@@ -11,6 +11,7 @@ from icekeep.formats.read import SourceFile
 from icekeep.maintenance.checking.content.known import Known
 from icekeep.maintenance.checking.content.metrics import BOUNDS, NANS, NULLS, VALUES, wrong_metrics
 from icekeep.maintenance.checking.content.reading import Claims, Content, leaf_types, read_content, top_level
+from icekeep.maintenance.checking.content_classes import DATA_FILE_UNREADABLE
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.partitioning import identity_values
@@ -19,7 +20,7 @@ from icekeep.spec.schema import Schema
 Row = Mapping[str, Any]
 """An entry as Python values, with `manifest`, the number of its manifest."""
 
-_UNREADABLE, _ROWS, _TYPES, _REQUIRED = 401, 402, 403, 404
+_ROWS, _TYPES, _REQUIRED = 402, 403, 404
 _UNSORTED, _PARTITION, _BLOOM, _STATISTICS, _OFFSETS, _UNKNOWN_IDS = 409, 410, 418, 419, 422, 423
 _MAX_NAMES = 5
 
@@ -78,7 +79,7 @@ class Judge:
             return
         except InvalidTableError as error:
             recorded = rows[0]["file_format"]
-            self._tell(rows, Finding(number=_UNREADABLE, detail=first_line(error), recorded=recorded))
+            self._tell(rows, Finding(number=DATA_FILE_UNREADABLE, detail=first_line(error), recorded=recorded))
             return
         except UnsupportedError as error:
             self._tally.gap(f"the rows of file {path!r}", first_line(error))

@@ -10,14 +10,13 @@ from icekeep.commit.live_files import live_among
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot
-
-DANGLING_DELETE = 214
 
 _ROW_FAULTS = (206, 207)
 """What lists say wrongly of partitions and sequence numbers: data manifests are not to be left closed by that."""

@@ -6,11 +6,11 @@ from pyroaring import BitMap
 from icekeep.errors import NotFoundError
 from icekeep.maintenance.checking.entries.comparing import compare, is_for_tasks
 from icekeep.maintenance.checking.entries.dangling import check_dangling
-from icekeep.maintenance.checking.entries.judging import FILE_SIZE_WRONG, Judge
+from icekeep.maintenance.checking.entries.judging import Judge
 from icekeep.maintenance.checking.entries.looking import look_closer
 from icekeep.maintenance.checking.entries.meeting import Meeting
 from icekeep.maintenance.checking.entries.statistics import check_statistics
-from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
+from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING, FILE_SIZE_WRONG
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.planning.spark.source import limits_of
 

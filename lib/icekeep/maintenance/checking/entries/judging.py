@@ -13,7 +13,8 @@ from icekeep.errors import and_more
 from icekeep.maintenance.checking.entries.listing import look_up
 from icekeep.maintenance.checking.entries.meeting import Meeting, twice
 from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
+from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING, FILE_SIZE_WRONG
+from icekeep.maintenance.checking.manifest_classes import DOUBLED_FILE, TWO_VECTORS
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.maintenance.deletion.territory import compared
 from icekeep.spec.manifests.encode import PartitionCodecs
@@ -22,9 +23,6 @@ from icekeep.spec.types import StructType
 from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.location_keys import Keys
 
-DOUBLED_FILE = 212
-TWO_VECTORS = 213
-FILE_SIZE_WRONG = 302
 DATA_AND_DELETE = 306
 
 MOVED_ON = "the table moved on while it was checked"

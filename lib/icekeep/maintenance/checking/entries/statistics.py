@@ -5,11 +5,10 @@ from icekeep.errors import NotFoundError
 from icekeep.maintenance.checking.entries.judging import MOVED_ON
 from icekeep.maintenance.checking.entries.listing import look_up
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.checking.file_classes import STATISTICS_FILE_MISSING
 from icekeep.maintenance.checking.subject import Subject
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
-
-STATISTICS_FILE_MISSING = 304
 
 _Named = tuple[str, StatisticsFile | PartitionStatisticsFile]
 

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE, MANIFEST_UNREADABLE
+from icekeep.maintenance.checking.manifest_classes import DOUBLED_MANIFEST, LIST_UNREADABLE, MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.planning.entries.read import threads_count
 from icekeep.spec.manifests.decode import read_manifest_list
@@ -210,4 +210,9 @@ class _Found:
         for index, count in sorted(Counter(numbers).items()):
             if count > 1:
                 row = self._rows[index].rows[0][0]
-                self._tell(220, row, snapshot, f"the manifest list {snapshot.manifest_list!r} names it {count} times")
+                self._tell(
+                    DOUBLED_MANIFEST,
+                    row,
+                    snapshot,
+                    f"the manifest list {snapshot.manifest_list!r} names it {count} times",
+                )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.checking.metadata_classes import UUID_WRONG
 from icekeep.maintenance.checking.subject import Subject
 from icekeep.spec.metadata_codec import metadata_document
 from icekeep.storage.base import FileInfo, Storage
@@ -11,7 +12,6 @@ from icekeep.storage.locations import is_location
 from icekeep.storage.many import head_many
 
 _MISSING = 123
-_UUID_WRONG = 126
 
 _ENTRIES_MAX = 100
 """So many of the newest entries are looked for: tables keep 100 by default, and some keep all."""
@@ -55,7 +55,7 @@ def _check_uuid(locations: Sequence[str], table_uuid: str, subject: Subject) -> 
         if isinstance(before, str) and before.lower() != table_uuid.lower():
             subject.tally.add(
                 Fault(
-                    number=_UUID_WRONG,
+                    number=UUID_WRONG,
                     where=subject.table.metadata_location,
                     detail=f"table-uuid is {table_uuid}, and {before} in the metadata before, {location!r}",
                     facts={"recorded": table_uuid, "found": before, "metadata_file": location},

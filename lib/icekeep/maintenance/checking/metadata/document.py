@@ -10,11 +10,11 @@ from icekeep.maintenance.checking.metadata.logs import check_logs_of, check_stat
 from icekeep.maintenance.checking.metadata.reading import Document, read_document
 from icekeep.maintenance.checking.metadata.schemas import check_schemas, check_sort_orders, check_specs
 from icekeep.maintenance.checking.metadata.snapshots import check_references, check_snapshots
+from icekeep.maintenance.checking.metadata_classes import UUID_WRONG
 from icekeep.spec.metadata_codec import metadata_from_json
 from icekeep.spec.name_mapping import name_mapping_of
 from icekeep.storage.locations import is_location
 
-_UUID_WRONG = 126
 _LOCATION_WRONG = 127
 _NAME_MAPPING_WRONG = 137
 
@@ -48,7 +48,7 @@ def check_metadata(raw: object, location: str, tally: Tally) -> None:
 
 def _check_top(document: Document, findings: Findings) -> None:
     if document.table_uuid is not None and not is_uuid(document.table_uuid):
-        findings.add(_UUID_WRONG, f"table-uuid is {document.table_uuid!r}, which is no UUID")
+        findings.add(UUID_WRONG, f"table-uuid is {document.table_uuid!r}, which is no UUID")
     if document.location is not None and not is_location(document.location):
         findings.add(_LOCATION_WRONG, f"location is {document.location!r}; it must be SCHEME://PATH or /PATH")
     try:

@@ -2,12 +2,11 @@
 
 from icekeep.maintenance.checking.metadata.findings import Findings
 from icekeep.maintenance.checking.metadata.reading import Document
+from icekeep.maintenance.checking.metadata_classes import LATER_FEATURE, NEXT_ROW_ID_TOO_LOW
 from icekeep.spec.snapshots import Snapshot
 
-_NEXT_ROW_ID_TOO_LOW = 128
 _ROW_IDS_OVERLAP = 129
 _FIRST_ROW_ID_MISSING = 130
-_LATER_FEATURE = 136
 
 
 def check_lineage(document: Document, findings: Findings) -> None:
@@ -45,7 +44,7 @@ def _check_next_row_id(document: Document, least: int, findings: Findings) -> No
     recorded = document.next_row_id
     if recorded is not None and recorded < least:
         findings.add(
-            _NEXT_ROW_ID_TOO_LOW,
+            NEXT_ROW_ID_TOO_LOW,
             f"next-row-id is {recorded}, and snapshots assigned the row ids up to {least - 1}",
             facts={"recorded": recorded, "least": least},
         )
@@ -73,14 +72,14 @@ def _check_present(document: Document, findings: Findings) -> None:
 def _check_absent(document: Document, findings: Findings) -> None:
     # A zero says nothing that version 2 does not say.
     if document.next_row_id:
-        findings.add(_LATER_FEATURE, f"next-row-id is {document.next_row_id}; only version 3 numbers rows")
+        findings.add(LATER_FEATURE, f"next-row-id is {document.next_row_id}; only version 3 numbers rows")
     if document.encryption_keys:
-        findings.add(_LATER_FEATURE, "there are encryption-keys; only version 3 has them")
+        findings.add(LATER_FEATURE, "there are encryption-keys; only version 3 has them")
     for snapshot in document.snapshots:
         for key, value in (("first-row-id", snapshot.first_row_id), ("key-id", snapshot.key_id)):
             if value is not None:
                 findings.add(
-                    _LATER_FEATURE,
+                    LATER_FEATURE,
                     f"it has {key}, which only version 3 has",
                     where=f"snapshot {snapshot.snapshot_id}",
                     snapshot_id=snapshot.snapshot_id,

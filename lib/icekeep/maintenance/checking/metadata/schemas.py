@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.checking.metadata.findings import Findings
 from icekeep.maintenance.checking.metadata.reading import Document
+from icekeep.maintenance.checking.metadata_classes import LATER_FEATURE
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, last_assigned_field_id, validate_spec
 from icekeep.spec.schema import Schema, check_format_version, validate_schema
 from icekeep.spec.sorting import SortOrder, validate_sort_order
@@ -25,7 +26,6 @@ _PARTITION_FIELD_DOUBLED = 110
 _FIELD_ID_DOUBLED = 111
 _SORT_SOURCE_MISSING = 112
 _IDENTIFIER_WRONG = 113
-_LATER_FEATURE = 136
 
 
 def check_schemas(document: Document, findings: Findings) -> None:
@@ -38,7 +38,7 @@ def check_schemas(document: Document, findings: Findings) -> None:
         try:
             check_format_version(schema, document.version)
         except InvalidTableError as error:
-            findings.add(_LATER_FEATURE, error.message, where=_name(schema), facts={"schema_id": schema.schema_id})
+            findings.add(LATER_FEATURE, error.message, where=_name(schema), facts={"schema_id": schema.schema_id})
     highest = max((schema.highest_field_id for schema in document.schemas), default=0)
     if document.last_column_id is not None and document.last_column_id < highest:
         findings.add(
@@ -234,7 +234,7 @@ def _check_arguments(where: str, fields: Iterable[object], document: Document, f
         source_ids = getattr(field, "extra", {}).get("source-ids")
         if source_ids is not None:
             findings.add(
-                _LATER_FEATURE,
+                LATER_FEATURE,
                 f"a transform has the source columns {source_ids}; only version 3 has transforms of several",
                 where=where,
             )

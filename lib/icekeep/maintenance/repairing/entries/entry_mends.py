@@ -24,7 +24,6 @@ from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 ENTRIES = SAID | MEASURED
 ROWS = frozenset((203, 204, 205, 206, 207))
 TOTALS = frozenset((215, 233))
-DANGLING = 214
 _SHOWN_BYTES = 32
 _SIZE, _SIZE_WRONG = "total-files-size", 233
 

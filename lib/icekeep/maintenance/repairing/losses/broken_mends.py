@@ -5,6 +5,7 @@ from collections.abc import Collection
 import msgspec
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
+from icekeep.maintenance.checking.content_classes import DATA_FILE_UNREADABLE
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.entries.measuring import read_whole
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
@@ -14,8 +15,7 @@ from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.spec.manifests.structs import FileContent
 
-BROKEN = frozenset((401, 413, 414))
-_DATA_FILE_UNREADABLE = 401
+BROKEN = frozenset((DATA_FILE_UNREADABLE, 413, 414))
 
 
 def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
@@ -26,7 +26,7 @@ def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         UnavailableError: the store is out of reach.
     """
     path, offset = str(fault.facts["file_path"]), fault.facts.get("content_offset")
-    is_data = fault.number == _DATA_FILE_UNREADABLE
+    is_data = fault.number == DATA_FILE_UNREADABLE
     places = [
         place
         for place in head.places(path, manifests_of(fault))

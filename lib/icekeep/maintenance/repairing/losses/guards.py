@@ -4,10 +4,9 @@ from collections.abc import Collection
 
 from icekeep.errors import SafetyError
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.maintenance.checking.manifest_classes import MANIFEST_UNREADABLE
+from icekeep.maintenance.checking.manifest_classes import DOUBLED_FILE, DOUBLED_MANIFEST, MANIFEST_UNREADABLE
 from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.losses.loss_mends import DOUBLED_FILE, DOUBLED_MANIFEST
 from icekeep.spec.manifests.structs import ManifestContent
 
 _SEQUENCE_NUMBER = 208

@@ -10,6 +10,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, firs
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
+from icekeep.maintenance.checking.manifest_classes import DOUBLED_FILE, DOUBLED_MANIFEST, TWO_VECTORS
 from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
@@ -19,7 +20,6 @@ from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doub
 from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 
-DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST = 212, 213, 220
 LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))
 
 
@@ -37,14 +37,8 @@ def mend_loss(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     Raises:
         CannotMendError: nothing can be done, or what is lost by it is not accepted, or there is nothing to mend.
     """
-    match fault.number:
-        case 212:
-            return _doubled_file(head, fault, accepted)
-        case 213:
-            return _two_vectors(head, fault, accepted)
-        case 220:
-            return _doubled_manifest(head, fault, accepted)
-    return _missing(head, fault, accepted)
+    by_number = {DOUBLED_FILE: _doubled_file, TWO_VECTORS: _two_vectors, DOUBLED_MANIFEST: _doubled_manifest}
+    return by_number.get(fault.number, _missing)(head, fault, accepted)
 
 
 def _need_accepted(name: str, accepted: Collection[str], what: str) -> None:

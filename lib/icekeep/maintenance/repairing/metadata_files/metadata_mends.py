@@ -7,15 +7,15 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.checking.file_classes import STATISTICS_FILE_MISSING
+from icekeep.maintenance.checking.metadata_classes import NEXT_ROW_ID_TOO_LOW
 from icekeep.maintenance.repairing.plan import Mend
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.spec.mending_update import low_counters
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 
-_NEXT_ROW_ID = 128
-COUNTERS = {108: "last_column_id", 109: "last_partition_id", _NEXT_ROW_ID: "next_row_id"}
-_FILE_MISSING = 304
-_STATISTICS = frozenset((124, _FILE_MISSING))
+COUNTERS = {108: "last_column_id", 109: "last_partition_id", NEXT_ROW_ID_TOO_LOW: "next_row_id"}
+_STATISTICS = frozenset((124, STATISTICS_FILE_MISSING))
 METADATA = frozenset(COUNTERS) | _STATISTICS
 
 
@@ -38,10 +38,10 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
 
     Each takes its row ids from the counter: where that is too low they are those of other rows.
     """
-    is_low = any(one.name == COUNTERS[_NEXT_ROW_ID] for one in low_counters(table.metadata))
-    if not is_low or (_NEXT_ROW_ID in numbers and table.catalog.compares_metadata):
+    is_low = any(one.name == COUNTERS[NEXT_ROW_ID_TOO_LOW] for one in low_counters(table.metadata))
+    if not is_low or (NEXT_ROW_ID_TOO_LOW in numbers and table.catalog.compares_metadata):
         return None
-    return f"next-row-id is too low, and a new snapshot would give out row ids twice: mend fault {_NEXT_ROW_ID} first"
+    return f"next-row-id is too low, and a new snapshot would give out row ids twice: mend fault {NEXT_ROW_ID_TOO_LOW} first"
 
 
 def _counter(table: Table, fault: Fault, work: MetadataWork) -> str:
@@ -68,7 +68,7 @@ def _statistics(table: Table, fault: Fault, work: MetadataWork) -> str:
     found = next((one for one in files if (one.snapshot_id, one.statistics_path) == (snapshot_id, path)), None)
     if found is None:
         raise CannotMendError(NOT_FOUND)
-    if fault.number == _FILE_MISSING:
+    if fault.number == STATISTICS_FILE_MISSING:
         info = table.storage.head(found.statistics_path)
         if info is not None and info.size_bytes == found.file_size_in_bytes:
             raise CannotMendError(NOT_FOUND)
