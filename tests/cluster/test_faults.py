@@ -23,6 +23,7 @@ AT_WORK = {
     "expire": ("GET", ".avro"),
     "orphans": ("GET", "list-type"),
     "plan": ("GET", ".avro"),
+    "check": ("GET", ".parquet"),
     "purge": ("GET", ".avro"),
 }
 """What executors ask the store for in the middle of each job."""
