@@ -345,7 +345,7 @@ class CatalogContract:
     def test_a_requirement_that_does_not_hold_is_a_conflict_and_nothing_is_written(self, catalog, create, files):
         base, before = create(), files()
         outcome = catalog.swap(base, [AssertRefSnapshotId("main", 7)], set_counter(1))
-        assert outcome == Conflict("ref 'main' is at snapshot None, not 7")
+        assert outcome == Conflict("ref 'main' is at snapshot None, not 7", is_final=True)
         assert files() == before
 
     def test_updates_that_do_not_fit_are_errors_and_nothing_is_written(self, catalog, create, files):

@@ -58,7 +58,7 @@ def next_metadata(
     """
     problem = failing(requirements, table.metadata)
     if problem is not None:
-        return Conflict(problem)
+        return Conflict(problem, is_final=True)
     updated = apply_updates(table.metadata, updates, now_ms=now_ms)
     return log_previous(updated, table.metadata_location, table.metadata.last_updated_ms)
 

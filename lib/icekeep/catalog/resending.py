@@ -8,7 +8,8 @@ of them tells what became of all.
 
 from collections.abc import Callable
 
-from icekeep.catalog.base import Conflict, Table, Unknown
+from icekeep.catalog.base import Committed, Conflict, SwapOutcome, Table, Unknown
+from icekeep.catalog.metadata_files import delete_refused
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.errors import IcekeepError, UnavailableError
 from icekeep.runtime import Runtime
@@ -17,7 +18,25 @@ Sent = Conflict | Unknown | None
 """What one sending is known to have done: null is that the swap landed, by this one or by one before."""
 
 
-def sent_until_known(send: Callable[[], Sent], table: Table, location: str, runtime: Runtime) -> Sent:
+def replaced(table: Table, new: Table, send: Callable[[], Sent], runtime: Runtime) -> SwapOutcome:
+    """Make `table` the table `new`, whose metadata file is written, as `_sent_until_known` does.
+
+    Where it is proved that no pointer will ever name that file, it goes.
+
+    Raises:
+        IcekeepError: as the first `send` did.
+    """
+    try:
+        outcome = _sent_until_known(send, table, new.metadata_location, runtime)
+    except IcekeepError:
+        delete_refused(new.storage, new.metadata_location)
+        raise
+    if isinstance(outcome, Conflict) and outcome.is_final:
+        delete_refused(new.storage, new.metadata_location)
+    return Committed(new) if outcome is None else outcome
+
+
+def _sent_until_known(send: Callable[[], Sent], table: Table, location: str, runtime: Runtime) -> Sent:
     """Move the pointer of `table` to `location` by `send`, as often as it takes to know the outcome.
 
     Answers that prove nothing are followed by another request as often as `commit.status-check.num-retries` says, and at

@@ -45,7 +45,7 @@ from icekeep.catalog.name_errors import (
     table_exists,
 )
 from icekeep.catalog.registering import read_unregistered, registered
-from icekeep.catalog.resending import Sent, sent_until_known
+from icekeep.catalog.resending import Sent, replaced
 from icekeep.catalog.sql_tables import NAMESPACES, SCHEMA, TABLES
 from icekeep.errors import (
     IcekeepError,
@@ -159,16 +159,8 @@ class SqlCatalog:
     def _replace(self, table: Table, new: TableMetadata) -> SwapOutcome:
         """Write metadata, and move the pointer from the file of `table` to it."""
         location = self._write(new, file_version(table.metadata_location) + 1)
-        try:
-            outcome = sent_until_known(lambda: self._moved(table, location), table, location, self.runtime)
-        except IcekeepError:
-            delete_refused(self._storage, location)
-            raise
-        if isinstance(outcome, Conflict):
-            delete_refused(self._storage, location)
-        if outcome is not None:
-            return outcome
-        return Committed(Table(table.identifier, new, location, self._storage, self))
+        moved = Table(table.identifier, new, location, self._storage, self)
+        return replaced(table, moved, lambda: self._moved(table, location), self.runtime)
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None

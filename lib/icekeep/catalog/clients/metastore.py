@@ -37,7 +37,7 @@ from icekeep.catalog.metadata_files import (
     write_metadata,
 )
 from icekeep.catalog.name_errors import no_such_namespace, no_such_table, no_warehouse, table_exists
-from icekeep.catalog.resending import Sent, has_landed, sent_until_known
+from icekeep.catalog.resending import Sent, has_landed, replaced
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -161,16 +161,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
                 self._check_compares(client)
             return self._moved(client, change)
 
-        try:
-            outcome = sent_until_known(send, table, location, self.runtime)
-        except IcekeepError:
-            delete_refused(table.storage, location)
-            raise
-        if isinstance(outcome, Conflict) and outcome.is_final:
-            delete_refused(table.storage, location)
-        if outcome is not None:
-            return outcome
-        return Committed(Table(table.identifier, new, location, table.storage, self))
+        return replaced(table, Table(table.identifier, new, location, table.storage, self), send, self.runtime)
 
     def _register(self, table: Table) -> None:
         self._validate_depth(table.identifier[:-1])
