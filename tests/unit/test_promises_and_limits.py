@@ -12,6 +12,7 @@ from icekeep.formats.parquet.footer import MAX_FOOTER_BYTES
 from icekeep.formats.puffin.files import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
 from icekeep.formats.rewrite.stitching import MAX_ROW_GROUPS
 from icekeep.health.references import MAX_HEADS
+from icekeep.maintenance.checking.deletes import caps
 from icekeep.maintenance.deletion.pace import CALL_FILES
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.workers import THREAD_BYTES
@@ -86,6 +87,8 @@ def test_sizes_are_as_the_code_has_them() -> None:
         shown(SORT_ORDER_LENGTH, True),
         shown(MAX_NESTING, False),
         shown(CALL_FILES, False),
+        shown(caps.FILES, False),
+        shown(caps.OVERLAPPING_FILES, False),
         shown(MAX_HEADS, False),
     ]
 

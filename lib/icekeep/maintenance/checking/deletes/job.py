@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
+from icekeep.maintenance.checking.deletes import caps
 from icekeep.maintenance.checking.deletes.claims import Telling
 from icekeep.maintenance.checking.deletes.data_entries import keyed_batches, over_manifests
 from icekeep.maintenance.checking.deletes.examining import Examining, examine
@@ -17,7 +18,6 @@ from icekeep.maintenance.checking.entries.reading import Numbered, decode_task
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.spark.source import limits_of
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
@@ -50,17 +50,16 @@ def _check_files(
 ) -> None:
     table, tally, spark = subject.table, subject.tally, subject.spark
     paths = tuple(manifest.manifest_path for manifest in listed.manifests)
-    limit = limits_of(spark).reachable_entries_count
     examining = Examining(
         storage=table.storage,
         telling=Telling(meeting, paths, tally.whole),
         name_mapping=_name_mapping(table.metadata),
-        limit=limit,
+        limit=caps.FILES,
     )
     found = examine(table, deletes, examining, spark)
     tally.merge(found.tally)
-    if found.is_cut or len(found.reaches) > limit:
-        tally.gap("whether deletes name rows that data files have", f"they are of more than {limit:,} files")
+    if found.is_cut or len(found.reaches) > caps.FILES:
+        tally.gap("whether deletes name rows that data files have", f"they are of more than {caps.FILES:,} files")
     elif len(found.reaches):
         beyond = _beyond(subject, data, found.reaches)
         if len(beyond.files):

@@ -19,6 +19,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError, first_line
 from icekeep.formats.arrow.field_ids import field_ids
 from icekeep.formats.read import open_reader
+from icekeep.maintenance.checking.deletes import caps
 from icekeep.maintenance.checking.deletes.data_entries import keyed_batches, over_manifests
 from icekeep.maintenance.checking.deletes.row_runs import Place, wrong_places
 from icekeep.maintenance.checking.entries.keys import keys_of
@@ -28,7 +29,6 @@ from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.planning.entries.decode import DecodeTask
 from icekeep.planning.entries.read import entries_count, threads_count
-from icekeep.planning.spark.source import limits_of
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
@@ -113,9 +113,8 @@ class _Head(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Tell what is wrong."""
-        limit = limits_of(self.subject.spark).reachable_entries_count
-        if entries_count(manifest for _, manifest in self.data) > limit:
-            self._gap(f"there are more than {limit:,} files")
+        if entries_count(manifest for _, manifest in self.data) > caps.FILES:
+            self._gap(f"there are more than {caps.FILES:,} files")
             return
         decode = self._decode()
         found = over_manifests(self.subject.spark, self.data, _ranges, decode, "reading row ids of files")
@@ -188,10 +187,10 @@ class _Head(msgspec.Struct, frozen=True):
         ranges = np.sort(ranges[ranges["end"] > ranges["first"]], order=["first", "end"])
         meets = _ends_so_far(ranges)[:-1] > ranges["first"][1:]
         ranges = ranges[np.append(False, meets) | np.append(meets, False)[: len(ranges)]]
-        limit = limits_of(self.subject.spark).footers_count
-        if len(ranges) > limit:
-            self._gap(f"the ranges of {len(ranges):,} files overlap with others; {limit:,} were looked at")
-            ranges = ranges[:limit]
+        if len(ranges) > caps.OVERLAPPING_FILES:
+            looked_at = f"{caps.OVERLAPPING_FILES:,} were looked at"
+            self._gap(f"the ranges of {len(ranges):,} files overlap with others; {looked_at}")
+            ranges = ranges[: caps.OVERLAPPING_FILES]
         files = self._files(ranges["key"])
         # A range that is not used must not hide that two others overlap within it.
         ranges = ranges[np.isin(ranges["key"], self._without_ids(files))]

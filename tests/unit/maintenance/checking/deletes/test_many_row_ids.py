@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from icekeep.maintenance.checking.deletes import row_ids, row_runs
+from icekeep.maintenance.checking.deletes import caps, row_ids, row_runs
 from icekeep.spec.metadata_columns import ROW_ID
 from icekeep.spec.schema import Schema
 from icekeep.tables.append import append
 from kit.checked_deletes import SCHEMA, checked, damager, made, rows, with_files, written
-from kit.limits import limited
-from kit.no_spark import no_spark
 from kit.written_deletes import data_files
 
 WITH_IDS = Schema(fields=(*SCHEMA.fields, ROW_ID))
@@ -43,9 +41,10 @@ def test_a_range_that_is_not_used_hides_no_other(by_ranges):
     assert (fault.where, fault.facts["other"]) == (by_first[13], by_first[10])
 
 
-def test_more_overlaps_than_are_looked_at_leave_a_gap(by_ranges):
+def test_more_overlaps_than_are_looked_at_leave_a_gap(by_ranges, monkeypatch):
+    monkeypatch.setattr(caps, "OVERLAPPING_FILES", 2)
     table = moved(made(3, range(5), range(5), range(5)), 0, 1, 2)
-    faults, tally = checked(table, limited(no_spark, footers_count=2))
+    faults, tally = checked(table)
     assert [fault.facts["found"] for fault in faults] == [1]
     assert any("3 files overlap" in gap.why for gap in tally.gaps())
 

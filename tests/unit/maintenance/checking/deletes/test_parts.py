@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.maintenance.checking.deletes import data_entries, examining
+from icekeep.maintenance.checking.deletes import caps, data_entries, examining
 from icekeep.spec.manifests.structs import FileContent
 from kit.checked_deletes import POSITIONS, checked, damager, made, rows, with_files, written
 from kit.limits import limited
@@ -87,7 +87,8 @@ def test_a_manifest_that_cannot_be_read_is_noted(in_parts):
 
 
 @pytest.mark.parametrize("limit", [0, 2])
-def test_more_data_files_than_can_be_held_leave_a_gap(limit):
-    faults, tally = checked(spoilt(2), limited(no_spark, reachable_entries_count=limit))
+def test_more_data_files_than_can_be_held_leave_a_gap(limit, monkeypatch):
+    monkeypatch.setattr(caps, "FILES", limit)
+    faults, tally = checked(spoilt(2))
     assert [fault.number for fault in faults] == [412, 415, 415]
     assert [gap.what for gap in tally.gaps()] == ["whether deletes name rows that data files have"]

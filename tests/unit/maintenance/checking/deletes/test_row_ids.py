@@ -4,14 +4,13 @@ import pytest
 
 from icekeep.commit.changes.manage_refs import CreateRef
 from icekeep.commit.retry import commit
-from icekeep.maintenance.checking.deletes import row_ids
+from icekeep.maintenance.checking.deletes import caps, row_ids
 from icekeep.spec.metadata_columns import ROW_ID
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.tables.append import append
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.checked_deletes import SCHEMA, checked, damager, made, one_fault, rows, with_files, written
-from kit.limits import limited
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector
 
@@ -158,7 +157,8 @@ def test_rows_that_cannot_be_read_leave_a_gap():
     assert "is damaged" in tally.gaps()[0].why
 
 
-def test_too_many_files_leave_a_gap():
-    faults, tally = checked(made(3), limited(no_spark, reachable_entries_count=1))
+def test_too_many_files_leave_a_gap(monkeypatch):
+    monkeypatch.setattr(caps, "FILES", 1)
+    faults, tally = checked(made(3))
     assert faults == []
     assert [gap.why for gap in tally.gaps()] == ["there are more than 1 files"]
