@@ -21,7 +21,9 @@ def seen(number, shared):
     import pyarrow as pa
     import icekeep.maintenance.compaction.group_tasks
     import icekeep.formats.sort.keys
-    return {"text": shared * number, "array": pa.array([1, None]).null_count, "modules": sorted(sys.modules)}
+    pool = pa.default_memory_pool().backend_name
+    array = pa.array([1, None]).null_count
+    return {"text": shared * number, "array": array, "pool": pool, "modules": sorted(sys.modules)}
 
 def batches(number):
     import pyarrow as pa
@@ -58,7 +60,9 @@ print(json.dumps(told))
 def told(tmp_path_factory):
     """What a session says whose operator has one setting of his own."""
     conf = tmp_path_factory.mktemp("conf")
-    (conf / "spark-defaults.conf").write_text("spark.master local[2]\nspark.test.mine yes\n")
+    (conf / "spark-defaults.conf").write_text(
+        "spark.master local[2]\nspark.test.mine yes\nspark.executor.pyspark.memory 4g\n"
+    )
     script = conf / "session.py"
     script.write_text(SESSION)
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
@@ -92,6 +96,11 @@ def test_a_worker_imports_neither_pandas_nor_what_only_a_driver_needs(told):
         packages = {name.partition(".")[0] for name in task["modules"]}
         assert {"pyarrow", "pyspark", "icekeep"} <= packages
         assert not packages & {"pandas", "sqlalchemy", "rich", "yaml", "boto3", "requests", "thrift", "datafusion"}
+
+
+def test_in_a_worker_of_limited_memory_arrow_gives_back_what_it_does_not_use(told):
+    """What other allocators keep for later counts by the limit that `spark.executor.pyspark.memory` sets."""
+    assert {task["pool"] for task in told["tasks"]} == {"system"}
 
 
 def test_the_jvm_is_told_to_compile_less(told):

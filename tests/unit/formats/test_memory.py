@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import UnsupportedError
+from icekeep.formats.arrow.memory_pool import LIMITED_POOL, POOL_VARIABLE
 from icekeep.formats.base import PartSize
 from icekeep.formats.memory import BATCH_BYTES, COMFORTABLE_BYTES, TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.parquet.reader import ParquetReader
@@ -200,7 +201,8 @@ SCRIPT = """
 def limited(directory, name, row_count, extra_bytes):
     """What a rewrite of a file says in a process that may take only so many bytes more than it has at its start."""
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(directory), name, str(row_count), str(extra_bytes)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    environ = {**os.environ, POOL_VARIABLE: LIMITED_POOL}
+    done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
 

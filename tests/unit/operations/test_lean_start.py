@@ -109,6 +109,26 @@ def threads_of(given=""):
     return answer.split()
 
 
+POOL = """
+import resource
+{given}
+from icekeep.operations.lean_start import start_lean
+start_lean()
+import os, sys
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name, os.environ.get("ARROW_DEFAULT_MEMORY_POOL"))
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "pool"), [("", "jemalloc"), ("resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))", "system")]
+)
+def test_where_address_space_is_limited_arrow_has_an_allocator_that_keeps_little(given, pool):
+    _, answer = modules_of("", code=POOL.replace("{given}", given))
+    assert answer.split() == [pool, "None"]
+
+
 def test_numpy_starts_no_threads_unless_an_operator_wants_them():
     alone = threads_of("os.environ['OPENBLAS_NUM_THREADS'] = '1'")
     assert threads_of() == [alone[0], "None"]

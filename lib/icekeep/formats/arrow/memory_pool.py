@@ -4,8 +4,12 @@ import os
 
 import pyarrow as pa
 
-_CHOSEN = "ARROW_DEFAULT_MEMORY_POOL"
-"""Arrow's own variable: where an operator has set it, that holds."""
+POOL_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
+"""Arrow's own variable, which it looks at while it is loaded: where an operator has set it, that holds."""
+
+LIMITED_POOL = "system"
+"""The allocator for a process whose address space is limited: C's own, which gives back what it is given back. What the others
+keep for later, or ask for beforehand, counts by such a limit too."""
 
 
 def take_small_pages() -> None:
@@ -14,7 +18,7 @@ def take_small_pages() -> None:
     Its default allocator (mimalloc) asks for pages of 2 MB. The kernel fills each with zeros, gets many of them back soon after,
     and fills the next: a fifth of the processor time in which files are rewritten.
     """
-    if _CHOSEN in os.environ:
+    if POOL_VARIABLE in os.environ or pa.default_memory_pool().backend_name == LIMITED_POOL:
         return
     try:
         pool = pa.jemalloc_memory_pool()

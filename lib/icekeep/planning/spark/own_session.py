@@ -9,12 +9,15 @@ import os
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from icekeep.formats.arrow.memory_pool import LIMITED_POOL, POOL_VARIABLE
 from icekeep.planning.spark.answers import OWN_WORKER_VARIABLE
 from icekeep.planning.spark.jvm_options import lean_jvms
 from icekeep.planning.spark.late_session import LateSession
+from icekeep.planning.spark.memory_settings import PYTHON_MEMORY
 from icekeep.planning.spark.session import build_session, is_running, live_properties, noted, session_settings, starting
 
 _OWN_WORKER = f"spark.executorEnv.{OWN_WORKER_VARIABLE}"
+_POOL = f"spark.executorEnv.{POOL_VARIABLE}"
 _CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
 _CONNECT_PROPERTIES = ("spark.remote", "spark.api.mode")
 
@@ -33,6 +36,9 @@ def build_own_session(app_name: str) -> SparkSession:
         settings = session_settings(configured, {}) | lean_jvms(configured, os.environ)
         if _OWN_WORKER not in configured:
             settings[_OWN_WORKER] = "1"
+        # That is a limit of the workers' address space.
+        if PYTHON_MEMORY in configured and _POOL not in configured:
+            settings[_POOL] = LIMITED_POOL
         # As `SparkSession.builder` does it, but for SQL.
         conf = SparkConf().setAppName(app_name).setAll([*settings.items()])
         return noted(LateSession(SparkContext.getOrCreate(conf), settings))
