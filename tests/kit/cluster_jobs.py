@@ -109,7 +109,7 @@ def check_done(case: JobCase, done: Finished, table: ClusterTable, before: list[
     Args:
         before: the operations of the table's snapshots before the run.
     """
-    assert done.status == 0, done.err[-4000:]
+    assert done.status == 0, done.out[-2000:] + done.err[-4000:]
     check_result(case, done.json, table, before)
 
 

@@ -175,7 +175,9 @@ class KilledRun:
 
     def drivers(self) -> list[int]:
         """The Python processes that spark-submit has started."""
-        return [pid for pid, parent, words in processes() if parent == self.process.pid and "compact.py" in words]
+        return [
+            pid for pid, parent, words in processes() if parent == self.process.pid and "compact_in_spark.py" in words
+        ]
 
     def stage(self) -> str:
         """What the run is at, as far as it can be seen from outside."""

@@ -27,7 +27,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from icekeep.errors import IcekeepError, UnavailableError
+from icekeep.errors import IcekeepError, JobFailedError, UnavailableError
 from icekeep.events import Listener, Warned
 from icekeep.runtime import Runtime
 
@@ -65,7 +65,9 @@ def ending_when_abandoned(
     try:
         yield
     except Exception as failure:
-        if not isinstance(failure, IcekeepError) and (runtime.is_abandoned() or _own_jvm_has_ended()):
+        # Where a call to the JVM failed within a task's group, that is a failed job.
+        is_told = isinstance(failure, IcekeepError) and not isinstance(failure, JobFailedError)
+        if not is_told and (runtime.is_abandoned() or _own_jvm_has_ended()):
             raise UnavailableError(
                 "the JVM of Spark is gone (killed, or out of memory?); nothing is broken, run it again"
             ) from failure

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.errors import NotFoundError, UnavailableError
+from icekeep.errors import JobFailedError, NotFoundError, UnavailableError
 from icekeep.events import SILENT
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.watchdog import ending_when_abandoned
@@ -111,8 +111,12 @@ def abandoned() -> FakeRuntime:
     return runtime
 
 
-def test_what_fails_because_the_jvm_above_is_gone_says_so():
-    failure = ConnectionRefusedError(111, "Connection refused")
+@pytest.mark.parametrize(
+    "failure",
+    [ConnectionRefusedError(111, "Connection refused"), JobFailedError("cannot rewrite 10 files: Connection refused")],
+    ids=["a call", "a group of files"],
+)
+def test_what_fails_because_the_jvm_above_is_gone_says_so(failure):
     with (
         pytest.raises(UnavailableError, match=r"the JVM of Spark is gone.*run it again") as raised,
         ending_when_abandoned(abandoned(), SILENT, interval_seconds=60),
