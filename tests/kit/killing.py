@@ -67,6 +67,7 @@ _SCRIPT = (
     'if __name__ == "__main__":\n    sys.exit(main(job="compact"))\n'
 )
 """The script of the job, as it is submitted."""
+_SCRIPT_NAME = "compact_in_spark.py"
 
 
 class KilledRun:
@@ -93,7 +94,7 @@ class KilledRun:
         self._began_ms = SYSTEM.monotonic_ms()
         self._name = f"{os.getpid()}-{next(_NUMBERS)}"
         command = operator.command("compact", *arguments, submit=submit)
-        script = operator.conf.parent / "compact_in_spark.py"
+        script = operator.conf.parent / _SCRIPT_NAME
         script.write_text(_SCRIPT)
         submitted = [str(script) if word.endswith("/jobs/compact.py") else word for word in command]
         self.process = subprocess.Popen(
@@ -175,9 +176,7 @@ class KilledRun:
 
     def drivers(self) -> list[int]:
         """The Python processes that spark-submit has started."""
-        return [
-            pid for pid, parent, words in processes() if parent == self.process.pid and "compact_in_spark.py" in words
-        ]
+        return [pid for pid, parent, words in processes() if parent == self.process.pid and _SCRIPT_NAME in words]
 
     def stage(self) -> str:
         """What the run is at, as far as it can be seen from outside."""
