@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from icekeep.planning.spark import source
 from kit.cases import FEW_EXAMPLES, scaled, set_share
+from kit.limits import GIVEN_IS_USED
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -71,6 +74,14 @@ def pytest_configure(config: pytest.Config) -> None:
         # Queries over a handful of rows are not worth compiling; where tests take long Spark is as it is, here and in jobs.
         os.environ["SPARK_CONF_DIR"] = str(FOR_FEW_ROWS)
     sys.addaudithook(_refuse_what_is_not_marked)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sessions_that_tests_give_are_used() -> Iterator[None]:
+    """However little there is to rewrite: tables of tests are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "LIMITS", GIVEN_IS_USED)
+        yield
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -15,11 +15,13 @@ from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers
+from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.slots import executor_slots
 from icekeep.planning.spark.source import Engine
 from icekeep.tables.append import append
 from kit.lake import Lake, events
 from kit.limits import limited
+from kit.spark_jobs import last_job
 from kit.written_deletes import data_files
 from unit.maintenance.compaction.test_compact_methods import ALL, rows, with_deletes, written
 
@@ -37,6 +39,17 @@ def test_compaction_in_tasks_changes_no_row(
     assert result.deleted_records_count == 16
     assert rows(lake.load(), *lineage) == before
     assert compact(lake.load(), spark_session, sort_order=order).rewritten_data_files_count == 0
+
+
+def test_what_is_little_is_no_spark_job_though_a_session_is_given(lake: Lake, spark_session: SparkSession) -> None:
+    table = with_deletes(lake)
+    before, jobs = rows(table), last_job()
+    as_in_jobs = Engine(spark=spark_session, limits=LIMITS)
+    assert compact(table, as_in_jobs, options=ALL).added_data_files_count == 3
+    assert (rows(lake.load()), last_job()) == (before, jobs)
+    # So a test that counts jobs can fail.
+    compact(lake.load(), spark_session, options=ALL)
+    assert last_job() > jobs
 
 
 @pytest.mark.parametrize("partial", ["true", "false"])

@@ -51,7 +51,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
-            be worth a session is rewritten by threads of this process, unless a session is given.
+            be worth a Spark job is rewritten by threads of this process.
         strategy: `binpack` (the order of rows stays) or `sort`; by default `sort` where an order is given.
         sort_order: of a sort, such as `day, id DESC NULLS LAST`, `zorder(a, b)` or `hilbert(a, b)`; by default the table's.
         where: chooses files; a chosen file is rewritten whole.

@@ -127,7 +127,12 @@ class Run:
     def workers(self, planned: RewritePlan) -> Workers:
         """Who rewrites the groups."""
         deletes_bytes = sum(group.delete_bytes for group in planned.groups)
-        return chosen_workers(self.spark, planned.rewritten_bytes_count + deletes_bytes)
+        deletes_count = sum(group.delete_files_count for group in planned.groups)
+        return chosen_workers(
+            self.spark,
+            planned.rewritten_bytes_count + deletes_bytes,
+            planned.rewritten_data_files_count + deletes_count,
+        )
 
     def context(self, workers: Workers) -> GroupContext:
         """What all tasks have in common."""

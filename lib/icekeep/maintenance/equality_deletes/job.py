@@ -75,7 +75,7 @@ def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesReques
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
-            be worth a session is done by threads of this process, unless a session is given.
+            be worth a Spark job is done by threads of this process.
         where: chooses partitions, those that it may match; deletes of all partitions go only where all data files that they
             reach are in such partitions. By default all equality deletes go.
         options: `delete-granularity`, as Iceberg's Spark writer knows it.
@@ -184,7 +184,7 @@ class _Run:
             granularity=self._granularity,
             operation_id=run_id,
         )
-        workers = chosen_workers(self._spark, planned.files.bytes)
+        workers = chosen_workers(self._spark, planned.files.bytes, planned.files.count)
         return execute(planned, writer, workers, written)
 
     def _commit(

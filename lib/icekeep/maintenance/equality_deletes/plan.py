@@ -88,6 +88,11 @@ class DataFiles(msgspec.Struct, frozen=True):
         """Of all of them; without an end where they are many."""
         return float("inf") if self.few is None else sum(row["file_size_in_bytes"] for row in self.few)
 
+    @property
+    def count(self) -> float:
+        """How many; without an end where they are many."""
+        return float("inf") if self.few is None else len(self.few)
+
     def forget(self) -> None:
         """Let Spark forget many files: their rows are kept on executors' disks, so that they are planned once."""
         if self.many is not None:

@@ -90,7 +90,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
-            be worth a session is rewritten by threads of this process, unless a session is given.
+            be worth a Spark job is rewritten by threads of this process.
         where: chooses delete files by their partition: those that a matching row may lie in.
         options: of Iceberg's `rewrite_position_delete_files`, under its names.
         branch: whose delete files are rewritten, and where that is committed; no other branch moves.
@@ -226,7 +226,9 @@ class _Run:
         rules = group_rules(metadata, self.options)
         return Execution(
             table=self.table,
-            workers=chosen_workers(self.spark, sum(group.bytes for group in groups)),
+            workers=chosen_workers(
+                self.spark, sum(group.bytes for group in groups), sum(group.files_count for group in groups)
+            ),
             context=TaskContext(
                 metadata=metadata,
                 sizes=rules.sizes,

@@ -1,8 +1,8 @@
 """Who does the tasks of a run that rewrites files: threads of this process where the work is little, else Spark.
 
-To start Spark takes longer than to rewrite some gigabytes. Who gives a session has it already; who runs under `spark-submit`,
-or has started a session of a cluster, has a JVM, and asks for more than one machine: what would be done before the first
-executor is there is still done here.
+To start Spark takes longer than to rewrite some gigabytes. Who runs under `spark-submit`, or has started a session of a cluster,
+has a JVM, and asks for more than one machine: what would be done before the first executor is there is still done here. Who
+gives a session has it already: only what is done sooner than Spark would have sent it to its workers is done here.
 """
 
 import os
@@ -44,11 +44,15 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = LIMITS
 
 
-def chosen_workers(source: SparkSource, work_bytes: float) -> Workers:
-    """Who reads and writes files of so many bytes."""
+def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -> Workers:
+    """Who opens so many files, and reads and writes so many bytes."""
     limits = limits_of(source)
-    limit_bytes = limits.submitted_rewrite_bytes if has_cluster() else limits.rewrite_bytes
-    if is_started(source) or work_bytes > limit_bytes:
+    if is_started(source):
+        limit_bytes, on_cluster = limits.session_rewrite_bytes, not is_local(started(source))
+    else:
+        on_cluster = has_cluster()
+        limit_bytes = limits.submitted_rewrite_bytes if on_cluster else limits.rewrite_bytes
+    if work_bytes > limit_bytes or (on_cluster and files_count > limits.cluster_rewrite_files_count):
         return spark_workers(source)
     return thread_workers(limits)
 

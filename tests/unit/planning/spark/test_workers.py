@@ -1,14 +1,25 @@
+from types import SimpleNamespace
+
 import pytest
 from pyspark import SparkContext
 
-from icekeep.planning.spark import workers
+from icekeep.planning.spark import source, workers
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
-from icekeep.planning.spark.limits import LIMITS
+from icekeep.planning.spark.limits import LIMITS, Limits
+from icekeep.planning.spark.source import Engine
 from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
 from icekeep.spec.units import GIB
 from kit.no_spark import no_spark
 
 IN_SPARK = Workers(spark=None, slots=400, process_slots=4, is_local=False)
+
+
+A_FEW = LIMITS.cluster_rewrite_files_count
+
+
+@pytest.fixture(autouse=True)
+def _limits_are_those_of_jobs(monkeypatch):
+    monkeypatch.setattr(source, "LIMITS", LIMITS)
 
 
 @pytest.fixture
@@ -21,20 +32,20 @@ def started(monkeypatch):
 
 
 def test_what_is_little_is_done_by_threads_though_a_session_could_be_started():
-    assert chosen_workers(no_spark, LIMITS.rewrite_bytes) == thread_workers()
+    assert chosen_workers(no_spark, LIMITS.rewrite_bytes, 1) == thread_workers()
     assert thread_workers().spark is None
     assert thread_workers().slots == thread_workers().process_slots >= 1
 
 
 @pytest.mark.parametrize("work_bytes", [LIMITS.rewrite_bytes + 1, float("inf")])
 def test_what_is_much_is_done_in_spark(started, work_bytes):
-    assert chosen_workers(started, work_bytes) is IN_SPARK
+    assert chosen_workers(started, work_bytes, 1) is IN_SPARK
 
 
 def test_under_spark_submit_only_what_is_done_before_an_executor_is_there_is_done_by_threads(started, monkeypatch):
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
-    assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes) == thread_workers()
-    assert chosen_workers(started, LIMITS.submitted_rewrite_bytes + 1) is IN_SPARK
+    assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes, 1) == thread_workers()
+    assert chosen_workers(started, LIMITS.submitted_rewrite_bytes + 1, 1) is IN_SPARK
 
 
 @pytest.mark.parametrize(
@@ -50,14 +61,49 @@ def test_each_thread_has_a_processor_and_memory_of_its_own(monkeypatch, processo
 
 def test_where_a_session_of_a_cluster_runs_only_little_is_done_by_threads(started, monkeypatch):
     monkeypatch.setattr(SparkContext, "_active_spark_context", Running("spark://host:7077"))
-    assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes) == thread_workers()
-    assert chosen_workers(None, LIMITS.submitted_rewrite_bytes + 1) is IN_SPARK
+    assert chosen_workers(no_spark, LIMITS.submitted_rewrite_bytes, 1) == thread_workers()
+    assert chosen_workers(None, LIMITS.submitted_rewrite_bytes + 1, 1) is IN_SPARK
 
 
 def test_a_local_session_that_runs_takes_no_work_from_threads(started, monkeypatch):
     """It has the same processors, and a first job in it takes longer than the work."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", Running("local[4]"))
-    assert chosen_workers(None, LIMITS.rewrite_bytes) == thread_workers()
+    assert chosen_workers(None, LIMITS.rewrite_bytes, 1) == thread_workers()
+
+
+@pytest.fixture(params=["local[4]", "spark://host:7077"])
+def given(started, monkeypatch, request):
+    """A session that somebody gives, on one machine and on a cluster."""
+    monkeypatch.setattr(source, "is_session", lambda given: isinstance(given, Given))
+    return Given(request.param)
+
+
+def test_a_session_that_is_given_gets_only_what_is_worth_its_tasks(given):
+    assert chosen_workers(given, LIMITS.session_rewrite_bytes, A_FEW) == thread_workers()
+    assert chosen_workers(given, LIMITS.session_rewrite_bytes + 1, 1) is IN_SPARK
+
+
+def test_a_session_that_is_given_is_used_where_its_limits_say_so(given):
+    none_here = Engine(spark=given, limits=Limits(session_rewrite_bytes=-1))
+    assert chosen_workers(none_here, 0, 0) is IN_SPARK
+
+
+@pytest.mark.parametrize("files_count", [A_FEW + 1, float("inf")])
+def test_many_small_files_go_to_a_cluster_whose_executors_wait_for_a_store_side_by_side(given, files_count):
+    workers = chosen_workers(given, 0, files_count)
+    assert workers == (thread_workers() if given.sparkContext.master.startswith("local") else IN_SPARK)
+
+
+def test_many_small_files_go_to_a_cluster_that_was_asked_for(started, monkeypatch):
+    assert chosen_workers(no_spark, 0, A_FEW + 1) == thread_workers()
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
+    assert chosen_workers(no_spark, 0, A_FEW) == thread_workers()
+    assert chosen_workers(started, 0, A_FEW + 1) is IN_SPARK
+
+
+class Given:
+    def __init__(self, master):
+        self.sparkContext = SimpleNamespace(master=master, applicationId="app-1")
 
 
 class Running:
