@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.catalog.base import Conflict
+from icekeep.catalog.base import Committed, Conflict
 from icekeep.commit import attempt as attempts
-from icekeep.commit import cleanup, retry
+from icekeep.commit import cleanup, late_swaps, retry
 from icekeep.commit.attempt import CommitFiles
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
@@ -24,6 +24,7 @@ from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.deletion.reclaim import reclaim
 from icekeep.maintenance.expiration import execute
 from icekeep.spec.applicability import applied_delete, reaching_deletes
+from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef
@@ -98,6 +99,23 @@ def believes_every_conflict() -> AbstractContextManager[Any]:
         return Conflict(outcome.reason, is_final=True) if isinstance(outcome, Conflict) else _settle(outcome, *rest)
 
     return replaced(retry, "settle", settle)
+
+
+def takes_what_is_over_for_open() -> AbstractContextManager[Any]:
+    """Does not take a requirement that fails for proof that a refused swap will not land."""
+    return replaced(late_swaps, "failing", lambda requirements, metadata: None)
+
+
+def doubts_its_upgrade() -> AbstractContextManager[Any]:
+    """Says of an upgrade that the catalog has confirmed that it may have landed."""
+
+    def swap(base: Any, updates: Any, snapshot_id: int, *rest: Any) -> Any:
+        outcome = _swap(base, updates, snapshot_id, *rest)
+        if isinstance(outcome, Committed) and any(isinstance(update, UpgradeFormatVersion) for update in updates):
+            raise OutcomeUnknownError("broken on purpose", metadata_location="", snapshot_id=snapshot_id)
+        return outcome
+
+    return replaced(retry, "_swap", swap)
 
 
 def deletes_before_the_commit() -> AbstractContextManager[Any]:

@@ -78,6 +78,7 @@ class Doing(Protocol):
     landings: int
     met_faults: bool
     unrecognised: bool
+    outrun: bool
     began_ms: int
     moves_refs: frozenset[str]
     changes: frozenset[str]

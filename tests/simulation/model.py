@@ -86,7 +86,6 @@ class Model:
         self._made_ms: dict[str, int] = {}
         self._rows_given = 0
         self._has_expired = False
-        self._upgraded_ms: int | None = None
         self._astray: set[Any] = set()
         world.landed = self.landed
         world.went_astray = self.went_astray
@@ -211,22 +210,12 @@ class Model:
         """Whether versions that were made since it began may be deleted by now."""
         return self.world.scheduler.now_ms - doing.began_ms >= VERSION_AGE_KEPT_MS - SKEW_MS
 
-    def _saw_an_upgrade(self, doing: Doing) -> bool:
-        """Whether the format version rose meanwhile where updates are applied to metadata that their writer has not seen.
-
-        All that its commit requires holds there still: that the catalog refuses its snapshot for the new version's sake is known
-        of this catalog, and not of all.
-        """
-        upgraded_ms = self._upgraded_ms
-        return self.world.applies_updates and upgraded_ms is not None and doing.began_ms <= upgraded_ms
-
     def told(self, doing: Doing) -> None:
         """A writer knows what became of its operation."""
         self.checks_count += 1
         # Where snapshots have expired, nobody can say any more whose they were.
         met_something = doing.met_faults or doing in self._astray or self._has_expired or self._is_slow(doing)
-        met_something = met_something or self._saw_an_upgrade(doing)
-        for_no_reason = doing.told is Told.UNKNOWN and not met_something
+        for_no_reason = doing.told is Told.UNKNOWN and not (met_something or doing.outrun)
         self.require(not for_no_reason, "C3", f"{doing.name} is in doubt though nothing went wrong")
         if doing.unrecognised:
             return
@@ -353,8 +342,6 @@ class Model:
     def _check_history(self, doing: Doing, before: TableMetadata, new: TableMetadata) -> None:
         gone = [s.snapshot_id for s in before.snapshots if s.snapshot_id not in new.snapshots_by_id]
         self._has_expired = self._has_expired or bool(gone)
-        if new.format_version > before.format_version:
-            self._upgraded_ms = self.world.scheduler.now_ms
         self.require(doing.expires or not gone, "C10", f"{doing.name} removed snapshots {gone}")
         for name, ref in new.refs.items():
             self.require(ref.snapshot_id in new.snapshots_by_id, "R1", f"ref {name!r} points at nothing")

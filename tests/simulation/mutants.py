@@ -37,7 +37,7 @@ from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
 from simulation.snapshot_operations import Expire, ExpireAndReclaim, Restore, Rollback, SetCurrent
 from simulation.streaming import StreamingHistory
-from simulation.world import DIRECTORY, POINTER
+from simulation.world import DIRECTORY, POINTER, UPDATES
 
 HISTORIES_MAX = 600
 """How many to look at for one that shows a mutant."""
@@ -89,6 +89,8 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.cleans_up_when_interrupted: Hunt("G1", at=4, share=0.08),
     broken_commits.takes_unknown_for_a_conflict: Hunt("C3 C4", at=11, share=0.08),
     broken_commits.believes_every_conflict: Hunt("G1", at=7, share=0.08, catalog=POINTER),
+    broken_commits.takes_what_is_over_for_open: Hunt("C3", at=21, catalog=UPDATES),
+    broken_commits.doubts_its_upgrade: Hunt("C3", at=15, catalog=UPDATES),
     broken_commits.deletes_before_the_commit: Hunt("G1", likes=(ExpireAndReclaim,)),
     broken_commits.does_not_prove_again: Hunt("G1", at=2886, likes=(ExpireAndReclaim, MakeBranchOrTag)),
     broken_commits.carries_out_what_was_never_committed: Hunt("G1", at=22, likes=(ExpireAndReclaim,), share=0.08),

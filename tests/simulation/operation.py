@@ -29,7 +29,9 @@ def by_kind(rows: frozenset[int]) -> list[frozenset[int]]:
 class Operation:
     """One call of the library by one writer.
 
-    `met_faults`: something went wrong at one of its calls. `hidden`: it landed and was reported as a conflict.
+    `met_faults`: something went wrong at one of its calls. `hidden`: it landed and was reported as a conflict. `outrun`: the
+    table was raised to a later format version meanwhile, and a catalog that applies updates refused its snapshot, of the earlier
+    one: all that it requires holds still, so what is known of this catalog its writer cannot know of all.
     `moves_refs`: the branches and tags that it may move. `changes`: which definitions of the table it may change.
     `expires`: it may remove snapshots and refs. `restores`: it may bring back what had expired. `waits`: it is done when
     two days have gone by in which nobody did anything. `began_ms`: when it was begun. `left`: files that it may leave behind
@@ -49,7 +51,7 @@ class Operation:
         self.number, self.random, self.model = number, random, model
         self.told = Told.NOTHING
         self.landings = 0
-        self.met_faults = self.hidden = False
+        self.met_faults = self.hidden = self.outrun = False
         self.branch = MAIN
         self.removed: frozenset[str] = frozenset()
         self.added: frozenset[str] = frozenset()

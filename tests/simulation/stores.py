@@ -20,7 +20,7 @@ from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, Outco
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
-from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update
+from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, RemoveSnapshots, Update
 from icekeep.storage.base import (
     Capabilities,
     DeleteOutcome,
@@ -281,9 +281,12 @@ class SimulatedCatalog:
             try:
                 new = next_metadata(current, requirements, updates, world.scheduler.now_ms)
             except (InvalidTableError, NotFoundError) as error:
+                is_outrun = current.metadata.format_version > table.metadata.format_version
+                owner.outrun |= is_outrun and any(isinstance(update, AddSnapshot) for update in updates)
                 return Conflict(error.message)
             if isinstance(new, Conflict):
-                return new
+                # Whoever sent the request cannot know that it did not go twice.
+                return Conflict(new.reason)
             location = self._new_location(world.pointer, new)
             world.disk.create(location, encode(new), world.scheduler.now_ms, owner)
             world.publish(owner, location, new)
