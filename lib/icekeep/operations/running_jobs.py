@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_ar
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import Place, Recording, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
-from icekeep.operations.watchdog import ending_when_abandoned
+from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
@@ -127,7 +127,7 @@ def _worked(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]
     else:
         recording.found(position_of(table, command.arguments.get("branch")))
     is_plan = command.dry_run and job.plan is not None
-    with nullcontext() if surroundings.shared is not None else looked_after(surroundings):
+    with telling_of_a_dead_jvm(runtime) if surroundings.shared is not None else looked_after(surroundings):
         result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
     result, written = (result.shown, result.written) if isinstance(result, Filed) else (result, msgspec.UNSET)
     status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")

@@ -2,7 +2,8 @@
 
 Where `kill -9`, or a machine that runs out of memory, ends the JVM of spark-submit, the driver that it started lives on: its
 scheduler takes the run for dead and may start another, while finished work waits here to be committed. `commit` asks
-`Runtime.is_abandoned` right before each swap and commits nothing more; the watch below ends the process, as SIGTERM would.
+`Runtime.is_abandoned` right before each swap and commits nothing more. The watch below ends the process, as SIGTERM would,
+unless a call to the JVM fails first: then the job ends as unavailable.
 
 What holds where:
 
@@ -27,7 +28,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from icekeep.errors import IcekeepError, JobFailedError, UnavailableError
+from icekeep.errors import IcekeepError, JobFailedError, TryAgainError, UnavailableError
 from icekeep.events import Listener, Warned
 from icekeep.runtime import Runtime
 
@@ -63,17 +64,38 @@ def ending_when_abandoned(
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)
     thread.start()
     try:
+        with telling_of_a_dead_jvm(runtime):
+            yield
+    finally:
+        over.set()
+
+
+@contextmanager
+def telling_of_a_dead_jvm(runtime: Runtime) -> Iterator[None]:
+    """Say of what the block raises that the JVM is gone, where nothing else explains it.
+
+    Raises:
+        UnavailableError: the block failed because the JVM is gone, be it this process's parent or its child.
+    """
+    try:
         yield
     except Exception as failure:
-        # Where a call to the JVM failed within a task's group, that is a failed job.
-        is_told = isinstance(failure, IcekeepError) and not isinstance(failure, JobFailedError)
-        if not is_told and (runtime.is_abandoned() or _own_jvm_has_ended()):
+        if not _says_why(failure) and (runtime.is_abandoned() or _own_jvm_has_ended()):
             raise UnavailableError(
                 "the JVM of Spark is gone (killed, or out of memory?); nothing is broken, run it again"
             ) from failure
         raise
-    finally:
-        over.set()
+
+
+def _says_why(failure: BaseException | None) -> bool:
+    """Whether an error names a cause that was there while the JVM was alive, such as a damaged file or rows that are not right.
+
+    A call to the JVM that fails while a group of files is rewritten comes as a failed job, from an error that is none of ours.
+    """
+    if not isinstance(failure, JobFailedError):
+        return isinstance(failure, IcekeepError)
+    cause = failure.__cause__
+    return _says_why(cause) and not isinstance(cause, TryAgainError)
 
 
 def _end(listener: Listener, grace_seconds: float) -> None:

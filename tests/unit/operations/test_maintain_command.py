@@ -8,7 +8,7 @@ import pytest
 from icekeep.cli import main
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import SafetyError, UsageError
+from icekeep.errors import JobFailedError, SafetyError, UnavailableError, UsageError
 from icekeep.fleet import ranking
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations.commands import maintain as maintain_verb
@@ -84,6 +84,21 @@ def test_a_job_that_refuses_is_told_with_its_reason_and_the_run_ends_with_3(lake
     assert (jobs["compact"]["status"], jobs["compact"]["why"]) == ("refused", "db.a may not")
     assert jobs["compact"]["error_kind"] == SafetyError.kind
     assert jobs["expire_snapshots"]["status"] == "done"
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_since_the_jvm_is_gone_is_tried_again_and_does_not_count_against_its_table(
+    lake, capsys, monkeypatch
+):
+    def fail(table, spark, **_):
+        raise JobFailedError("cannot rewrite 10 files") from ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", fail)
+    monkeypatch.setattr("icekeep.operations.watchdog._own_jvm_has_ended", lambda: True)
+    _, document, _ = run(capsys, "--match", "db.a")
+    jobs = {job["job"]: job for job in document["result"]["tables"][0]["jobs"]}
+    assert jobs["compact"]["error_kind"] == UnavailableError.kind
+    assert "the JVM of Spark is gone" in jobs["compact"]["why"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.errors import JobFailedError, NotFoundError, UnavailableError
+from icekeep.errors import IcekeepBug, InvalidTableError, JobFailedError, NotFoundError, UnavailableError
 from icekeep.events import SILENT
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.watchdog import ending_when_abandoned
@@ -111,10 +111,29 @@ def abandoned() -> FakeRuntime:
     return runtime
 
 
+def failed_job(*causes: Exception) -> JobFailedError:
+    """A failed job that came of others, the last of which was the first to fail."""
+    failed = JobFailedError("cannot rewrite 10 files")
+    whole: Exception = failed
+    for cause in causes:
+        whole.__cause__ = cause
+        whole = cause
+    return failed
+
+
+REFUSED = ConnectionRefusedError(111, "Connection refused")
+
+
 @pytest.mark.parametrize(
     "failure",
-    [ConnectionRefusedError(111, "Connection refused"), JobFailedError("cannot rewrite 10 files: Connection refused")],
-    ids=["a call", "a group of files"],
+    [
+        REFUSED,
+        failed_job(REFUSED),
+        failed_job(JobFailedError("Spark failed"), REFUSED),
+        failed_job(UnavailableError("the store does not answer")),
+        JobFailedError("Spark failed"),
+    ],
+    ids=["a call", "a group of files", "all groups", "what would be tried again", "nothing that caused it"],
 )
 def test_what_fails_because_the_jvm_above_is_gone_says_so(failure):
     with (
@@ -125,7 +144,17 @@ def test_what_fails_because_the_jvm_above_is_gone_says_so(failure):
     assert raised.value.__cause__ is failure
 
 
-@pytest.mark.parametrize("failure", [NotFoundError("no table"), Interrupted(143)])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        NotFoundError("no table"),
+        Interrupted(143),
+        failed_job(IcekeepBug("9 rows where 10 went in, kept as evidence: 's3://lake/x.parquet'")),
+        failed_job(JobFailedError("a group"), InvalidTableError("a damaged file")),
+        UnavailableError("the store does not answer"),
+    ],
+    ids=["no table", "Ctrl-C", "wrong rows", "a damaged file", "a store that is away"],
+)
 def test_what_is_known_better_stays(failure):
     with (
         pytest.raises(type(failure)) as raised,

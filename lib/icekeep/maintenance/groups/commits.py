@@ -134,7 +134,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         self.refused: list[RewrittenT] = []
         self.refusal: ConflictError | None = None
         self.commits_count = self.failed_commits_count = self.failed_files_count = self.landed_groups_count = 0
-        self._first_error = ""
+        self._first_error: IcekeepError | None = None
 
     @abstractmethod
     def change(self, groups: Sequence[RewrittenT], *, is_last: bool) -> ChangeT:
@@ -279,11 +279,10 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         what = "no file group could be rewritten"
         if self.failed_commits_count:
             what = f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed"
-        text = (
-            f"{what}; {self.failed_files_count} {self.files} are as they were; the first failure: {self._first_error}"
-        )
+        first = "" if self._first_error is None else f"; the first failure: {self._first_error.message}"
+        text = f"{what}; {self.failed_files_count} {self.files} are as they were{first}"
         if not self.has_landed and (are_too_many or nothing_came_of_it):
-            raise JobFailedError(text)
+            raise JobFailedError(text) from self._first_error
         if are_too_many:
             self._listener.on(Warned(text))
 
@@ -310,7 +309,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
                 seen_count += 1
                 if isinstance(group, FailedGroup):
                     self.failed_files_count += group.group.files_count
-                    self._first_error = self._first_error or group.error.message
+                    self._first_error = self._first_error or group.error
                     self._listener.on(Warned(self._left_message(group)))
                 else:
                     batch.append(group)
@@ -332,14 +331,17 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             raise
         except IcekeepError as error:
             self.failed_commits_count += 1
-            self._first_error = self._first_error or error.message
+            self._first_error = self._first_error or error
             self.failed_files_count += sum(group.group.files_count for group in groups)
             self._listener.on(Warned(f"a commit of {len(groups)} file groups failed: {error.message}"))
 
     def _failed_job(self, failed: FailedGroup[Any]) -> JobFailedError:
+        cannot = f"cannot rewrite {failed.group.files_count} {self.files} of partition {failed.group.partition!r}"
+        if failed.error.facts.get("kept_files"):
+            # It says itself what became of the old files and the new.
+            return JobFailedError(f"{cannot}: {failed.error.message}")
         return JobFailedError(
-            f"cannot rewrite {failed.group.files_count} {self.files} of partition {failed.group.partition!r}: "
-            f"{failed.error.message}; its files are as they were and the new files are removed",
+            f"{cannot}: {failed.error.message}; its files are as they were and the new files are removed"
         )
 
     def _left_message(self, failed: FailedGroup[Any]) -> str:

@@ -482,7 +482,16 @@ def test_nothing_lands_where_all_groups_fail(table, catalog):
     run.failed(1)
     with pytest.raises(
         JobFailedError, match=r"no file group .*; 4 data files are as they were; the first failure: \w+"
-    ):
+    ) as raised:
+        run.commit()
+    assert "group 0 is broken" in str(raised.value.__cause__)
+
+
+def test_new_files_that_are_kept_as_evidence_are_not_said_to_be_removed(table):
+    run = Run(table, "ab")
+    wrong = IcekeepBug("the new files are kept as evidence: 's3://b/0'", kept_files=["s3://b/0"])
+    run.finished[0] = FailedGroup(run.groups[0], wrong)
+    with pytest.raises(JobFailedError, match=r"kept as evidence: 's3://b/0'$"):
         run.commit()
 
 
