@@ -3,7 +3,6 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.checking.deletes import row_ids
 from icekeep.spec.metadata_columns import ROW_ID
 from icekeep.spec.schema import Schema
 from kit.checked_deletes import SCHEMA, checked, damager, made, with_files, written
@@ -29,9 +28,7 @@ def test_tasks_find_what_the_driver_finds(version: int, spark_session: SparkSess
 
 
 @pytest.mark.parametrize("kind", ["sound", "twice", "too-high", "unreadable"])
-def test_tasks_find_the_row_ids_that_the_driver_finds(
-    kind: str, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_find_the_row_ids_that_the_driver_finds(kind: str, spark_session: SparkSession) -> None:
     table = made(3, range(5), range(5, 10))
     first, second = sorted(data_files(table), key=lambda file: file.first_row_id or 0)
     table = delete_by_vector(table, first.file_path, [1, 3])
@@ -41,8 +38,7 @@ def test_tasks_find_the_row_ids_that_the_driver_finds(
     if kind == "unreadable":
         damager(table).write(second.file_path, b"\0" * 100)
     here = checked(table)
-    monkeypatch.setattr(row_ids, "MAX_IDS", -1)
-    there = checked(table, spark_session)
+    there = checked(table, limited(spark_session, row_ids_count=-1))
     assert [fault.number for fault in here[0]] == {"twice": [417] * 2, "too-high": [417]}.get(kind, [])
     assert there[0] == here[0]
     assert len(there[1].gaps()) == len(here[1].gaps()) == int(kind == "unreadable")

@@ -87,7 +87,8 @@ def test_sizes_are_as_the_code_has_them() -> None:
         shown(SORT_ORDER_LENGTH, True),
         shown(MAX_NESTING, False),
         shown(CALL_FILES, False),
-        shown(caps.FILES, False),
+        shown(caps.REACHES, False),
+        shown(caps.BRANCH_FILES, False),
         shown(caps.OVERLAPPING_FILES, False),
         shown(MAX_HEADS, False),
     ]

@@ -1,8 +1,8 @@
-"""How a command makes its process its own: it leaves out what it has no use for, and takes memory in small pages."""
+"""How a command makes its process its own: it leaves out what it has no use for, and chooses how Arrow takes its memory."""
 
-import resource
 from contextlib import AbstractContextManager, nullcontext
 
+from icekeep.formats.arrow.address_space import LIMITED_POOL, POOL_VARIABLE, is_limited
 from icekeep.formats.imported_with import imported_with
 
 
@@ -14,15 +14,12 @@ def start_lean() -> None:
     """
     # They need Arrow, which help and mistakes do without.
     with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"), _arrow_of_a_limited_process():
-        from icekeep.formats.arrow.memory_pool import take_small_pages
+        from icekeep.formats.arrow.memory_pool import choose_pool
         from icekeep.formats.arrow.without_pandas import leave_pandas_out
     leave_pandas_out()
-    take_small_pages()
+    choose_pool()
 
 
 def _arrow_of_a_limited_process() -> AbstractContextManager[None]:
-    """Where address space is limited (`ulimit -v`), Arrow is loaded with the allocator for that (`LIMITED_POOL`)."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    # Whoever imports these names imports Arrow.
-    is_limited = limit != resource.RLIM_INFINITY
-    return imported_with("pyarrow", "ARROW_DEFAULT_MEMORY_POOL", "system") if is_limited else nullcontext()
+    """Arrow is loaded with the allocator that it keeps: some of it never asks again which one was chosen."""
+    return imported_with("pyarrow", POOL_VARIABLE, LIMITED_POOL) if is_limited() else nullcontext()

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.arrow.memory_pool import LIMITED_POOL, POOL_VARIABLE
+from icekeep.formats.arrow.address_space import LIMITED_POOL, POOL_VARIABLE
 from icekeep.formats.base import PartSize
 from icekeep.formats.memory import BATCH_BYTES, COMFORTABLE_BYTES, TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.parquet.reader import ParquetReader

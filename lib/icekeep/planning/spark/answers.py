@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepError
-from icekeep.formats.arrow.memory_pool import take_small_pages
+from icekeep.formats.arrow.memory_pool import choose_pool
 from icekeep.formats.arrow.without_pandas import leave_pandas_out
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error
@@ -146,6 +146,6 @@ def prepare_worker() -> None:
     """
     if OWN_WORKER_VARIABLE in os.environ:
         leave_pandas_out()
-    take_small_pages()
+    choose_pool()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

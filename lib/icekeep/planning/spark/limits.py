@@ -29,6 +29,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         sort_sample_bytes: of data files whose sort keys are sampled.
         delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
         checked_delete_bytes: of delete files that `check` reads.
+        row_ids_count: rows whose ids `check` holds against each other, 8 bytes each.
         rewrite_bytes: of files that are rewritten, where there is no session yet. Two processors write so much anew in half a
             minute, which is how long Spark takes to begin and for what is slow in its first job; a sort takes three times that,
             and more in Spark on the same processors.
@@ -54,6 +55,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     delete_group_files_count: int = 100
     delete_group_bytes: int = 8 * MIB
     checked_delete_bytes: int = 256 * MIB
+    row_ids_count: int = 10_000_000
     rewrite_bytes: int = 2 * GIB
     submitted_rewrite_bytes: int = 128 * MIB
     session_rewrite_bytes: int = 32 * MIB

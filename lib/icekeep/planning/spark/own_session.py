@@ -5,15 +5,16 @@ started here is told to compile less. Whatever an operator has configured holds.
 """
 
 import os
+from collections.abc import Mapping
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from icekeep.formats.arrow.memory_pool import LIMITED_POOL, POOL_VARIABLE
+from icekeep.formats.arrow.address_space import LIMITED_POOL, POOL_VARIABLE, is_limited
 from icekeep.planning.spark.answers import OWN_WORKER_VARIABLE
 from icekeep.planning.spark.jvm_options import lean_jvms
 from icekeep.planning.spark.late_session import LateSession
-from icekeep.planning.spark.memory_settings import PYTHON_MEMORY
+from icekeep.planning.spark.memory_settings import PYTHON_MEMORY, size_bytes
 from icekeep.planning.spark.session import build_session, is_running, live_properties, noted, session_settings, starting
 
 _OWN_WORKER = f"spark.executorEnv.{OWN_WORKER_VARIABLE}"
@@ -36,9 +37,13 @@ def build_own_session(app_name: str) -> SparkSession:
         settings = session_settings(configured, {}) | lean_jvms(configured, os.environ)
         if _OWN_WORKER not in configured:
             settings[_OWN_WORKER] = "1"
-        # That is a limit of the workers' address space.
-        if PYTHON_MEMORY in configured and _POOL not in configured:
+        if limits_workers(configured) and _POOL not in configured and POOL_VARIABLE not in os.environ:
             settings[_POOL] = LIMITED_POOL
         # As `SparkSession.builder` does it, but for SQL.
         conf = SparkConf().setAppName(app_name).setAll([*settings.items()])
         return noted(LateSession(SparkContext.getOrCreate(conf), settings))
+
+
+def limits_workers(configured: Mapping[str, str]) -> bool:
+    """Whether the address space of Python workers is limited: Spark limits it by a setting, on this machine they inherit ours."""
+    return bool(size_bytes(configured.get(PYTHON_MEMORY, ""))) or is_limited()

@@ -11,7 +11,7 @@ from kit.shell import ROOT
 pytestmark = pytest.mark.process
 
 SAYS = "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
-TAKEN = "from icekeep.formats.arrow.memory_pool import take_small_pages; take_small_pages()"
+TAKEN = "from icekeep.formats.arrow.memory_pool import choose_pool; choose_pool()"
 
 
 def said(code, *words, **environ):
@@ -28,6 +28,12 @@ def test_arrow_allocates_in_small_pages():
 
 def test_what_an_operator_has_chosen_holds():
     assert said(f"{TAKEN}; {SAYS}", ARROW_DEFAULT_MEMORY_POOL="system") == "system"
+
+
+def test_where_address_space_is_limited_arrow_keeps_little():
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))"
+    assert said(f"{limited}; {TAKEN}; {SAYS}") == "system"
+    assert said(f"{limited}; {TAKEN}; {SAYS}", ARROW_DEFAULT_MEMORY_POOL="jemalloc") == "jemalloc"
 
 
 def test_an_arrow_without_that_allocator_stays_as_it_is():

@@ -54,12 +54,15 @@ def _check_files(
         storage=table.storage,
         telling=Telling(meeting, paths, tally.whole),
         name_mapping=_name_mapping(table.metadata),
-        limit=caps.FILES,
+        limit=caps.REACHES,
     )
     found = examine(table, deletes, examining, spark)
     tally.merge(found.tally)
-    if found.is_cut or len(found.reaches) > caps.FILES:
-        tally.gap("whether deletes name rows that data files have", f"they are of more than {caps.FILES:,} files")
+    if found.is_cut or len(found.reaches) > caps.REACHES:
+        held = (
+            f"{caps.REACHES:,} pairs of a delete file and a data file are held at most, by each task its share of them"
+        )
+        tally.gap("whether deletes name rows that data files have", f"{held}; there are more")
     elif len(found.reaches):
         beyond = _beyond(subject, data, found.reaches)
         if len(beyond.files):

@@ -29,6 +29,7 @@ from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.planning.entries.decode import DecodeTask
 from icekeep.planning.entries.read import entries_count, threads_count
+from icekeep.planning.spark.source import limits_of
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
@@ -40,9 +41,6 @@ from icekeep.tables.scan import rows_worked_on, scan
 R = TypeVar("R")
 
 ROW_ID_DOUBLED = 417
-
-MAX_IDS = 10_000_000
-"""Of so many rows ids are held here, 8 bytes each; those of more are held against each other in Spark."""
 
 _MAX_TOLD = 1_000
 
@@ -113,8 +111,8 @@ class _Head(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Tell what is wrong."""
-        if entries_count(manifest for _, manifest in self.data) > caps.FILES:
-            self._gap(f"there are more than {caps.FILES:,} files")
+        if entries_count(manifest for _, manifest in self.data) > caps.BRANCH_FILES:
+            self._gap(f"there are more than {caps.BRANCH_FILES:,} files")
             return
         decode = self._decode()
         found = over_manifests(self.subject.spark, self.data, _ranges, decode, "reading row ids of files")
@@ -136,7 +134,7 @@ class _Head(msgspec.Struct, frozen=True):
     def _check_rows(self, rows_count: int) -> str | None:
         """Hold the ids of all live rows against each other; says why that cannot be done."""
         try:
-            places = self._wrong_places() if rows_count <= MAX_IDS else None
+            places = self._wrong_places() if rows_count <= limits_of(self.subject.spark).row_ids_count else None
             if places is None:
                 spark = self.subject.spark
                 rows = scan(self.subject.table, spark, select=_NAMES, snapshot_id=self.snapshot_id)

@@ -87,8 +87,8 @@ def test_a_manifest_that_cannot_be_read_is_noted(in_parts):
 
 
 @pytest.mark.parametrize("limit", [0, 2])
-def test_more_data_files_than_can_be_held_leave_a_gap(limit, monkeypatch):
-    monkeypatch.setattr(caps, "FILES", limit)
+def test_more_pairs_than_can_be_held_leave_a_gap(limit, monkeypatch):
+    monkeypatch.setattr(caps, "REACHES", limit)
     faults, tally = checked(spoilt(2))
     assert [fault.number for fault in faults] == [412, 415, 415]
     assert [gap.what for gap in tally.gaps()] == ["whether deletes name rows that data files have"]

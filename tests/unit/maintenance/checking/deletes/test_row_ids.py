@@ -158,7 +158,7 @@ def test_rows_that_cannot_be_read_leave_a_gap():
 
 
 def test_too_many_files_leave_a_gap(monkeypatch):
-    monkeypatch.setattr(caps, "FILES", 1)
+    monkeypatch.setattr(caps, "BRANCH_FILES", 1)
     faults, tally = checked(made(3))
     assert faults == []
     assert [gap.why for gap in tally.gaps()] == ["there are more than 1 files"]
