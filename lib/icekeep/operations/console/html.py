@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from icekeep.errors import printable
-from icekeep.operations.console.output import MAX_ROWS, columns_of, format_value, plain_values, split_values
+from icekeep.operations.console.output import MAX_ROWS, columns_of, format_value, plain_values, shown_name, split_values
 from icekeep.operations.jobs import resolve
 
 _LINES_SHOWN = 15
@@ -37,7 +37,7 @@ def html_of(value: Any) -> str:
     single, rows = split_values(shows(value))
     parts = [f"<b>{_visible(name)}</b>"]
     if single:
-        parts.append(_table((), [(key, format_value(key, one)) for key, one in single.items()]))
+        parts.append(_table((), [(shown_name(key), format_value(key, one)) for key, one in single.items()]))
     parts += (_folded(key, items) for key, items in rows.items())
     return f"<div>{''.join(parts)}</div>"
 
@@ -60,7 +60,7 @@ def _rows(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
-    head = "".join(f"<th>{_visible(column)}</th>" for column in columns)
+    head = "".join(f"<th>{_visible(shown_name(column))}</th>" for column in columns)
     sides = ["right" if column in numbers else "left" for column in columns] or ["left", "left"]
     body = "".join(
         "<tr>" + "".join(_cell(text, side) for text, side in zip(row, sides, strict=True)) + "</tr>" for row in rows

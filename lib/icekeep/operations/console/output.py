@@ -1,7 +1,7 @@
 """Results as one JSON object for machines or as tables for people.
 
 Both show the same document: the values of a job's frozen result or plan under their own names. A name tells the unit, so
-bytes, moments and spans are shown exactly and readably.
+bytes, moments and ages are shown exactly and readably. Spans are shown in seconds, and so their names without `_ms`.
 """
 
 import json
@@ -24,6 +24,13 @@ from icekeep.spec.units import MAX_LONG, format_bytes
 
 MAX_ROWS = 100
 """Of more rows than these the first are shown, and how many more there are."""
+_SPANS = frozenset(
+    {
+        *("cpu_ms", "elapsed_ms", "estimate_ms", "looked_ms", "since_previous_ms"),
+        *("planning_time_after_ms", "planning_time_before_ms"),
+    }
+)
+"""Fields that are spans: they are shown in seconds, under their names without `_ms`."""
 _MAX_ITEMS = 5
 _MAX_LINE = 80
 _WIDE = 100_000
@@ -135,10 +142,20 @@ def format_value(name: str, value: Any) -> str:
     if isinstance(value, int):
         return _format_number(name, value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{printable(str(key))}={format_value(str(key), below)}" for key, below in value.items())
+        items = ((str(key), below) for key, below in value.items())
+        return ", ".join(f"{printable(shown_name(key))}={format_value(key, below)}" for key, below in items)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _format_items(value)
     return printable(str(value))
+
+
+def shown_name(name: str) -> str:
+    """The name of a field as people read it: a span's is without its unit, since the value has another.
+
+    >>> shown_name("estimated.elapsed_ms"), shown_name("timestamp_ms")
+    ('estimated.elapsed', 'timestamp_ms')
+    """
+    return name.removesuffix("_ms") if name.rpartition(".")[2] in _SPANS else name
 
 
 def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
@@ -149,7 +166,7 @@ def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in single.items():
-            table.add_row(Text(printable(name)), Text(format_value(name, value)))
+            table.add_row(Text(printable(shown_name(name))), Text(format_value(name, value)))
         console.print(table)
     for name, items in rows.items():
         console.print()
@@ -211,7 +228,9 @@ def _print_rows(console: Console, items: Sequence[Any]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     columns = columns_of(items[:MAX_ROWS])
     for column, are_numbers in columns.items():
-        table.add_column(Text(printable(column)), justify="right" if are_numbers else "left", overflow="fold")
+        table.add_column(
+            Text(printable(shown_name(column))), justify="right" if are_numbers else "left", overflow="fold"
+        )
     for item in items[:MAX_ROWS]:
         table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
     console.print(table)

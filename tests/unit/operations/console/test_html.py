@@ -44,7 +44,7 @@ def test_numbers_have_units_and_texts_are_no_markup() -> None:
         "done",
         "rewritten_bytes_count",
         "1,536 (1.5 KiB)",
-        "elapsed_ms",
+        "elapsed",
         "2.5 s",
         "note",
         "&lt;script&gt;alert(1)&lt;/script&gt;",

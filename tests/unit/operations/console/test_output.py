@@ -97,6 +97,14 @@ def test_a_table_shows_single_values_nested_ones_and_rows():
     )
 
 
+def test_a_span_that_is_shown_in_seconds_has_no_name_that_ends_with_ms():
+    shown = tables({"elapsed_ms": 800, "estimated": {"cpu_ms": 1_500}, "runs": [{"at_ms": 0, "elapsed_ms": 2_000}]})
+    assert "elapsed        0.8 s\nestimated.cpu  1.5 s\n" in shown
+    assert re.search(r"^at_ms +elapsed$", shown, re.MULTILINE)
+    assert tables({"took": {"elapsed_ms": 800}, "started_ms": 1_767_225_600_000}).count("_ms") == 1
+    assert format_value("x", {"elapsed_ms": 800}) == "elapsed=0.8 s"
+
+
 def test_outside_a_terminal_nothing_is_cut_or_coloured():
     long_path = "/wh/" + "x" * 3000
     shown = tables(Plan(None, Nested(1), files=(File(long_path, 1),)))
