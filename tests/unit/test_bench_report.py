@@ -10,6 +10,7 @@ from bench.runner import published
 from bench.runner.figures import Figures, Run
 from bench.runner.published import Published, line, rounds_of
 from bench.tables.lineitem import Lineitem
+from kit.shell import ROOT
 
 TABLE = Lineitem(scale="1", files=60, by_pyiceberg=True)
 CASE = CompactionCase(table=TABLE, arguments={}, into_files=2, codec="zstd", level=3, rounds=3, runs=2)
@@ -58,6 +59,9 @@ def test_a_report_has_machine_versions_cases_and_what_failed(tmp_path: Path, mon
     assert "Table sf1-60-pyiceberg, warm sessions, 3 rounds, zstd, level 3 where it can be set." in text
     assert "| iceberg-compaction | 2.00 (2.00, 2.00, 2.00) | 4.00 | 2.00 | 0 | 1.50 | 0.2 | 0.0 |" in text
     assert "another case" in text.splitlines()[-1]
+    page = " ".join((ROOT / "docs" / "performance" / "rivals.md").read_text().split())
+    words = [one for one in text.splitlines() if one.startswith(("Medians of ", "Of a compaction: ", "Of manifests, "))]
+    assert [one in page for one in words] == [True] * 3
     document = json.loads((tmp_path / "of" / "rivals.json").read_bytes())
     assert document["machine"]["commit"] == "abc"
     assert [one["rival"] for one in document["cases"][0]["lines"]] == ["icekeep", "iceberg-compaction"]

@@ -31,7 +31,7 @@ class Watch:
             count for each. A child of the JVM that is still the JVM, about to become another program, has no memory of its own;
             its name is that of a thread.
         driver_total_bytes: the same of this process and those below it.
-        steal_seconds: of all processors, what the machine below took for others.
+        steal_seconds: of all processors, what the host of this virtual machine took for others.
         others_cpu_seconds: of all processors, what processes that are not watched took.
     """
 

@@ -31,13 +31,24 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 _SHOWN = ("MB before", "MB written", "files", "manifests", "MB", "files left", "scan s", "scan CPU s", "opened")
 
+_COLUMNS = (
+    "Of a compaction: MB before: of data files; MB written, files: of all files with data that it wrote, and how many; scan s, "
+    "scan CPU s: what Spark with Iceberg Java takes to read the whole table then, the best of four or more scans; opened: how "
+    "many data files a query over ranges of two columns opens then, the mean of 24 queries.",
+    "Of manifests, before -> after: manifests: how many; MB: their bytes together; opened: how many a filter of one partition "
+    "opens. Of an expiration: files left: all files of the table that are still on disk, but for those that each rival names by "
+    "itself (the current metadata file).",
+)
+"""What the columns of `_SHOWN` mean."""
+
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """What a rival took in a case: medians of its rounds, but for memory, of which the most is told.
 
     Attributes:
         ratio: the median of its seconds by icekeep's in the same round; null where icekeep took no part.
-        steal_seconds, others_cpu_seconds: the most in a run that counts: what the machine below, and other processes, took.
+        steal_seconds, others_cpu_seconds: the most in a run that counts: what the host of this virtual machine took, and what
+            other processes did.
     """
 
     rival: str
@@ -169,8 +180,10 @@ def markdown(about: Mapping[str, Any], cases: Sequence[CaseReport]) -> str:
         "",
         "Medians of the rounds, whose order alternates. Processor seconds and memory are of all processes of a rival; "
         "memory is the most at one glance. Times: the rival's seconds by icekeep's, the median of the rounds' ratios. "
-        "Stolen: the most processor seconds that the machine below took in a run; others: that other processes took.",
+        "Stolen: the most processor seconds that the host of this virtual machine took in a run; others: that other processes "
+        "took.",
         "",
+        *(line for text in _COLUMNS for line in (text, "")),
         "| rival | versions |",
         "|---|---|",
         *(f"| {rival} | {', '.join(map(' '.join, own.items()))} |" for rival, own in about["versions"].items()),
