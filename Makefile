@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo quick test changed interop nightly airflow-env java-env flink-env trino-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(UV_READY): .ci/requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -84,13 +84,13 @@ changed: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the
 interop: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests against foreign software (Iceberg Java, Flink, Trino, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
 
-cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail
+cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail, about 45 minutes
 	$(BIN)/python -m pytest tests/cluster
 
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
 
-nightly: $(READY) airflow-env java-env flink-env trino-env judges-env rivals-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; three to four hours
+nightly: $(READY) airflow-env java-env flink-env trino-env judges-env rivals-env ## Run all tests, generated at length: all histories, mutants, kills, races, large tables; six to eight hours on two cores
 	@failed=; \
 	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
 	$(PYTEST) -m "" --cases 2 --panel tests/interop || failed="$$failed interop"; \
@@ -174,7 +174,7 @@ matrix: $(READY) ## Run tests with other releases of Python, Spark, Arrow and th
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
-simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5,000 of compaction beside writers, and expire 2,000 tables
+simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5,000 of compaction beside writers, and expire 2,000 tables: over two hours
 	$(BIN)/python tests/simulation/run.py --histories 100000
 	$(BIN)/python tests/simulation/run.py --streaming 5000
 	$(BIN)/python -m pytest tests/unit/maintenance/expiration/test_generated_histories.py --cases 8
@@ -195,7 +195,7 @@ kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and
 
 # More flags of tests/bench/run.py: make bench-expiration BENCH="--against ../before/lib --rounds 4"
 BENCH ?=
-bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals ## Run all benchmarks; nothing else should run on the machine
+bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals ## Run the benchmarks that need no cluster; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
 	$(BIN)/python tests/bench/run.py planning $(BENCH)
