@@ -54,7 +54,7 @@ def next_metadata(
 ) -> TableMetadata | Conflict:
     """The metadata that follows a table's, with the file that it replaces in its log.
 
-    A requirement that does not hold is a conflict: whoever planned the change saw another table than this one.
+    A requirement that does not hold is a final conflict, as nothing was sent: whoever planned the change saw another table.
     """
     problem = failing(requirements, table.metadata)
     if problem is not None:

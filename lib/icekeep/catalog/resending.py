@@ -15,13 +15,19 @@ from icekeep.errors import IcekeepError, UnavailableError
 from icekeep.runtime import Runtime
 
 Sent = Conflict | Unknown | None
-"""What one sending is known to have done: null is that the swap landed, by this one or by one before."""
+"""What one sending is known to have done: `None` is that the swap landed, by this one or by one before."""
 
 
 def replaced(table: Table, new: Table, send: Callable[[], Sent], runtime: Runtime) -> SwapOutcome:
-    """Make `table` the table `new`, whose metadata file is written, as `_sent_until_known` does.
+    """Move the pointer from `table` to `new`, whose metadata file is written; ask again until it is known whether that landed.
 
-    Where it is proved that no pointer will ever name that file, it goes.
+    The metadata file of `new` is deleted where it is proved that no pointer will ever name it.
+
+    Args:
+        send: one request, always the same; an error of ours proves that it did not land, and will not.
+
+    Returns:
+        What is known; unknown where the table's retries (`commit.status-check.*`) are used up.
 
     Raises:
         IcekeepError: as the first `send` did.

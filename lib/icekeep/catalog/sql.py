@@ -159,8 +159,8 @@ class SqlCatalog:
     def _replace(self, table: Table, new: TableMetadata) -> SwapOutcome:
         """Write metadata, and move the pointer from the file of `table` to it."""
         location = self._write(new, file_version(table.metadata_location) + 1)
-        moved = Table(table.identifier, new, location, self._storage, self)
-        return replaced(table, moved, lambda: self._moved(table, location), self.runtime)
+        after = Table(table.identifier, new, location, self._storage, self)
+        return replaced(table, after, lambda: self._moved(table, location), self.runtime)
 
     def drop(
         self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None

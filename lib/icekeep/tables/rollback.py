@@ -44,7 +44,8 @@ def rollback_to_timestamp(table: Table, timestamp: Moment) -> Table:
     snapshot = newest_ancestor_before(table.metadata, before_ms)
     if snapshot is None:
         raise NotFoundError(
-            f"the history of table {table.name!r} has no snapshot that is older than {format_time(before_ms)}"
+            f"the history of table {table.name!r} has no snapshot that is older than {format_time(before_ms)}; "
+            "`icekeep history --table NAME` lists its snapshots"
         )
     return rollback_to_snapshot(table, snapshot.snapshot_id)
 

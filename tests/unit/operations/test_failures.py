@@ -1,6 +1,8 @@
+from threading import Thread
+
 import pytest
 
-from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, OptionError, one_line
+from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, JobFailedError, OptionError, one_line
 from icekeep.operations.failures import describe_error, our_error
 
 FROM_AN_EXECUTOR = """An error occurred while calling o63.collectToPython.
@@ -70,3 +72,16 @@ def test_a_failure_is_described_for_machines():
     unexpected = {"kind": "unexpected", "message": "ValueError: boom", "help": "icekeep help unexpected"}
     assert describe_error(ValueError("boom")) == unexpected
     assert describe_error(ConflictError("x")) == {"kind": "conflict", "message": "x", "help": "icekeep help conflict"}
+
+
+def test_threads_that_the_system_does_not_start_are_told_with_what_limits_them(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading._start_new_thread", refuse, raising=False)
+    monkeypatch.setattr("threading._start_joinable_thread", refuse, raising=False)
+    with pytest.raises(RuntimeError) as raised:
+        Thread(target=print).start()
+    found = our_error(raised.value)
+    assert type(found) is JobFailedError
+    assert "starts no more threads for this process; raise what limits it" in found.message

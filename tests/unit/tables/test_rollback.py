@@ -113,7 +113,9 @@ def test_the_moment_itself_is_not_older_than_the_moment(memory):
     at = datetime.fromtimestamp(times[1] / 1000, UTC)
     again = rollback_to_timestamp(memory.catalog.load(memory.identifier), at)
     assert again.metadata.current_snapshot_id == ids(memory)[0]
-    with pytest.raises(NotFoundError, match=r"has no snapshot that is older than 2023-11-14T22:13:30Z"):
+    with pytest.raises(
+        NotFoundError, match=r"has no snapshot that is older than 2023-11-14T22:13:30Z; `icekeep history"
+    ):
         rollback_to_timestamp(memory.catalog.load(memory.identifier), times[0])
 
 

@@ -186,8 +186,8 @@ class _Head(msgspec.Struct, frozen=True):
         meets = _ends_so_far(ranges)[:-1] > ranges["first"][1:]
         ranges = ranges[np.append(False, meets) | np.append(meets, False)[: len(ranges)]]
         if len(ranges) > caps.OVERLAPPING_FILES:
-            looked_at = f"{caps.OVERLAPPING_FILES:,} were looked at"
-            self._gap(f"the ranges of {len(ranges):,} files overlap with others; {looked_at}")
+            told = f"{caps.OVERLAPPING_FILES:,} were looked at"
+            self._gap(f"the ranges of {len(ranges):,} files overlap with others; {told}")
             ranges = ranges[: caps.OVERLAPPING_FILES]
         files = self._files(ranges["key"])
         # A range that is not used must not hide that two others overlap within it.
