@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from kit.java import JavaError, java_properties
 from kit.java_values import untagged
+from kit.jvm_options import TALKING
 from kit.line_process import LineProcess, environment_without
 from kit.shell import ROOT
 
@@ -43,7 +44,7 @@ class Flink:
         if not (ENVIRONMENT / ".ready").exists():
             raise FileNotFoundError("there is no .flink-env; run `make flink-env` first")
         # Its jobs are of a handful of rows.
-        options = ["-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *OPENED]
+        options = ["-Xmx1g", *TALKING, "-XX:+UseSerialGC", *OPENED]
         logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
         classes = f"{ENVIRONMENT}/classes:{ENVIRONMENT}/*"
         command = ("java", *options, logging, "-cp", classes, "Main", "{home}")

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from kit.jvm_options import TALKING
 from kit.line_process import LineProcess, environment_without
 from kit.shell import ROOT
 
@@ -32,7 +33,7 @@ class JavaProcess(LineProcess):
     ) -> None:
         if not HADOOP.exists():
             raise FileNotFoundError("there is no .java-env/hdfs; run `make java-env` first")
-        options = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        options = ("-Xmx512m", *TALKING, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         command = ("java", *options, "-cp", f"{HADOOP}/*:{jars}", source, *arguments)
         super().__init__(name, command, environment_without("HADOOP_") if environment is None else environment)
         self.ready = self.answer()

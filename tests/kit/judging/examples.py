@@ -1,6 +1,7 @@
 """Small sound tables, each the least that shows what some judge does not read: `EXAMPLES` has them by name."""
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from decimal import Decimal
 from uuid import UUID
 
@@ -210,6 +211,9 @@ EXAMPLES: Mapping[str, Make] = {
     .columns(UpdateColumnType("number", "long"))
     .positions(),
     "a default": lambda b: b.filled(version=3).columns(AddColumn("new", "string", default="old")).append(ADDED),
+    "a default of a date": lambda b: b.filled(version=3)
+    .columns(AddColumn("new", "date", default="2026-01-31"))
+    .append([(*ADDED[0][:4], date(2026, 2, 1))]),
     "a default in a struct": lambda b: b.of(POINTS, {"id": 1, "point": {"x": 0.5}}, version=3).columns(
         AddColumn("y", "double", parent="point", default=1.5)
     )
