@@ -195,7 +195,7 @@ kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and
 
 # More flags of tests/bench/run.py: make bench-expiration BENCH="--against ../before/lib --rounds 4"
 BENCH ?=
-bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals ## Run the benchmarks that need no cluster; nothing else should run on the machine
+bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals ## Run the seven benchmarks that follow; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
 	$(BIN)/python tests/bench/run.py planning $(BENCH)

@@ -86,7 +86,7 @@ RIVALS = {
         Rival(RUST, "rust"),
         Rival(ZAMBONI, "zamboni"),
         Rival(DUCKDB, "duckdb"),
-        # Whole commands only: in a session that is given all work is Spark's.
+        # In a session that is given it is of use for small tables alone: all else is Spark's anyway.
         Rival(IN_SPARK, "icekeep"),
         Rival("reencode", "icekeep", asks={"stitch": "never"}),
         Rival("verify", "icekeep", asks={"verifies": True}),

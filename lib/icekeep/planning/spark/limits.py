@@ -34,9 +34,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             minute, which is how long Spark takes to begin and for what is slow in its first job; a sort takes three times that,
             and more in Spark on the same processors.
         submitted_rewrite_bytes: the same under `spark-submit`, or where a cluster's session runs: the driver may be small.
-        session_rewrite_bytes: the same where a session was given: with its workers there Spark rewrites more as fast as threads.
-        cluster_rewrite_files_count: of files that are opened for a rewrite, where a cluster could do it. A store answers in some
-            30 ms, and threads wait for two or three answers to each file; so much is 10 seconds for two of them.
+        session_rewrite_bytes: the same where a session was given: its workers run already, and rewrite more as fast as threads.
+        cluster_rewrite_files_count: files that are opened for a rewrite, where executors of a cluster could do it. A store
+            answers in some 30 ms, and threads wait for two or three answers to each file: 10 seconds for two of them.
     """
 
     entries_count: int = 200_000

@@ -37,13 +37,13 @@ def build_own_session(app_name: str) -> SparkSession:
         settings = session_settings(configured, {}) | lean_jvms(configured, os.environ)
         if _OWN_WORKER not in configured:
             settings[_OWN_WORKER] = "1"
-        if limits_workers(configured) and _POOL not in configured and POOL_VARIABLE not in os.environ:
+        if are_workers_limited(configured) and _POOL not in configured and POOL_VARIABLE not in os.environ:
             settings[_POOL] = LIMITED_POOL
         # As `SparkSession.builder` does it, but for SQL.
         conf = SparkConf().setAppName(app_name).setAll([*settings.items()])
         return noted(LateSession(SparkContext.getOrCreate(conf), settings))
 
 
-def limits_workers(configured: Mapping[str, str]) -> bool:
+def are_workers_limited(configured: Mapping[str, str]) -> bool:
     """Whether the address space of Python workers is limited: Spark limits it by a setting, on this machine they inherit ours."""
     return bool(size_bytes(configured.get(PYTHON_MEMORY, ""))) or is_limited()

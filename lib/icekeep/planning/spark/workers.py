@@ -2,7 +2,7 @@
 
 To start Spark takes longer than to rewrite some gigabytes. Who runs under `spark-submit`, or has started a session of a cluster,
 has a JVM, and asks for more than one machine: what would be done before the first executor is there is still done here. Who
-gives a session has it already: only what is done sooner than Spark would have sent it to its workers is done here.
+gives a session has its workers too: what these would not do faster is still done here.
 """
 
 import os
@@ -14,7 +14,7 @@ from icekeep.formats.memory import task_memory_bytes
 from icekeep.formats.processors import processors_count
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS, Limits
-from icekeep.planning.spark.slots import executor_slots, is_local, is_running_on_cluster, parallelism
+from icekeep.planning.spark.slots import executor_slots, is_local, is_local_master, is_running_on_cluster, parallelism
 from icekeep.planning.spark.source import SparkSource, is_started, limits_of, started
 from icekeep.spec.units import GIB
 
@@ -48,13 +48,24 @@ def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -
     """Who opens so many files, and reads and writes so many bytes."""
     limits = limits_of(source)
     if is_started(source):
-        limit_bytes, on_cluster = limits.session_rewrite_bytes, not is_local(started(source))
+        limit_bytes = limits.session_rewrite_bytes
     else:
-        on_cluster = has_cluster()
-        limit_bytes = limits.submitted_rewrite_bytes if on_cluster else limits.rewrite_bytes
-    if work_bytes > limit_bytes or (on_cluster and files_count > limits.cluster_rewrite_files_count):
+        limit_bytes = limits.submitted_rewrite_bytes if has_cluster() else limits.rewrite_bytes
+    if work_bytes > limit_bytes or (files_count > limits.cluster_rewrite_files_count and _has_executors(source)):
         return spark_workers(source)
     return thread_workers(limits)
+
+
+def _has_executors(source: SparkSource) -> bool:
+    """Whether tasks would run in other processes of Spark than the driver's, on this machine or others."""
+    if is_started(source):
+        return not is_local(started(source))
+    if SUBMITTED_VARIABLE not in os.environ:
+        return is_running_on_cluster()
+    # It asks the JVM of spark-submit, by PySpark.
+    from icekeep.planning.spark.session import live_properties
+
+    return not is_local_master(live_properties().get("spark.master", ""))
 
 
 def has_cluster() -> bool:

@@ -6,19 +6,19 @@ import pytest
 
 from icekeep.formats.arrow import address_space
 from icekeep.planning.spark.memory_settings import PYTHON_MEMORY
-from icekeep.planning.spark.own_session import limits_workers
+from icekeep.planning.spark.own_session import are_workers_limited
 
 
 @pytest.mark.parametrize(
     ("configured", "is_limited"),
     [({}, False), ({PYTHON_MEMORY: "0"}, False), ({PYTHON_MEMORY: "4g"}, True), ({PYTHON_MEMORY: "512"}, True)],
 )
-def test_spark_s_setting_limits_workers_unless_it_is_0(configured, is_limited, monkeypatch):
+def test_spark_s_setting_are_workers_limited_unless_it_is_0(configured, is_limited, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert not address_space.is_limited()
-    assert limits_workers(configured) == is_limited
+    assert are_workers_limited(configured) == is_limited
 
 
 def test_workers_inherit_the_shell_s_limit(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4 << 30, resource.RLIM_INFINITY))
-    assert limits_workers({})
+    assert are_workers_limited({})

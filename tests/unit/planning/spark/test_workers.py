@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from icekeep.planning.spark import source, workers
+from icekeep.planning.spark import session, source, workers
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.source import Engine
@@ -94,10 +94,17 @@ def test_many_small_files_go_to_a_cluster_whose_executors_wait_for_a_store_side_
     assert workers == (thread_workers() if given.sparkContext.master.startswith("local") else IN_SPARK)
 
 
-def test_many_small_files_go_to_a_cluster_that_was_asked_for(started, monkeypatch):
+@pytest.mark.parametrize(("master", "goes"), [("yarn", True), ("local[4]", False)])
+def test_many_small_files_go_to_a_cluster_that_spark_submit_was_told(started, monkeypatch, master, goes):
     assert chosen_workers(no_spark, 0, A_FEW + 1) == thread_workers()
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
+    monkeypatch.setattr(session, "live_properties", lambda: {"spark.master": master})
     assert chosen_workers(no_spark, 0, A_FEW) == thread_workers()
+    assert chosen_workers(started, 0, A_FEW + 1) == (IN_SPARK if goes else thread_workers())
+
+
+def test_many_small_files_go_to_the_cluster_whose_session_runs(started, monkeypatch):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", Running("spark://host:7077"))
     assert chosen_workers(started, 0, A_FEW + 1) is IN_SPARK
 
 

@@ -42,7 +42,7 @@ class Examining(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of delete files; can be pickled.
 
     Attributes:
-        limit: of how many data files it is noted, in one task, where the deletes of a delete file end.
+        limit: how many pairs of a delete file and a data file a task holds; of more none is judged.
         only: keys of the delete files that are looked at; all where it is `None`.
         lengths: tell positions beyond the ends of these data files, and nothing else.
     """

@@ -59,10 +59,9 @@ def _check_files(
     found = examine(table, deletes, examining, spark)
     tally.merge(found.tally)
     if found.is_cut or len(found.reaches) > caps.REACHES:
-        held = (
-            f"{caps.REACHES:,} pairs of a delete file and a data file are held at most, by each task its share of them"
-        )
-        tally.gap("whether deletes name rows that data files have", f"{held}; there are more")
+        more = "there are more pairs of a delete file and a data file than are held"
+        why = f"{more} ({caps.REACHES:,}, an equal share in each task): none was looked at"
+        tally.gap("whether deletes name rows that data files have", why)
     elif len(found.reaches):
         beyond = _beyond(subject, data, found.reaches)
         if len(beyond.files):
