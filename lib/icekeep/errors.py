@@ -288,3 +288,15 @@ class IcekeepBug(IcekeepError):
     """An invariant of ours is broken; please report it."""
 
     kind = "bug"
+
+
+def refused_threads(failure: BaseException) -> JobFailedError | None:
+    """The error for a thread that the system did not start, if a failure is that: what limits threads, and what to raise."""
+    if not isinstance(failure, RuntimeError) or str(failure) != "can't start new thread":
+        return None
+    refused = JobFailedError(
+        "the system starts no more threads for this process; raise what limits it: its address space (`ulimit -v`), the threads "
+        "of its user (`ulimit -u`), or the processes of its container"
+    )
+    refused.__cause__ = failure
+    return refused

@@ -281,8 +281,7 @@ class SimulatedCatalog:
             try:
                 new = next_metadata(current, requirements, updates, world.scheduler.now_ms)
             except (InvalidTableError, NotFoundError) as error:
-                is_outrun = current.metadata.format_version > table.metadata.format_version
-                owner.outrun |= is_outrun and any(isinstance(update, AddSnapshot) for update in updates)
+                owner.outrun |= _is_outrun(table.metadata, current.metadata, updates)
                 return Conflict(error.message)
             if isinstance(new, Conflict):
                 # Whoever sent the request cannot know that it did not go twice.
@@ -318,6 +317,15 @@ class SimulatedCatalog:
 
     def _new_location(self, base_location: str, new: TableMetadata) -> str:
         return f"{metadata_directory(new)}/{file_version(base_location) + 1:05d}-{self._world.new_uuid()}.metadata.json"
+
+
+def _is_outrun(base: TableMetadata, current: TableMetadata, updates: Sequence[Update]) -> bool:
+    """Whether a snapshot is refused for nothing but the format version, to which the table was raised since it was made."""
+    if current.format_version == base.format_version:
+        return False
+    added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
+    # One of version 1 has no sequence number, by which it would be known to be refused for ever.
+    return any(base.format_version == 1 or one.sequence_number > current.last_sequence_number for one in added)
 
 
 def _drops_unasserted_ref(

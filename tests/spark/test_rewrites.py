@@ -1,5 +1,6 @@
 """What of a rewrite only Spark does, and each job that rewrites files there: what it does in threads is tested without Spark."""
 
+from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError
 from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction import run as compaction
@@ -41,14 +43,26 @@ def test_compaction_in_tasks_changes_no_row(
     assert compact(lake.load(), spark_session, sort_order=order).rewritten_data_files_count == 0
 
 
-def test_what_is_little_is_no_spark_job_though_a_session_is_given(lake: Lake, spark_session: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda table, spark: compact(table, spark, options=ALL),
+        convert_equality_deletes,
+        lambda table, spark: rewrite_position_deletes(table, spark, options={"rewrite-all": "true"}),
+    ],
+    ids=["compact", "convert_equality_deletes", "rewrite_position_deletes"],
+)
+def test_what_is_little_is_no_spark_job_though_a_session_is_given(
+    lake: Lake, spark_session: SparkSession, job: Callable[[Table, Engine], Any]
+) -> None:
     table = with_deletes(lake)
     before, jobs = rows(table), last_job()
-    as_in_jobs = Engine(spark=spark_session, limits=LIMITS)
-    assert compact(table, as_in_jobs, options=ALL).added_data_files_count == 3
-    assert (rows(lake.load()), last_job()) == (before, jobs)
+    job(table, Engine(spark=spark_session, limits=LIMITS))
+    changed = lake.load()
+    assert changed.metadata_location != table.metadata_location
+    assert (rows(changed), last_job()) == (before, jobs)
     # So a test that counts jobs can fail.
-    compact(lake.load(), spark_session, options=ALL)
+    compact(changed, spark_session, options=ALL)
     assert last_job() > jobs
 
 

@@ -26,9 +26,11 @@ def test_limits_from_which_spark_works_are_those_of_the_code():
     told = {first: rest[0] for first, rest in rows(SPARK).items()}
     (rewritten,) = (value for name, value in told.items() if "bytes of files that are rewritten" in name)
     assert rewritten.startswith(f"{LIMITS.rewrite_bytes // GIB} GiB; {LIMITS.submitted_rewrite_bytes // MIB} MiB under")
-    assert rewritten.endswith(f"; {LIMITS.session_rewrite_bytes // MIB} MiB where a session is given")
-    opened = told["the same: files that are opened, where executors of a cluster could do it"]
-    assert opened == f"{LIMITS.cluster_rewrite_files_count}"
+    assert rewritten.endswith(
+        f"; {LIMITS.session_rewrite_bytes // MIB} MiB where a session with a local master is given"
+    )
+    opened = told["the same: files that are opened, where a cluster, or a session that is given, could do it"]
+    assert opened == f"{LIMITS.waiting_files_count}"
     deletes = told["`rewrite_position_deletes`: a group of position delete files, in a run that goes to Spark"]
     assert deletes == f"{LIMITS.delete_group_files_count} files, {LIMITS.delete_group_bytes // MIB} MiB"
     entries = told["scan planning, reports, manifests: entries"]

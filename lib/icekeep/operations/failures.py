@@ -7,11 +7,8 @@ import re
 from typing import Any
 
 from icekeep import errors
-from icekeep.errors import IcekeepError, JobFailedError, one_line
+from icekeep.errors import IcekeepError, one_line, refused_threads
 from icekeep.operations.runbooks import UNEXPECTED, address_of
-
-_NO_THREAD = "can't start new thread"
-"""What Python says of it."""
 
 _OURS = re.compile(r"icekeep\.errors\.([A-Za-z]+): (\S.*)")
 
@@ -20,11 +17,8 @@ def our_error(failure: BaseException) -> IcekeepError | None:
     """The error of ours that a failure is, comes to, or carries from an executor; `None` if there is none."""
     if isinstance(failure, IcekeepError):
         return failure
-    if isinstance(failure, RuntimeError) and str(failure) == _NO_THREAD:
-        return JobFailedError(
-            "the system starts no more threads for this process; raise what limits it: its address space "
-            "(`ulimit -v`), the threads of its user (`ulimit -u`), or the processes of its container"
-        )
+    if (refused := refused_threads(failure)) is not None:
+        return refused
     for name, message in reversed(_OURS.findall(str(failure))):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, IcekeepError):

@@ -20,6 +20,7 @@ What holds where:
 A swap that has begun when spark-submit dies is not called back: it lands or not, as if it had come a moment earlier.
 """
 
+import errno
 import os
 import signal
 import subprocess
@@ -35,6 +36,7 @@ from icekeep.runtime import Runtime
 _INTERVAL_SECONDS = 0.5
 _GRACE_SECONDS = 60.0
 _DYING_SECONDS = 0.5
+_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -95,6 +97,8 @@ def _says_why(failure: BaseException | None) -> bool:
     if not isinstance(failure, JobFailedError):
         return isinstance(failure, IcekeepError)
     cause = failure.__cause__
+    if isinstance(cause, MemoryError | OSError):
+        return isinstance(cause, MemoryError) or cause.errno in _OF_THE_DISK
     return _says_why(cause) and not isinstance(cause, TryAgainError)
 
 

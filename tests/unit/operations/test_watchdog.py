@@ -151,9 +151,11 @@ def test_what_fails_because_the_jvm_above_is_gone_says_so(failure):
         Interrupted(143),
         failed_job(IcekeepBug("9 rows where 10 went in, kept as evidence: 's3://lake/x.parquet'")),
         failed_job(JobFailedError("a group"), InvalidTableError("a damaged file")),
+        failed_job(OSError(28, "No space left on device")),
+        failed_job(MemoryError()),
         UnavailableError("the store does not answer"),
     ],
-    ids=["no table", "Ctrl-C", "wrong rows", "a damaged file", "a store that is away"],
+    ids=["no table", "Ctrl-C", "wrong rows", "a damaged file", "a full disk", "no memory", "a store that is away"],
 )
 def test_what_is_known_better_stays(failure):
     with (

@@ -184,7 +184,7 @@ class _Run:
             granularity=self._granularity,
             operation_id=run_id,
         )
-        workers = chosen_workers(self._spark, planned.files.bytes, planned.files.count)
+        workers = chosen_workers(self._spark, planned.opened_bytes, planned.opened_count)
         return execute(planned, writer, workers, written)
 
     def _commit(

@@ -117,6 +117,16 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes: int = 0
 
     @property
+    def opened_bytes(self) -> float:
+        """Of the files that are looked through and of the deletes."""
+        return self.files.bytes + sum(one.entry.data_file.file_size_in_bytes for one in self.deletes)
+
+    @property
+    def opened_count(self) -> float:
+        """How many files are looked through, and deletes read."""
+        return self.files.count + len(self.deletes)
+
+    @property
     def shared_bytes(self) -> int:
         """Of deletes that are for the whole table, which whoever looks through any of its files reads."""
         of_table = (self.reach.scopes[number] for scope, number in self.reach.numbers.items() if scope == EVERYWHERE)

@@ -135,6 +135,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         self.refusal: ConflictError | None = None
         self.commits_count = self.failed_commits_count = self.failed_files_count = self.landed_groups_count = 0
         self._first_error: IcekeepError | None = None
+        self._cause: IcekeepError | None = None
 
     @abstractmethod
     def change(self, groups: Sequence[RewrittenT], *, is_last: bool) -> ChangeT:
@@ -282,7 +283,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         first = "" if self._first_error is None else f"; the first failure: {self._first_error.message}"
         text = f"{what}; {self.failed_files_count} {self.files} are as they were{first}"
         if not self.has_landed and (are_too_many or nothing_came_of_it):
-            raise JobFailedError(text) from self._first_error
+            raise JobFailedError(text) from self._cause
         if are_too_many:
             self._listener.on(Warned(text))
 
@@ -309,7 +310,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
                 seen_count += 1
                 if isinstance(group, FailedGroup):
                     self.failed_files_count += group.group.files_count
-                    self._first_error = self._first_error or group.error
+                    self._note_failure(group.error)
                     self._listener.on(Warned(self._left_message(group)))
                 else:
                     batch.append(group)
@@ -331,9 +332,15 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             raise
         except IcekeepError as error:
             self.failed_commits_count += 1
-            self._first_error = self._first_error or error
+            self._note_failure(error)
             self.failed_files_count += sum(group.group.files_count for group in groups)
             self._listener.on(Warned(f"a commit of {len(groups)} file groups failed: {error.message}"))
+
+    def _note_failure(self, error: IcekeepError) -> None:
+        self._first_error = self._first_error or error
+        # One of ours says more than a task that failed of something else, such as a JVM that is gone.
+        if self._cause is None or (isinstance(self._cause, JobFailedError) and not isinstance(error, JobFailedError)):
+            self._cause = error
 
     def _failed_job(self, failed: FailedGroup[Any]) -> JobFailedError:
         cannot = f"cannot rewrite {failed.group.files_count} {self.files} of partition {failed.group.partition!r}"

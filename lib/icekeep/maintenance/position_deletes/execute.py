@@ -22,6 +22,7 @@ from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
 from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.steps import described
 from icekeep.planning.spark.tasks import finished_tasks
@@ -125,12 +126,13 @@ def _items(groups: Sequence[DeleteGroup], execution: Execution) -> list[Sequence
     """Groups that are one Spark job together, and groups alone."""
     if execution.workers.spark is None or execution.concurrency is not None:
         return [(group,) for group in groups]
-    return jobs_of(groups, lambda group: _is_small(group, execution), (lambda group: group.tasks_count, TASKS_A_JOB))
+    return jobs_of(
+        groups, lambda group: is_small(group, execution.workers.limits), (lambda group: group.tasks_count, TASKS_A_JOB)
+    )
 
 
-def _is_small(group: DeleteGroup, execution: Execution) -> bool:
-    """Whether the driver rewrites it by itself."""
-    limits = execution.workers.limits
+def is_small(group: DeleteGroup, limits: Limits) -> bool:
+    """Whether the driver rewrites a group by itself, whoever does the others."""
     is_little = group.files_count <= limits.delete_group_files_count and group.bytes <= limits.delete_group_bytes
     return group.tasks_count == 1 and is_little
 
@@ -139,7 +141,7 @@ def _rewrite_groups(
     groups: Sequence[DeleteGroup], execution: Execution, storage: Storage
 ) -> Generator[Finished, None, None]:
     workers = execution.workers
-    spark = None if _is_small(groups[0], execution) else workers.spark
+    spark = None if is_small(groups[0], execution.workers.limits) else workers.spark
     where = (
         f" of {len(groups)} groups" if len(groups) > 1 else f" of {groups[0].partition}" if groups[0].partition else ""
     )

@@ -26,7 +26,7 @@ from icekeep.maintenance.groups.commits import files_text, partial_once_landed
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
-from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute
+from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute, is_small
 from icekeep.maintenance.position_deletes.given_deletes import cost_of, exact_lines
 from icekeep.maintenance.position_deletes.live_files import load_live_files
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
@@ -47,6 +47,7 @@ from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.source import limits_of
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
@@ -224,10 +225,11 @@ class _Run:
         """What groups of this version are rewritten with; files of each plan have names of their own."""
         metadata = self.table.metadata
         rules = group_rules(metadata, self.options)
+        large = [group for group in groups if not is_small(group, limits_of(self.spark))]
         return Execution(
             table=self.table,
             workers=chosen_workers(
-                self.spark, sum(group.bytes for group in groups), sum(group.files_count for group in groups)
+                self.spark, sum(group.bytes for group in large), sum(group.files_count for group in large)
             ),
             context=TaskContext(
                 metadata=metadata,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import IcekeepError, JobFailedError, and_more, revived
+from icekeep.errors import IcekeepError, JobFailedError, and_more, refused_threads, revived
 from icekeep.planning.spark.lacking import lacking
 from icekeep.storage.last_read import last_read
 
@@ -71,6 +71,8 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
 
 def spark_failed(error: BaseException, payloads: Sequence[Any] = ()) -> JobFailedError:
     """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
+    if (refused := refused_threads(error)) is not None:
+        return refused
     text = str(error)
     failed = JobFailedError(f"Spark failed: {lacking(text) or _death_line(text, payloads) or _mentioned(error)}")
     failed.__cause__ = error

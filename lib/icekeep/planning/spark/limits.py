@@ -34,9 +34,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             minute, which is how long Spark takes to begin and for what is slow in its first job; a sort takes three times that,
             and more in Spark on the same processors.
         submitted_rewrite_bytes: the same under `spark-submit`, or where a cluster's session runs: the driver may be small.
-        session_rewrite_bytes: the same where a session was given: its workers run already, and rewrite more as fast as threads.
-        cluster_rewrite_files_count: files that are opened for a rewrite, where executors of a cluster could do it. A store
-            answers in some 30 ms, and threads wait for two or three answers to each file: 10 seconds for two of them.
+        session_rewrite_bytes: the same where a session of this machine was given: its workers run already, and rewrite more as
+            fast as threads.
+        waiting_files_count: files that are opened for a rewrite, where a cluster or a session that was given could do it. A
+            store answers in some 30 ms, and threads wait for two or three answers to each file: 10 seconds for two of them.
     """
 
     entries_count: int = 200_000
@@ -59,7 +60,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     rewrite_bytes: int = 2 * GIB
     submitted_rewrite_bytes: int = 128 * MIB
     session_rewrite_bytes: int = 32 * MIB
-    cluster_rewrite_files_count: int = 200
+    waiting_files_count: int = 200
 
 
 LIMITS = Limits()

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.formats.arrow.address_space import LIMITED_POOL, POOL_VARIABLE, is_limited
 from icekeep.planning.spark.answers import OWN_WORKER_VARIABLE
+from icekeep.planning.spark.conf import has_local_master
 from icekeep.planning.spark.jvm_options import lean_jvms
 from icekeep.planning.spark.late_session import LateSession
 from icekeep.planning.spark.memory_settings import PYTHON_MEMORY, size_bytes
@@ -37,7 +38,8 @@ def build_own_session(app_name: str) -> SparkSession:
         settings = session_settings(configured, {}) | lean_jvms(configured, os.environ)
         if _OWN_WORKER not in configured:
             settings[_OWN_WORKER] = "1"
-        if are_workers_limited(configured) and _POOL not in configured and POOL_VARIABLE not in os.environ:
+        is_chosen = _POOL in configured or (has_local_master(configured) and POOL_VARIABLE in os.environ)
+        if are_workers_limited(configured) and not is_chosen:
             settings[_POOL] = LIMITED_POOL
         # As `SparkSession.builder` does it, but for SQL.
         conf = SparkConf().setAppName(app_name).setAll([*settings.items()])
@@ -46,4 +48,4 @@ def build_own_session(app_name: str) -> SparkSession:
 
 def are_workers_limited(configured: Mapping[str, str]) -> bool:
     """Whether the address space of Python workers is limited: Spark limits it by a setting, on this machine they inherit ours."""
-    return bool(size_bytes(configured.get(PYTHON_MEMORY, ""))) or is_limited()
+    return bool(size_bytes(configured.get(PYTHON_MEMORY, ""))) or (has_local_master(configured) and is_limited())

@@ -2,7 +2,7 @@
 
 To start Spark takes longer than to rewrite some gigabytes. Who runs under `spark-submit`, or has started a session of a cluster,
 has a JVM, and asks for more than one machine: what would be done before the first executor is there is still done here. Who
-gives a session has its workers too: what these would not do faster is still done here.
+gives a session has its workers: on this machine, what these would not do faster is still done here.
 """
 
 import os
@@ -48,18 +48,28 @@ def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -
     """Who opens so many files, and reads and writes so many bytes."""
     limits = limits_of(source)
     if is_started(source):
-        limit_bytes = limits.session_rewrite_bytes
-    else:
-        limit_bytes = limits.submitted_rewrite_bytes if has_cluster() else limits.rewrite_bytes
-    if work_bytes > limit_bytes or (files_count > limits.cluster_rewrite_files_count and _has_executors(source)):
+        return _given_workers(source, limits, work_bytes, files_count)
+    limit_bytes = limits.submitted_rewrite_bytes if has_cluster() else limits.rewrite_bytes
+    if work_bytes > limit_bytes or (files_count > limits.waiting_files_count and _has_executors()):
         return spark_workers(source)
     return thread_workers(limits)
 
 
-def _has_executors(source: SparkSource) -> bool:
-    """Whether tasks would run in other processes of Spark than the driver's, on this machine or others."""
-    if is_started(source):
-        return not is_local(started(source))
+def _given_workers(source: SparkSource, limits: Limits, work_bytes: float, files_count: float) -> Workers:
+    """The session that was given, or on its own machine as many threads as it has.
+
+    Executors of a cluster get all, since they have memory, try a failed task again, and stop where Spark is told to stop.
+    """
+    given = spark_workers(source)
+    if not given.is_local or work_bytes > limits.session_rewrite_bytes or files_count > limits.waiting_files_count:
+        return given
+    threads = thread_workers(limits)
+    slots = min(threads.slots, given.slots)
+    return msgspec.structs.replace(threads, slots=slots, process_slots=slots)
+
+
+def _has_executors() -> bool:
+    """Whether a session that is begun, or that runs, has executors beside the driver."""
     if SUBMITTED_VARIABLE not in os.environ:
         return is_running_on_cluster()
     # It asks the JVM of spark-submit, by PySpark.

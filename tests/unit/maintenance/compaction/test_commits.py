@@ -487,6 +487,17 @@ def test_nothing_lands_where_all_groups_fail(table, catalog):
     assert "group 0 is broken" in str(raised.value.__cause__)
 
 
+def test_of_several_failures_one_of_ours_is_the_cause(table):
+    """A JVM that is gone explains the others, and not rows that are wrong."""
+    run = Run(table, "ab", "cd", **PARTIAL)
+    run.failed(0)
+    wrong = IcekeepBug("rows are wrong")
+    run.finished[1] = FailedGroup(run.groups[1], wrong)
+    with pytest.raises(JobFailedError, match="the first failure: group 0 is broken") as raised:
+        run.commit()
+    assert raised.value.__cause__ is wrong
+
+
 def test_new_files_that_are_kept_as_evidence_are_not_said_to_be_removed(table):
     run = Run(table, "ab")
     wrong = IcekeepBug("the new files are kept as evidence: 's3://b/0'", kept_files=["s3://b/0"])

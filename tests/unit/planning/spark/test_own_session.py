@@ -19,6 +19,8 @@ def test_spark_s_setting_are_workers_limited_unless_it_is_0(configured, is_limit
     assert are_workers_limited(configured) == is_limited
 
 
-def test_workers_inherit_the_shell_s_limit(monkeypatch):
+def test_workers_of_this_machine_inherit_the_shell_s_limit(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4 << 30, resource.RLIM_INFINITY))
     assert are_workers_limited({})
+    assert are_workers_limited({"spark.master": "local[4]"})
+    assert not are_workers_limited({"spark.master": "yarn"})

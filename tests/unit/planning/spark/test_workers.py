@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 from pyspark import SparkContext
 
@@ -14,7 +12,7 @@ from kit.no_spark import no_spark
 IN_SPARK = Workers(spark=None, slots=400, process_slots=4, is_local=False)
 
 
-A_FEW = LIMITS.cluster_rewrite_files_count
+A_FEW = LIMITS.waiting_files_count
 
 
 @pytest.fixture(autouse=True)
@@ -71,27 +69,33 @@ def test_a_local_session_that_runs_takes_no_work_from_threads(started, monkeypat
     assert chosen_workers(None, LIMITS.rewrite_bytes, 1) == thread_workers()
 
 
-@pytest.fixture(params=["local[4]", "spark://host:7077"])
-def given(started, monkeypatch, request):
-    """A session that somebody gives, on one machine and on a cluster."""
-    monkeypatch.setattr(source, "is_session", lambda given: isinstance(given, Given))
-    return Given(request.param)
+LOCAL = Workers(spark=None, slots=3, process_slots=3, is_local=True)
 
 
-def test_a_session_that_is_given_gets_only_what_is_worth_its_tasks(given):
-    assert chosen_workers(given, LIMITS.session_rewrite_bytes, A_FEW) == thread_workers()
-    assert chosen_workers(given, LIMITS.session_rewrite_bytes + 1, 1) is IN_SPARK
+@pytest.fixture
+def given(monkeypatch):
+    """Stands for a session that somebody gives, and tells who works for it."""
+    monkeypatch.setattr(source, "is_session", lambda given: given == "a session")
+    found = [LOCAL]
+    monkeypatch.setattr(workers, "spark_workers", lambda _: found[0])
+    monkeypatch.setattr(workers, "processors_count", lambda: 64)
+    monkeypatch.setattr(workers, "task_memory_bytes", lambda slots: 64 * GIB // slots)
+    return found
 
 
-def test_a_session_that_is_given_is_used_where_its_limits_say_so(given):
-    none_here = Engine(spark=given, limits=Limits(session_rewrite_bytes=-1))
-    assert chosen_workers(none_here, 0, 0) is IN_SPARK
+def test_a_local_session_that_is_given_gets_what_it_does_as_fast_as_threads_which_are_no_more_than_its_slots(given):
+    chosen = chosen_workers("a session", LIMITS.session_rewrite_bytes, A_FEW)
+    assert (chosen.spark, chosen.slots, chosen.process_slots) == (None, 3, 3)
+    assert chosen_workers("a session", LIMITS.session_rewrite_bytes + 1, 1) is LOCAL
+    assert chosen_workers("a session", 0, A_FEW + 1) is LOCAL
+    none_here = Engine(spark="a session", limits=Limits(session_rewrite_bytes=-1))
+    assert chosen_workers(none_here, 0, 0) is LOCAL
 
 
-@pytest.mark.parametrize("files_count", [A_FEW + 1, float("inf")])
-def test_many_small_files_go_to_a_cluster_whose_executors_wait_for_a_store_side_by_side(given, files_count):
-    workers = chosen_workers(given, 0, files_count)
-    assert workers == (thread_workers() if given.sparkContext.master.startswith("local") else IN_SPARK)
+def test_the_session_of_a_cluster_that_is_given_gets_all(given):
+    """Its executors have memory, and try a failed task again."""
+    given[0] = IN_SPARK
+    assert chosen_workers("a session", 0, 0) is IN_SPARK
 
 
 @pytest.mark.parametrize(("master", "goes"), [("yarn", True), ("local[4]", False)])
@@ -106,11 +110,6 @@ def test_many_small_files_go_to_a_cluster_that_spark_submit_was_told(started, mo
 def test_many_small_files_go_to_the_cluster_whose_session_runs(started, monkeypatch):
     monkeypatch.setattr(SparkContext, "_active_spark_context", Running("spark://host:7077"))
     assert chosen_workers(started, 0, A_FEW + 1) is IN_SPARK
-
-
-class Given:
-    def __init__(self, master):
-        self.sparkContext = SimpleNamespace(master=master, applicationId="app-1")
 
 
 class Running:
