@@ -60,6 +60,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell lets what it starts with `&`, as `make quick` does, ignore Ctrl-C; tests send it to themselves.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     set_share(config.getoption("cases"))
     # Properties are checked with the same examples in every run, and none fails where a machine is slow.
     settings.register_profile(

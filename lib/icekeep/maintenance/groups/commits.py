@@ -280,8 +280,8 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         what = "no file group could be rewritten"
         if self.failed_commits_count:
             what = f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed"
-        first = "" if self._first_error is None else f"; the first failure: {self._first_error.message}"
-        text = f"{what}; {self.failed_files_count} {self.files} are as they were{first}"
+        first = "" if self._first_error is None else self._first_error.message
+        text = f"{what}; {self.failed_files_count} {self.files} are as they were; the first failure: {first}"
         if not self.has_landed and (are_too_many or nothing_came_of_it):
             raise JobFailedError(text) from self._cause
         if are_too_many:
