@@ -20,7 +20,6 @@ What holds where:
 A swap that has begun when spark-submit dies is not called back: it lands or not, as if it had come a moment earlier.
 """
 
-import errno
 import os
 import signal
 import subprocess
@@ -29,14 +28,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from icekeep.errors import IcekeepError, JobFailedError, TryAgainError, UnavailableError
+from icekeep.errors import UnavailableError, says_why
 from icekeep.events import Listener, Warned
 from icekeep.runtime import Runtime
 
 _INTERVAL_SECONDS = 0.5
 _GRACE_SECONDS = 60.0
 _DYING_SECONDS = 0.5
-_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -82,24 +80,11 @@ def telling_of_a_dead_jvm(runtime: Runtime) -> Iterator[None]:
     try:
         yield
     except Exception as failure:
-        if not _says_why(failure) and (runtime.is_abandoned() or _own_jvm_has_ended()):
+        if not says_why(failure) and (runtime.is_abandoned() or _own_jvm_has_ended()):
             raise UnavailableError(
                 "the JVM of Spark is gone (killed, or out of memory?); nothing is broken, run it again"
             ) from failure
         raise
-
-
-def _says_why(failure: BaseException | None) -> bool:
-    """Whether an error names a cause that was there while the JVM was alive, such as a damaged file or rows that are not right.
-
-    A call to the JVM that fails while a group of files is rewritten comes as a failed job, from an error that is none of ours.
-    """
-    if not isinstance(failure, JobFailedError):
-        return isinstance(failure, IcekeepError)
-    cause = failure.__cause__
-    if isinstance(cause, MemoryError | OSError):
-        return isinstance(cause, MemoryError) or cause.errno in _OF_THE_DISK
-    return _says_why(cause) and not isinstance(cause, TryAgainError)
 
 
 def _end(listener: Listener, grace_seconds: float) -> None:

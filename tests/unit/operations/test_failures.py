@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, JobFailedError, OptionError, one_line
 from icekeep.operations.failures import describe_error, our_error
-from icekeep.planning.spark.failures import spark_failed
+from icekeep.planning.spark.failures import known_error, spark_failed
 
 FROM_AN_EXECUTOR = """An error occurred while calling o63.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
@@ -86,4 +86,4 @@ def test_threads_that_the_system_does_not_start_are_told_with_what_limits_them(m
     found = our_error(raised.value)
     assert type(found) is JobFailedError
     assert "starts no more threads for this process; raise what limits it" in found.message
-    assert spark_failed(raised.value).message == found.message
+    assert spark_failed(raised.value).message == known_error(raised.value, "a task").message == found.message

@@ -1,6 +1,7 @@
 """With real processes: a starter that is killed with -9, and what the driver that it started does then."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from icekeep.errors import IcekeepBug, InvalidTableError, JobFailedError, NotFou
 from icekeep.events import SILENT
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.watchdog import ending_when_abandoned
+from icekeep.planning.spark.failures import known_error
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime
 
@@ -153,9 +155,19 @@ def test_what_fails_because_the_jvm_above_is_gone_says_so(failure):
         failed_job(JobFailedError("a group"), InvalidTableError("a damaged file")),
         failed_job(OSError(28, "No space left on device")),
         failed_job(MemoryError()),
+        pickle.loads(pickle.dumps(known_error(OSError(28, "No space left on device"), "a task"))),
         UnavailableError("the store does not answer"),
     ],
-    ids=["no table", "Ctrl-C", "wrong rows", "a damaged file", "a full disk", "no memory", "a store that is away"],
+    ids=[
+        "no table",
+        "Ctrl-C",
+        "wrong rows",
+        "a damaged file",
+        "a full disk",
+        "no memory",
+        "a full disk of an executor",
+        "a store that is away",
+    ],
 )
 def test_what_is_known_better_stays(failure):
     with (

@@ -118,13 +118,17 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def opened_bytes(self) -> float:
-        """Of the files that are looked through and of the deletes."""
+        """Of the files that are looked through and of the deletes; 0 where the deletes reach no file, and only go."""
+        if not self.files.count:
+            return 0
         return self.files.bytes + sum(one.entry.data_file.file_size_in_bytes for one in self.deletes)
 
     @property
     def opened_count(self) -> float:
-        """How many files are looked through, and deletes read."""
-        return self.files.count + len(self.deletes)
+        """How many files are looked through, and deletes read; 0 where the deletes reach no file, and only go."""
+        if not self.files.count:
+            return 0
+        return self.files.count + len(self.deletes) - self.preview.removed_dangling_equality_delete_files_count
 
     @property
     def shared_bytes(self) -> int:

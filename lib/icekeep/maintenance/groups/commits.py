@@ -24,7 +24,9 @@ from icekeep.errors import (
     IcekeepError,
     JobFailedError,
     OutcomeUnknownError,
+    TryAgainError,
     one_line,
+    says_why,
 )
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.groups.options import RewriteOptions
@@ -105,6 +107,13 @@ def partial_once_landed(has_landed: Callable[[], bool], end_early: Callable[[Exc
         end_early(error)
 
 
+def _gravity(error: IcekeepError) -> int:
+    """Which of several failures explains a failed run: a fault of ours before others that stay, these before all else."""
+    if isinstance(error, IcekeepBug):
+        return 2
+    return int(says_why(error) and not isinstance(error, TryAgainError))
+
+
 def tell_early_end(commits_count: int, error: Exception, listener: Listener) -> None:
     """Say why a run ends though not all of it is done."""
     hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
@@ -135,7 +144,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         self.refusal: ConflictError | None = None
         self.commits_count = self.failed_commits_count = self.failed_files_count = self.landed_groups_count = 0
         self._first_error: IcekeepError | None = None
-        self._cause: IcekeepError | None = None
+        self._gravest: IcekeepError | None = None
 
     @abstractmethod
     def change(self, groups: Sequence[RewrittenT], *, is_last: bool) -> ChangeT:
@@ -282,8 +291,10 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             what = f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed"
         first = "" if self._first_error is None else self._first_error.message
         text = f"{what}; {self.failed_files_count} {self.files} are as they were; the first failure: {first}"
+        if self._gravest is not None and self._gravest is not self._first_error:
+            text = f"{text}; the gravest: {self._gravest.message}"
         if not self.has_landed and (are_too_many or nothing_came_of_it):
-            raise JobFailedError(text) from self._cause
+            raise JobFailedError(text) from self._gravest
         if are_too_many:
             self._listener.on(Warned(text))
 
@@ -338,9 +349,8 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
     def _note_failure(self, error: IcekeepError) -> None:
         self._first_error = self._first_error or error
-        # One of ours says more than a task that failed of something else, such as a JVM that is gone.
-        if self._cause is None or (isinstance(self._cause, JobFailedError) and not isinstance(error, JobFailedError)):
-            self._cause = error
+        if self._gravest is None or _gravity(error) > _gravity(self._gravest):
+            self._gravest = error
 
     def _failed_job(self, failed: FailedGroup[Any]) -> JobFailedError:
         cannot = f"cannot rewrite {failed.group.files_count} {self.files} of partition {failed.group.partition!r}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import IcekeepError, JobFailedError, and_more, refused_threads, revived
+from icekeep.errors import IcekeepError, JobFailedError, and_more, lasting_cause, refused_threads, revived
 from icekeep.planning.spark.lacking import lacking
 from icekeep.storage.last_read import last_read
 
@@ -39,8 +39,13 @@ def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> I
     """
     if isinstance(error, IcekeepError):
         return error
+    if (refused := refused_threads(error)) is not None:
+        return refused
     remedy = _THREAD_REMEDY if in_thread else _MEMORY_REMEDY
-    failed = JobFailedError(_failure_line(error, payload, last_read(), remedy))
+    cause = lasting_cause(error)
+    # The error itself does not come with it from an executor; facts do.
+    facts = {} if cause is None else {"cause": cause}
+    failed = JobFailedError(_failure_line(error, payload, last_read(), remedy), **facts)
     failed.__cause__ = error
     return failed
 

@@ -36,8 +36,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         submitted_rewrite_bytes: the same under `spark-submit`, or where a cluster's session runs: the driver may be small.
         session_rewrite_bytes: the same where a session of this machine was given: its workers run already, and rewrite more as
             fast as threads.
-        waiting_files_count: files that are opened for a rewrite, where a cluster or a session that was given could do it. A
-            store answers in some 30 ms, and threads wait for two or three answers to each file: 10 seconds for two of them.
+        waiting_files_count: files that are opened for a rewrite, under `spark-submit` to a cluster, where a cluster's session
+            runs, or where a session was given. A store answers in some 30 ms, and threads wait for two or three answers to each
+            file: 10 seconds for two of them.
     """
 
     entries_count: int = 200_000

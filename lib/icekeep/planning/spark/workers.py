@@ -13,6 +13,7 @@ import msgspec
 from icekeep.formats.memory import task_memory_bytes
 from icekeep.formats.processors import processors_count
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
+from icekeep.planning.spark.lazily import running_context
 from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.slots import executor_slots, is_local, is_local_master, is_running_on_cluster, parallelism
 from icekeep.planning.spark.source import SparkSource, is_started, limits_of, started
@@ -70,8 +71,11 @@ def _given_workers(source: SparkSource, limits: Limits, work_bytes: float, files
 
 def _has_executors() -> bool:
     """Whether a session that is begun, or that runs, has executors beside the driver."""
+    context = running_context()
+    if context is not None:
+        return not is_local_master(context.master)
     if SUBMITTED_VARIABLE not in os.environ:
-        return is_running_on_cluster()
+        return False
     # It asks the JVM of spark-submit, by PySpark.
     from icekeep.planning.spark.session import live_properties
 

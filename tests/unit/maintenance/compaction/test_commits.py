@@ -15,6 +15,7 @@ from icekeep.errors import (
     SafetyError,
     UnavailableError,
     UsageError,
+    says_why,
 )
 from icekeep.events import CommitRetried, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
@@ -488,14 +489,16 @@ def test_nothing_lands_where_all_groups_fail(table, catalog):
 
 
 def test_of_several_failures_one_of_ours_is_the_cause(table):
-    """A JVM that is gone explains the others, and not rows that are wrong."""
-    run = Run(table, "ab", "cd", **PARTIAL)
-    run.failed(0)
-    wrong = IcekeepBug("rows are wrong")
-    run.finished[1] = FailedGroup(run.groups[1], wrong)
-    with pytest.raises(JobFailedError, match="the first failure: group 0 is broken") as raised:
+    """A JVM or a store that is gone explains the others, and not rows that are wrong."""
+    disk = JobFailedError("the disk is full")
+    disk.__cause__ = OSError(28, "No space left on device")
+    failures = [UnavailableError("away"), IcekeepBug("rows are wrong"), disk]
+    run = Run(table, "ab", "cd", "ef", **PARTIAL)
+    run.finished = [FailedGroup(group, error) for group, error in zip(run.groups, failures, strict=True)]
+    with pytest.raises(JobFailedError, match=r"the first failure: away; the gravest: rows are wrong$") as raised:
         run.commit()
-    assert raised.value.__cause__ is wrong
+    assert raised.value.__cause__ is failures[1]
+    assert says_why(raised.value)
 
 
 def test_new_files_that_are_kept_as_evidence_are_not_said_to_be_removed(table):

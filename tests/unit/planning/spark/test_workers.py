@@ -110,6 +110,10 @@ def test_many_small_files_go_to_a_cluster_that_spark_submit_was_told(started, mo
 def test_many_small_files_go_to_the_cluster_whose_session_runs(started, monkeypatch):
     monkeypatch.setattr(SparkContext, "_active_spark_context", Running("spark://host:7077"))
     assert chosen_workers(started, 0, A_FEW + 1) is IN_SPARK
+    # Whatever spark-submit was told.
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
+    monkeypatch.setattr(session, "live_properties", lambda: {"spark.master": "local[4]"})
+    assert chosen_workers(started, 0, A_FEW + 1) is IN_SPARK
 
 
 class Running:
