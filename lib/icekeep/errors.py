@@ -23,7 +23,6 @@ A message is one line: what is wrong, where, what to do; lower-case start, no fu
 exit status of a job that ends with that error (`cli.py` is the only place that prints or exits).
 """
 
-import errno
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -303,16 +302,6 @@ def refused_threads(failure: BaseException) -> JobFailedError | None:
     return refused
 
 
-_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
-
-
-def lasting_cause(failure: BaseException) -> str | None:
-    """`memory` or `disk`, where a failure that is none of ours is for want of either; it stays when the work is done again."""
-    if isinstance(failure, MemoryError):
-        return "memory"
-    return "disk" if isinstance(failure, OSError) and failure.errno in _OF_THE_DISK else None
-
-
 def says_why(failure: BaseException | None) -> bool:
     """Whether an error names what is wrong: a damaged file, rows that are not right, a full disk.
 
@@ -322,6 +311,4 @@ def says_why(failure: BaseException | None) -> bool:
     if not isinstance(failure, JobFailedError):
         return isinstance(failure, IcekeepError)
     cause = failure.__cause__
-    if "cause" in failure.facts or (cause is not None and lasting_cause(cause) is not None):
-        return True
-    return says_why(cause) and not isinstance(cause, TryAgainError)
+    return "cause" in failure.facts or (says_why(cause) and not isinstance(cause, TryAgainError))

@@ -14,7 +14,7 @@ from icekeep.errors import IcekeepBug, InvalidTableError, JobFailedError, NotFou
 from icekeep.events import SILENT
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.watchdog import ending_when_abandoned
-from icekeep.planning.spark.failures import known_error
+from icekeep.planning.spark.failures import known_error, spark_failed
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime
 
@@ -153,8 +153,8 @@ def test_what_fails_because_the_jvm_above_is_gone_says_so(failure):
         Interrupted(143),
         failed_job(IcekeepBug("9 rows where 10 went in, kept as evidence: 's3://lake/x.parquet'")),
         failed_job(JobFailedError("a group"), InvalidTableError("a damaged file")),
-        failed_job(OSError(28, "No space left on device")),
-        failed_job(MemoryError()),
+        failed_job(known_error(OSError(28, "No space left on device"), "a task")),
+        failed_job(spark_failed(MemoryError())),
         pickle.loads(pickle.dumps(known_error(OSError(28, "No space left on device"), "a task"))),
         UnavailableError("the store does not answer"),
     ],

@@ -8,7 +8,7 @@ from icekeep.formats.processors import processors_count
 from icekeep.planning.spark.lazily import running_context
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.slots import is_local_master
-from icekeep.planning.spark.workers import has_cluster, thread_workers
+from icekeep.planning.spark.workers import own_rewrite_bytes, thread_workers
 
 Properties = Callable[[], Mapping[str, str]]
 """Gives Spark's configuration, `spark.*`; may raise whatever the JVM raises."""
@@ -21,7 +21,7 @@ def expected_slots(properties: Properties, work_bytes: int) -> int:
 
     Where executors come and go as they are needed, it is as many as may come.
     """
-    if work_bytes <= (LIMITS.submitted_rewrite_bytes if has_cluster() else LIMITS.rewrite_bytes):
+    if work_bytes <= own_rewrite_bytes(LIMITS):
         return thread_workers().slots
     told: Mapping[str, str] = {}
     running, context = 0, running_context()

@@ -1,5 +1,6 @@
 """What went wrong in a task, in one line: the error, the file that the task was at, and what to do about it."""
 
+import errno
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import IcekeepError, JobFailedError, and_more, lasting_cause, refused_threads, revived
+from icekeep.errors import IcekeepError, JobFailedError, and_more, refused_threads, revived
 from icekeep.planning.spark.lacking import lacking
 from icekeep.storage.last_read import last_read
 
@@ -27,6 +28,7 @@ _MENTION = re.compile(
 _PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 _WORKER_ENDED = re.compile(r"Python worker exited unexpectedly \(crashed\)")
 _NAMES = ("manifest_path", "file_path", "location", "manifest_list")
+_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 _LOOKED_AT = 1_000
 _REASON_LENGTH_MAX = 200
 
@@ -39,15 +41,8 @@ def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> I
     """
     if isinstance(error, IcekeepError):
         return error
-    if (refused := refused_threads(error)) is not None:
-        return refused
     remedy = _THREAD_REMEDY if in_thread else _MEMORY_REMEDY
-    cause = lasting_cause(error)
-    # The error itself does not come with it from an executor; facts do.
-    facts = {} if cause is None else {"cause": cause}
-    failed = JobFailedError(_failure_line(error, payload, last_read(), remedy), **facts)
-    failed.__cause__ = error
-    return failed
+    return _failed_by(error, _failure_line(error, payload, last_read(), remedy))
 
 
 @contextmanager
@@ -76,10 +71,21 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
 
 def spark_failed(error: BaseException, payloads: Sequence[Any] = ()) -> JobFailedError:
     """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
+    text = str(error)
+    return _failed_by(error, f"Spark failed: {lacking(text) or _death_line(text, payloads) or _mentioned(error)}")
+
+
+def _failed_by(error: BaseException, text: str) -> JobFailedError:
+    """The error for work that failed by one that is none of ours; a fact tells of want that is there again next time."""
     if (refused := refused_threads(error)) is not None:
         return refused
-    text = str(error)
-    failed = JobFailedError(f"Spark failed: {lacking(text) or _death_line(text, payloads) or _mentioned(error)}")
+    facts = {}
+    # The error itself does not come with it from an executor; facts do.
+    if isinstance(error, MemoryError):
+        facts["cause"] = "memory"
+    elif isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        facts["cause"] = "disk"
+    failed = JobFailedError(text, **facts)
     failed.__cause__ = error
     return failed
 

@@ -50,8 +50,7 @@ def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -
     limits = limits_of(source)
     if is_started(source):
         return _given_workers(source, limits, work_bytes, files_count)
-    limit_bytes = limits.submitted_rewrite_bytes if has_cluster() else limits.rewrite_bytes
-    if work_bytes > limit_bytes or (files_count > limits.waiting_files_count and _has_executors()):
+    if work_bytes > own_rewrite_bytes(limits) or (files_count > limits.waiting_files_count and _has_executors()):
         return spark_workers(source)
     return thread_workers(limits)
 
@@ -82,9 +81,13 @@ def _has_executors() -> bool:
     return not is_local_master(live_properties().get("spark.master", ""))
 
 
-def has_cluster() -> bool:
-    """Whether more than this machine was asked for: a session of a cluster runs, or `spark-submit` has started this process."""
-    return SUBMITTED_VARIABLE in os.environ or is_running_on_cluster()
+def own_rewrite_bytes(limits: Limits) -> int:
+    """Up to how many bytes this process rewrites by itself where no session is given.
+
+    It is less where more than this machine was asked for: a session of a cluster runs, or `spark-submit` has started the process.
+    """
+    has_cluster = SUBMITTED_VARIABLE in os.environ or is_running_on_cluster()
+    return limits.submitted_rewrite_bytes if has_cluster else limits.rewrite_bytes
 
 
 def thread_workers(limits: Limits = LIMITS) -> Workers:

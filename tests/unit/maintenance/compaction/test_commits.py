@@ -36,6 +36,7 @@ from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs.heartbeat import LOOK_AFTER_MS, Heartbeat
 from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.planning.spark.failures import known_error
 from icekeep.spec.applicability import AppliedDelete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -490,8 +491,7 @@ def test_nothing_lands_where_all_groups_fail(table, catalog):
 
 def test_of_several_failures_one_of_ours_is_the_cause(table):
     """A JVM or a store that is gone explains the others, and not rows that are wrong."""
-    disk = JobFailedError("the disk is full")
-    disk.__cause__ = OSError(28, "No space left on device")
+    disk = known_error(OSError(28, "No space left on device"), "a task")
     failures = [UnavailableError("away"), IcekeepBug("rows are wrong"), disk]
     run = Run(table, "ab", "cd", "ef", **PARTIAL)
     run.finished = [FailedGroup(group, error) for group, error in zip(run.groups, failures, strict=True)]
