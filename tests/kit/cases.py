@@ -1,9 +1,13 @@
-"""How many generated cases a test runs: each test says a number of its own, and `--cases` multiplies all of them."""
+"""The cases of a test: lists of them in one item, and how many are generated, which `--cases` multiplies."""
 
+import functools
+import inspect
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
 
 Place = TypeVar("Place")
@@ -14,13 +18,24 @@ FEW_EXAMPLES = 10
 SQL_BY_DAY = ("sql", pytest.param("filesystem", marks=pytest.mark.nightly))
 """Catalogs for tests of rows and files, which depend little on the catalog: the second is tried in `make nightly` alone."""
 
-_share = 1.0
+SHOWN_WHOLE = 5
+"""How many failed cases of one test are printed with their tracebacks; of the others there is a line each."""
+
+_share, _first_seed = 1.0, 0
 
 
-def set_share(share: float) -> None:
-    """Multiply every number of cases by this. Call it before test files are imported: decorators are evaluated then."""
-    global _share
-    _share = share
+def set_share(share: float, first_seed: int = 0) -> None:
+    """Multiply every number of cases by `share`, and begin generated cases at a seed.
+
+    Call it before test files are imported: decorators are evaluated then.
+    """
+    global _share, _first_seed
+    _share, _first_seed = share, first_seed
+
+
+def seeds(count: int) -> range:
+    """The seeds of generated cases: the same in every run, but for one with `--seed`, which looks elsewhere."""
+    return range(_first_seed, _first_seed + count)
 
 
 def scaled(usual: int, *, least: int = 1) -> int:
@@ -51,4 +66,58 @@ def some_of(places: Iterable[Place], *, least: int, kind: Callable[[Place], Any]
 
 def chosen_of(count: int, chosen: Sequence[int]) -> list[Any]:
     """Seeds of generated tables: those that differ most always, the others in `make nightly` alone."""
-    return [seed if seed in chosen else pytest.param(seed, marks=pytest.mark.nightly) for seed in range(count)]
+    others = [
+        pytest.param(_first_seed + seed, marks=pytest.mark.nightly) for seed in range(count) if seed not in chosen
+    ]
+    return [*(seed for seed in range(count) if seed in chosen), *others]
+
+
+def thinned(values: Iterable[Any], every: int, others: pytest.MarkDecorator = pytest.mark.nightly) -> list[Any]:
+    """Cases of which every so many, from the first on, is tried at each change; the others have a mark."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=others if number % every else ())
+        for number, value in enumerate(values)
+    ]
+
+
+def for_each(
+    names: str | Sequence[str], values: Iterable[Any], ids: Callable[[Any], object] = repr
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a test that is run with each of the values, as `parametrize` does, in one item that lists all that fail.
+
+    For tests that take a moment and need nothing fresh for each case: a fixture of the test is the same for all of them.
+    """
+    parameters = names.replace(",", " ").split() if isinstance(names, str) else list(names)
+    cases_of = [ParameterSet.extract_from(value, force_tuple=len(parameters) == 1) for value in values]
+    assert not any(case.marks for case in cases_of), "a mark needs an item of its own: use parametrize"
+
+    def decorated(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def in_one_item(*arguments: Any, **fixtures: Any) -> None:
+            __tracebackhide__ = True
+            assert cases_of, "there is no case"
+            failed = []
+            for case in cases_of:
+                try:
+                    test(*arguments, **dict(zip(parameters, case.values, strict=True)), **fixtures)
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - it is printed with the others
+                    failed.append((str(case.id or ", ".join(str(ids(value)) for value in case.values)), error))
+            if failed:
+                raise AssertionError(_listed(failed, len(cases_of)))
+
+        signature = inspect.signature(test)
+        left = [one for name, one in signature.parameters.items() if name not in parameters]
+        in_one_item.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        return in_one_item
+
+    return decorated
+
+
+def _listed(failed: Sequence[tuple[str, BaseException]], count: int) -> str:
+    lines = [f"{len(failed)} of {count} cases fail"]
+    for number, (name, error) in enumerate(failed):
+        if number < SHOWN_WHOLE:
+            lines += [f"--- {name[:500]}", *traceback.format_exception(error)]
+        else:
+            lines.append(f"--- {name[:100]}: {str(error).partition(chr(10))[0][:200]}")
+    return "\n".join(lines)

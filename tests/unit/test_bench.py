@@ -21,6 +21,7 @@ from bench.runner.trial import Benchmark, Case, Trial
 from bench.tables import copies
 from bench.tables.histories import History
 from bench.tables.make import Shapes
+from kit.cases import for_each
 
 pytestmark = pytest.mark.slow
 
@@ -223,7 +224,7 @@ def test_fields_of_a_case_and_of_its_table_are_set() -> None:
         chosen("deletes", "--set", "colour=red")
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@for_each("name", BENCHMARKS)
 def test_a_table_is_made_by_a_process_that_is_told_its_shape(name: str) -> None:
     shapes = {shape for case in BENCHMARKS[name].cases.values() for shape in (case.table, case.small)}
     assert len({shape.name for shape in shapes}) == len(shapes)
@@ -231,7 +232,7 @@ def test_a_table_is_made_by_a_process_that_is_told_its_shape(name: str) -> None:
         assert msgspec.json.decode(msgspec.json.encode(shape), type=Shapes) == shape
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@for_each("name", BENCHMARKS)
 def test_every_case_has_a_function_for_each_engine_of_its_rivals(name: str) -> None:
     for case in BENCHMARKS[name].cases.values():
         for rival in (RIVALS[rival] for rival in case.rivals):

@@ -4,14 +4,15 @@ import pytest
 
 from bench.carrying import measure
 from bench.carrying.measure import KINDS, STRATEGIES, Size, measured
+from kit.cases import for_each
 
 pytestmark = pytest.mark.slow
 
 SMALL = Size(files=3, rows=400, runs=30, deletes=90)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@for_each("kind", KINDS)
+@for_each("strategy", STRATEGIES)
 def test_every_delete_is_carried_over(kind: str, strategy: str) -> None:
     found = measured(kind, strategy, SMALL)
     assert found.carried == 90

@@ -27,6 +27,7 @@ from bench.tables.big_rows import ROWS_A_FILE, Shape, scattering_step
 from bench.tables.big_tables import FILTERS, days_filter, filters
 from bench.tables.histories import History, HistoryFiles, Writer
 from bench.tables.kept import Kept, kept, make_anew
+from kit.cases import for_each
 from kit.no_spark import no_spark
 from unit.test_bench import HISTORY, chosen, figures_of, run_of
 
@@ -46,8 +47,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return table
 
 
-@pytest.mark.parametrize("name", BENCHMARKS["expiration"].cases)
-@pytest.mark.parametrize("is_quick", [False, True])
+@for_each("name", BENCHMARKS["expiration"].cases)
+@for_each("is_quick", [False, True])
 def test_a_history_has_the_files_and_the_garbage_that_it_says(name: str, is_quick: bool) -> None:
     [case] = chosen("expiration", "--cases", name, *(["--quick"] if is_quick else [])).values()
     history = case.table
@@ -250,7 +251,7 @@ def test_what_icekeep_does_as_a_rival_of_planning_and_manifests_is_said_as_the_c
     assert planning_with_icekeep.plan(engine, {})()()["data_files_count"] == 61
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 3, 10, 97, 100, 618, 1000, 1024])
+@for_each("partitions", [1, 2, 3, 10, 97, 100, 618, 1000, 1024])
 def test_steps_of_scattering_come_by_every_partition_before_any_comes_again(partitions: int) -> None:
     step = scattering_step(partitions)
     assert {number * step % partitions for number in range(partitions)} == set(range(partitions))
@@ -286,7 +287,7 @@ def test_a_table_must_have_the_manifests_and_entries_of_its_shape() -> None:
         manifests.check_made(replace(WAS, records=8999), REWRITTEN.table)
 
 
-@pytest.mark.parametrize("name", ["files", "records", "listed_files", "listed_records"])
+@for_each("name", ["files", "records", "listed_files", "listed_records"])
 def test_a_rival_that_loses_an_entry_or_a_record_has_failed(name: str) -> None:
     manifests.check_content("ours", REWRITTEN, WAS, IS)
     wrong = replace(IS, **{name: getattr(IS, name) - 1})
@@ -353,8 +354,8 @@ def test_a_plan_that_differs_from_call_to_call_is_an_error_and_each_is_of_a_tabl
         timed_plans({"all": "true"}, ready)
 
 
-@pytest.mark.parametrize("name", BENCHMARKS["manifests"].cases)
-@pytest.mark.parametrize("is_quick", [False, True])
+@for_each("name", BENCHMARKS["manifests"].cases)
+@for_each("is_quick", [False, True])
 def test_a_table_to_merge_is_one_manifest_short_of_what_a_commit_merges(name: str, is_quick: bool) -> None:
     [case] = chosen("manifests", "--cases", name, *(["--quick"] if is_quick else [])).values()
     assert all(shape.manifests == 99 for shape in (case.table, case.small) if case.work == APPEND)

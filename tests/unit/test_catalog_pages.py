@@ -13,6 +13,7 @@ from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.loading import open_settings
 from icekeep.storage.open import open_storage
+from kit.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -40,7 +41,7 @@ class Environment(dict[str, str]):
         return "secret"
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS)
+@for_each("snippet", SNIPPETS)
 def test_a_snippet_is_a_configuration_and_its_catalogs_open(snippet):
     catalogs = parse_config(snippet).catalogs
     assert catalogs
@@ -48,7 +49,7 @@ def test_a_snippet_is_a_configuration_and_its_catalogs_open(snippet):
         assert open_settings(settings, environ=Environment()).name == settings.name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_a_page_shows_a_catalog_of_its_own_kind(kind):
     blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGES[f"catalogs/{kind}"], re.MULTILINE | re.DOTALL)
     kinds = {one["type"] for block in blocks for one in yaml.safe_load(block)["catalogs"].values()}
@@ -74,7 +75,7 @@ def said():
 SAID = said()
 
 
-@pytest.mark.parametrize("page", [*PAGES])
+@for_each("page", [*PAGES])
 def test_a_property_that_a_page_tells_is_one_that_the_code_reads(page):
     for name in told(PAGES[page]):
         if PREFIX.match(name):
@@ -115,7 +116,7 @@ def test_kinds_that_there_are_have_a_row():
     assert {name for row in rows for name in row if name} - {"type", "warehouse"} == {*known}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     re.findall(
         r"`((?:s3|client|gcs|adls)\.[^`=*]+)`",

@@ -3,6 +3,7 @@
 import pytest
 
 from changed import affected
+from kit.cases import for_each
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def test_a_helper_leads_to_the_tests_that_import_it_also_through_another():
     assert "unit/spec/test_types.py" not in found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "test"),
     [
         ("README.md", "unit/test_pages.py"),

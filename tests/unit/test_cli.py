@@ -21,6 +21,7 @@ from icekeep.errors import (
     UsageError,
 )
 from kit import fake_jobs
+from kit.cases import for_each
 from kit.changes import thrown
 from kit.fake_jobs import FAILURES, HISTORY, JOBS, SEAMS
 from kit.runtime import START_MS, FakeRuntime
@@ -366,7 +367,7 @@ def test_importing_loads_neither_spark_nor_arrow(module):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
+@for_each(
     "words",
     [
         ["compact", "--help"],

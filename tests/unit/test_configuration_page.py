@@ -18,6 +18,7 @@ from icekeep.operations.jobs import JOBS, POLICY_JOBS
 from icekeep.policies.triggers import CONDITIONS
 from icekeep.policies.values import KEYS_OF_JOBS
 from icekeep.spec.times import format_span
+from kit.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
@@ -33,7 +34,7 @@ def rows(heading):
     return {first.strip("`"): rest for first, *rest in cells}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("heading", "keys"),
     [
         ("At the top", config.KEYS),

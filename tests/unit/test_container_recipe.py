@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.configuration.file import read_config
 from icekeep.operations.loading import open_settings
+from kit.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "docs" / "deploy" / "container"
@@ -58,7 +58,7 @@ def test_the_configuration_lies_where_the_command_looks_and_its_addresses_are_se
     assert {address.partition("//")[2].partition(":")[0] for address in addresses} <= {*SERVICES}
 
 
-@pytest.mark.parametrize("name", [*SERVICES])
+@for_each("name", [*SERVICES])
 def test_a_service_is_of_a_fixed_release_and_needs_what_is_there(name):
     service = SERVICES[name]
     assert re.search(r":[A-Za-z0-9.-]*\d", service["image"])

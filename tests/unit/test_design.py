@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
+from kit.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 DESIGN = ROOT / "docs" / "design"
@@ -17,13 +17,13 @@ def test_there_are_paths_and_decisions():
     assert len(RECORDS) > 10
 
 
-@pytest.mark.parametrize("path", PATHS)
+@for_each("path", PATHS)
 def test_a_path_that_the_design_names_is_there(path):
     lib = ROOT / "lib" / "icekeep"
     assert any((room / path).exists() for room in (lib, lib / "formats", lib / "planning", ROOT))
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@for_each("name", RECORDS)
 def test_a_decision_says_why_what_and_what_follows_and_is_listed(name):
     text = (DESIGN / "decisions" / name).read_text()
     assert all(f"**{part}.**" in text for part in ("Context", "Decision", "Consequence"))

@@ -4,7 +4,7 @@ import doctest
 from importlib import import_module
 from pathlib import Path
 
-import pytest
+from kit.cases import for_each
 
 LIB = Path(__file__).parents[2] / "lib"
 MODULES = sorted(
@@ -14,7 +14,7 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", MODULES)
+@for_each("name", MODULES)
 def test_the_examples_of_a_module_hold(name: str) -> None:
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)

@@ -17,6 +17,7 @@ from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
 from icekeep.operations.verb_values import About
 from icekeep.operations.verbs import VERBS
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS
+from kit.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 LIB = ROOT / "lib"
@@ -27,7 +28,7 @@ def test_the_names_of_the_door_are_sorted():
     assert dir(icekeep) == icekeep.__all__
 
 
-@pytest.mark.parametrize("name", icekeep.__all__)
+@for_each("name", icekeep.__all__)
 def test_every_name_of_the_door_is_found_and_documented(name):
     value = getattr(icekeep, name)
     assert inspect.getdoc(value)
@@ -123,7 +124,7 @@ def test_every_import_string_leads_somewhere():
         assert callable(resolve(text)), text
 
 
-@pytest.mark.parametrize("job", sorted(JOBS))
+@for_each("job", sorted(JOBS))
 def test_a_job_s_function_takes_the_job_s_settings(job):
     extras = {"listener"} if JOBS[job].takes_listener else set()
     extras |= {"given"} if JOBS[job].exact is not None else set()
@@ -144,7 +145,7 @@ def test_a_plan_is_asked_for_by_the_name_and_with_the_arguments_of_the_job():
     assert {*plans} >= {job.plan.rpartition(":")[2] for job in JOBS.values() if job.plan is not None}
 
 
-@pytest.mark.parametrize("name", icekeep.__all__)
+@for_each("name", icekeep.__all__)
 def test_help_shows_no_object_by_its_address(name):
     value = getattr(icekeep, name)
     if inspect.isfunction(value):
@@ -195,7 +196,7 @@ WITH_SPARK = [
 ]
 
 
-@pytest.mark.parametrize("name", WITH_SPARK)
+@for_each("name", WITH_SPARK)
 def test_a_filter_in_the_place_of_the_session_is_refused_before_anything_is_done(name):
     """Else `expire_snapshots(table, "30d")` would go by the default age, since a small table needs no session."""
     function = getattr(icekeep, name)

@@ -12,6 +12,7 @@ import pytest
 
 from icekeep import errors
 from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError, first_line
+from kit.cases import for_each
 
 TREE = {
     "IcekeepError": ("Exception", 1, "error"),
@@ -79,8 +80,8 @@ def test_what_is_not_there_can_be_caught_as_pythons_lookups_are():
     assert str(NotFoundError("there is no table 'x'")) == "there is no table 'x'"
 
 
-@pytest.mark.parametrize("travel", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
-@pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
+@for_each("travel", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
+@for_each("cls", CLASSES.values(), ids=CLASSES)
 def test_every_error_survives_a_journey_whatever_its_constructor_takes(cls, travel):
     error = made(cls)
     found = travel(error)
@@ -125,7 +126,7 @@ def _made_in_library() -> Iterator[tuple[str, ast.Call, Path]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leaf", LEAVES)
+@for_each("leaf", LEAVES)
 def test_every_leaf_is_raised_somewhere(leaf):
     assert leaf in {name for name, _, _ in made_in_library()}
 

@@ -19,6 +19,7 @@ from icekeep.events import (
     unfailing,
 )
 from icekeep.operations.surroundings import OfRun
+from kit.cases import for_each
 
 EVENTS = [
     StepStarted("planning"),
@@ -39,7 +40,7 @@ def test_the_list_above_is_complete():
     assert {type(event) for event in (*EVENTS, STARTED)} == set(Event.__subclasses__())
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+@for_each("event", EVENTS, ids=lambda e: type(e).__name__)
 def test_an_event_is_a_value_that_says_its_kind_and_travels(event):
     assert pickle.loads(pickle.dumps(event)) == event
     assert hash(event) == hash(msgspec.structs.replace(event))
@@ -57,7 +58,7 @@ def test_a_step_advances_by_one_unless_told_otherwise():
     )
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+@for_each("event", EVENTS, ids=lambda e: type(e).__name__)
 def test_nobody_listens_in_silence(event):
     assert SILENT.on(event) is None
 

@@ -18,6 +18,7 @@ from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.misspelt import PROCEDURES as COMMANDS_OF_PROCEDURES
 from icekeep.settings import Kind
 from icekeep.spec.units import DAY_MS, HOUR_MS
+from kit.cases import for_each
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-iceberg.md").read_text()
 NOW_MS = 1_790_000_000_000
@@ -117,7 +118,7 @@ def test_who_gives_a_procedure_for_a_command_is_told_the_command_that_the_page_n
     }
 
 
-@pytest.mark.parametrize("procedure", WITH_A_SECTION)
+@for_each("procedure", WITH_A_SECTION)
 def test_every_argument_there_and_here_has_a_row(procedure):
     rows = table(section(procedure), "argument")
     theirs = [name for cells in rows for name in names(cells[0])]
@@ -128,7 +129,7 @@ def test_every_argument_there_and_here_has_a_row(procedure):
     assert sorted(ours) == sorted(flags)
 
 
-@pytest.mark.parametrize("procedure", WITH_A_SECTION)
+@for_each("procedure", WITH_A_SECTION)
 def test_an_argument_of_the_same_meaning_has_the_same_name(procedure):
     for cells in table(section(procedure), "argument"):
         for name in names(cells[0]):
@@ -212,7 +213,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if "..." not in line and "JOB" not in line])
+@for_each("line", [line for line in COMMANDS if "..." not in line and "JOB" not in line])
 def test_a_command_is_read(line):
     command = parse_command(shlex.split(line)[1:], None, NOW_MS, "0")
     job = JOBS.get(command.name)

@@ -5,7 +5,6 @@ import logging
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from icekeep.events import (
@@ -34,6 +33,7 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.telemetry.figures import RunTally
 from icekeep.telemetry.metrics import RUN_METRICS
+from kit.cases import for_each
 from kit.job_world import World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
@@ -120,7 +120,7 @@ def metrics_in(expression):
         yield name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", labels))
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@for_each("expression", EXPRESSIONS)
 def test_an_expression_asks_for_metrics_that_there_are_by_labels_that_they_have(expression):
     found = [*metrics_in(expression)]
     assert found
@@ -151,7 +151,7 @@ def test_panels_do_not_lie_upon_each_other():
         taken |= cells
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+@for_each("rule", RULES, ids=lambda rule: rule["alert"])
 def test_an_alert_has_what_it_needs_and_names_labels_that_there_are(rule):
     assert rule["labels"]["severity"] in ("warning", "critical")
     labels = set.intersection(*({*METRICS[name].labels} for name, _ in metrics_in(rule["expr"])))

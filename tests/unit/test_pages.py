@@ -11,6 +11,7 @@ from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.runbooks import kinds
 from icekeep.operations.verbs import VERBS
+from kit.cases import for_each
 from kit.pages import (
     Block,
     all_pages,
@@ -71,8 +72,8 @@ OF_OTHERS = {
 }
 """Flags of spark-submit, pip and AWS Glue, and one that stands for any."""
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
-each_of_users = pytest.mark.parametrize("page", OF_USERS, ids=name_of)
+each_page = for_each("page", PAGES, ids=name_of)
+each_of_users = for_each("page", OF_USERS, ids=name_of)
 
 
 def refusal(line: str) -> str:
@@ -184,7 +185,7 @@ def judges() -> str:
     return (ROOT / "docs" / "judges.md").read_text()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "icekeep compactify --table db.t",
@@ -234,7 +235,7 @@ SAID_WHOLE = (
 """Quoted lines of errors that say it all, those of `usage`, `option` and `expression`."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_each("page", PAGES, ids=name_of)
 def test_a_quoted_line_of_an_error_ends_as_it_is_printed(page: Path) -> None:
     quoted = [
         line

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
+from kit.cases import for_each
 from kit.prose import WIDTH, wrapped
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +15,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("name", [str(path.relative_to(ROOT)) for path in PAGES])
+@for_each("name", [str(path.relative_to(ROOT)) for path in PAGES])
 def test_prose_is_wrapped_at_the_width_of_the_code(name):
     """If not: `python -m kit.prose ../FILE` in `tests/`."""
     text = (ROOT / name).read_text()

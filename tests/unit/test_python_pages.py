@@ -13,6 +13,7 @@ import icekeep
 from icekeep.errors import IcekeepError
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.cases import for_each
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
@@ -76,7 +77,7 @@ def calls(block):
             yield node.func.id, len(node.args), [keyword.arg for keyword in node.keywords if keyword.arg]
 
 
-@pytest.mark.parametrize("page", [*BLOCKS, *OTHER_BLOCKS])
+@for_each("page", [*BLOCKS, *OTHER_BLOCKS])
 def test_calls_have_arguments_that_there_are(page):
     found = [call for block in {**BLOCKS, **OTHER_BLOCKS}[page] for call in calls(block)]
     assert found

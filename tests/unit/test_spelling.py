@@ -1,11 +1,10 @@
 """Which known word is meant by one that is not known."""
 
-import pytest
-
 from icekeep.spelling import with_one_typo
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("word", "known", "meant"),
     [
         ("event", "events", True),

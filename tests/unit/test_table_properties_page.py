@@ -4,8 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
 from icekeep.commit.merging import MergePolicy
@@ -18,6 +16,7 @@ from icekeep.planning.scan.splits import read_options
 from icekeep.policies.texts import told_by_properties
 from icekeep.spec.metrics_modes import DEFAULT
 from icekeep.spec.retention import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, default_limit
+from kit.cases import for_each
 from kit.catalogs import simple_metadata
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +134,7 @@ RETRY, CHECKS, READING = RetryPolicy.of(METADATA), StatusChecks.of(METADATA), re
 MERGE = MergePolicy.of(METADATA)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "default"),
     [
         *((f"commit.retry.{field.replace('_', '-')}", getattr(RETRY, field)) for field in RETRY.__struct_fields__),

@@ -17,6 +17,7 @@ from icekeep.storage.objects import listing as object_listing
 from icekeep.storage.objects import pages as object_pages
 from icekeep.storage.objects.storage import ObjectStorage
 from icekeep.storage.objects.stores import Stores, open_stores
+from kit.cases import for_each
 
 
 class InMemory(ObjectStorage):
@@ -207,7 +208,7 @@ def test_a_store_that_lists_in_another_order_is_not_listed_in_parts(store):
     assert len(list(storage.list(f"s3://{bucket}/wh/t"))) == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("location", "expected"),
     [
         ("s3://b/k", True),

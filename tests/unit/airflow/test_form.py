@@ -3,6 +3,7 @@ import pytest
 from icekeep.airflow.form import asked_call
 from icekeep.airflow.units import Call
 from icekeep.errors import UsageError
+from kit.cases import for_each
 
 FORM = {"table": "c.d.t", "job": "expire_snapshots", "arguments": [], "dry_run": True, "run_by": "spark-submit"}
 
@@ -19,7 +20,7 @@ def test_a_form_is_a_call():
     assert asked(arguments=["--dry-run"]).arguments == ("--dry-run",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changed", "said"),
     [
         ({"table": "d.t"}, "'d.t' is no full name"),

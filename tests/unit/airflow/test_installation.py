@@ -10,6 +10,7 @@ from icekeep.airflow.provider import get_provider_info
 from icekeep.airflow.submitting import arguments_of_defaults, submit_arguments
 from icekeep.airflow.units import Call
 from icekeep.operations.configuration.file import parse_config
+from kit.cases import for_each
 
 
 def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
@@ -81,7 +82,7 @@ def test_the_uri_of_a_table_is_one_that_airflow_takes_as_it_is(table):
     assert uri.isascii()
 
 
-@pytest.mark.parametrize("uri", ["iceberg:///d/t", "iceberg://c/t", "iceberg://c", "iceberg://c//t"])
+@for_each("uri", ["iceberg:///d/t", "iceberg://c/t", "iceberg://c", "iceberg://c//t"])
 def test_a_uri_that_names_no_table_is_refused(uri):
     with pytest.raises(ValueError, match="CATALOG/NAMESPACE/TABLE"):
         sanitize_uri(urlsplit(uri))

@@ -12,6 +12,7 @@ from icekeep.airflow.outcomes import (
     status_in,
 )
 from icekeep.airflow.units import Call
+from kit.cases import for_each
 
 CALL = Call(job="compact", table="c.d.t")
 
@@ -20,12 +21,12 @@ def ended(status, document=None, *, job="compact", said=""):
     return Ended(call=Call(job=job, table="c.d.t"), status=status, document=document, said=said)
 
 
-@pytest.mark.parametrize("status", [1, 3, 75, 137, 143, None])
+@for_each("status", [1, 3, 75, 137, 143, None])
 def test_what_may_pass_is_worth_another_try(status):
     assert ended(status).is_worth_retrying
 
 
-@pytest.mark.parametrize("status", [2, 4, 5, 127, 130])
+@for_each("status", [2, 4, 5, 127, 130])
 def test_what_somebody_must_look_at_is_not(status):
     assert not ended(status).is_worth_retrying
     assert "which a retry does not help" in ended(status).failure
@@ -36,7 +37,7 @@ def test_what_a_check_has_found_another_try_would_find_again():
     assert ended(1, job="check").is_worth_retrying
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "status"),
     [
         ("Cannot execute: spark-submit x. Error code is: 4.\nLast spark-submit output:\nx", 4),

@@ -6,17 +6,18 @@ import pytest
 from icekeep.catalog.base import format_identifier, parse_identifier, validate_namespace
 from icekeep.errors import ConflictError, UsageError, first_line
 from icekeep.tables.rollback import rollback_to_snapshot
+from kit.cases import for_each
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import add, memory_table
 
 
-@pytest.mark.parametrize("text", ["db.events", "lake.raw.events", "db.a b", "db.%2F", "é.ü"])
+@for_each("text", ["db.events", "lake.raw.events", "db.a b", "db.%2F", "é.ü"])
 def test_an_identifier_is_the_parts_between_dots(text):
     assert parse_identifier(text) == tuple(text.split("."))
     assert format_identifier(parse_identifier(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "events", ".events", "db.", "db..events", "db/x.events", "db.eve\nnts", "db.\0"])
+@for_each("text", ["", "events", ".events", "db.", "db..events", "db/x.events", "db.eve\nnts", "db.\0"])
 def test_an_identifier_needs_a_namespace_and_parts_that_can_be_names(text):
     with pytest.raises(UsageError):
         parse_identifier(text)

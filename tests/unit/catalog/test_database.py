@@ -7,13 +7,14 @@ import sqlalchemy
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url, sqlite_uri
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
+from kit.cases import for_each
 
 
 def url_of(uri, **properties):
     return parse_url("local", {"uri": uri, **properties}).render_as_string(hide_password=False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("uri", "expected"),
     [
         ("sqlite:////wh/catalog.db", "sqlite:////wh/catalog.db"),
@@ -45,7 +46,7 @@ def test_an_address_is_understood_as_other_engines_write_it(uri, expected):
     assert url_of(uri) == expected
 
 
-@pytest.mark.parametrize("name", ["a b", "a#b", "100 %", "a%20b", "ä"])
+@for_each("name", ["a b", "a#b", "100 %", "a%20b", "ä"])
 def test_the_address_of_a_file_is_read_as_its_path(name):
     path = f"/wh/{name}/catalog.db"
     assert parse_url("local", {"uri": sqlite_uri(path)}).database == path
@@ -68,7 +69,7 @@ def test_user_and_password_may_be_properties_of_their_own():
     assert url_of("postgresql://me:mine@host/db", **secrets) == "postgresql+psycopg://me:mine@host/db"
 
 
-@pytest.mark.parametrize("uri", ["", "catalog.db", "sqlite", "://", "postgresql://host:port/db"])
+@for_each("uri", ["", "catalog.db", "sqlite", "://", "postgresql://host:port/db"])
 def test_an_address_that_is_none_is_a_configuration_error(uri):
     with pytest.raises(ConfigError, match=r"configuration key 'catalogs.local.uri': .*give sqlite:///PATH or"):
         parse_url("local", {"uri": uri})

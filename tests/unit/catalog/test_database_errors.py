@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 
 from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal
+from kit.cases import for_each
 
 
 class Psycopg(Exception):
@@ -71,7 +72,7 @@ def test_what_sqlite_says_is_known_by_its_code():
     assert not is_duplicate(sqlite(19))
 
 
-@pytest.mark.parametrize("code", [1, 5, 6, 8, 10, 13, 14, 19, 1555])
+@for_each("code", [1, 5, 6, 8, 10, 13, 14, 19, 1555])
 def test_no_error_of_sqlite_at_a_commit_proves_anything(code):
     assert not proves_refusal(sqlite(code))
 
@@ -83,6 +84,6 @@ def test_an_error_without_a_code_proves_nothing_and_may_pass(kind):
     assert not any(asks(broken) for asks in (is_absent, is_busy, is_duplicate, proves_refusal))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("odd"), postgresql(""), postgresql("P0001"), postgresql("57P01")])
+@for_each("error", [RuntimeError("odd"), postgresql(""), postgresql("P0001"), postgresql("57P01")])
 def test_what_is_not_listed_proves_nothing(error):
     assert not proves_refusal(error)

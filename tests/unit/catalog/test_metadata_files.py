@@ -1,9 +1,8 @@
-import pytest
-
 from icekeep.catalog.metadata_files import file_version
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "version"),
     [
         ("00005-0c566122-32a2-4791-8908-05ded38b56cf.metadata.json", 5),

@@ -8,6 +8,7 @@ from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, IcekeepError, UnsupportedError
+from kit.cases import for_each
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_a_catalog_says_what_its_swaps_can_do(tmp_path, kind, compares, restores
     assert catalog.restores_snapshots is restores
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "given", "expected"),
     [
         ("sql", "s3://b/wh/", "s3://b/wh"),
@@ -105,7 +106,7 @@ def test_managers_of_logins_that_icekeep_does_not_have_are_refused():
         open_catalog("mine", {"type": "rest", "uri": "http://x", "auth.type": "oauth2"})
 
 
-@pytest.mark.parametrize("value", ["", "0", "-1", "1.5", "10s"])
+@for_each("value", ["", "0", "-1", "1.5", "10s"])
 def test_a_time_that_is_no_number_of_milliseconds_is_a_configuration_error(value):
     key = "rest.client.socket-timeout-ms"
     with pytest.raises(ConfigError, match=rf"'catalogs.mine.{key}': is '{value}'; give milliseconds, 1 or more"):
@@ -166,8 +167,8 @@ def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatc
     assert open_catalog("lake", properties).identity == identity
 
 
-@pytest.mark.parametrize("kind", ["hadoop", "sql", "hive", "glue"])
-@pytest.mark.parametrize(
+@for_each("kind", ["hadoop", "sql", "hive", "glue"])
+@for_each(
     ("warehouse", "expected"),
     [
         ("hdfs:/wh", "hdfs:/wh"),
@@ -186,8 +187,8 @@ def test_a_warehouse_with_one_slash_after_hdfs_is_in_hadoops_default_file_system
     assert catalog.warehouse == expected
 
 
-@pytest.mark.parametrize("warehouse", ["s3:/bucket/wh", "gs:bucket", "hdfs:wh", "C:\\wh", "viewfs:/wh", "a:b"])
-@pytest.mark.parametrize("kind", ["hadoop", "sql", "glue"])
+@for_each("warehouse", ["s3:/bucket/wh", "gs:bucket", "hdfs:wh", "C:\\wh", "viewfs:/wh", "a:b"])
+@for_each("kind", ["hadoop", "sql", "glue"])
 def test_no_scheme_becomes_the_name_of_a_directory(kind, warehouse):
     with pytest.raises(ConfigError, match=r"'catalogs.lake.warehouse': is '.*, which is no location; give SCHEME://"):
         open_catalog("lake", {"type": kind, "warehouse": warehouse, "uri": "sqlite:///:memory:"})

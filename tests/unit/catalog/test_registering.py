@@ -5,6 +5,7 @@ import pytest
 from icekeep.catalog.name_errors import table_exists
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UsageError
+from kit.cases import for_each
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.memory_catalog import MemoryCatalog
 
@@ -41,7 +42,7 @@ class Asked:
         return self.catalog._locations.get(EVENTS) == self.table.metadata_location
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answers", "lands", "count"),
     [((None,), {0}, 1), ((LOST,), {0}, 1), ((LOST, None), {1}, 2), ((LOST, LOST), {1}, 2)],
 )

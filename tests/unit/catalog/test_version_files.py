@@ -2,6 +2,7 @@ import pytest
 
 from icekeep.catalog.version_files import find_head, parse_version_name, read_hint, version_locations
 from icekeep.errors import InvalidTableError, UnsupportedError
+from kit.cases import for_each
 from kit.storage import HookedStorage, MemoryStorage
 
 DIRECTORY = "memory://wh/db/t/metadata"
@@ -17,7 +18,7 @@ def put(storage, *names):
         storage.create(f"{DIRECTORY}/{name}", b"")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "version"),
     [
         ("v1.metadata.json", 1),

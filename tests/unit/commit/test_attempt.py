@@ -12,6 +12,7 @@ from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetProperties, SetSnapshotRef
+from kit.cases import for_each
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.runtime import START_MS
@@ -68,7 +69,7 @@ def test_manifests_have_the_size_that_the_table_wants(text, size):
     assert manifest_target_bytes(memory_table(**properties).metadata) == size
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "", "8MB", "1.5", "²"])
+@for_each("text", ["0", "-1", "", "8MB", "1.5", "²"])
 def test_a_size_that_is_none_is_refused(text):
     table = memory_table(**{"commit.manifest.target-size-bytes": text})
     with pytest.raises(UsageError, match=r"target-size-bytes' is .* a whole number, 1 or more"):

@@ -11,6 +11,7 @@ from icekeep.errors import ConflictError, UsageError
 from icekeep.planning.manifests import list_columns
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.bins import growing
+from kit.cases import for_each
 from kit.no_spark import no_spark
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.sharing import SharingReader
@@ -59,8 +60,8 @@ def test_what_positions_are_deleted_of_and_the_vectors_that_are_there_are_asked_
         committed(table, of_none)
 
 
-@pytest.mark.parametrize("deletes", [position_deletes("p", "a"), equality_deletes("e")])
-@pytest.mark.parametrize("change", [OverwriteFiles, RowDelta])
+@for_each("deletes", [position_deletes("p", "a"), equality_deletes("e")])
+@for_each("change", [OverwriteFiles, RowDelta])
 def test_deletes_that_came_meanwhile_are_asked_for(change, deletes):
     table = add_deletes(add(memory_table(), "a", "b"), position_deletes("old", "a"), named=("a",))
     start = table.metadata.current_snapshot_id

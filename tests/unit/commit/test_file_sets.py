@@ -10,6 +10,7 @@ from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, entry_
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.manifests.structs import ManifestEntry, Status
+from kit.cases import for_each
 from kit.sharing import store_file_set
 from kit.storage import MemoryStorage
 from kit.tables import data_file
@@ -27,7 +28,7 @@ def read(*names, manifest="m", applied=frozenset()):
     return [ReadFile(entry(name), manifest, applied) for name in names]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "other",
     [
         entry("b"),
@@ -43,7 +44,7 @@ def test_whatever_must_still_be_so_is_in_the_digest(other):
     assert entry_digest(other) != entry_digest(entry())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "another"), [((0.0,), (-0.0,)), ((1,), ("1",)), ((b"1",), ("1",)), ((Decimal("1.0"),), (Decimal("1.00"),))]
 )
 def test_partitions_that_differ_have_different_digests(one, another):

@@ -4,11 +4,12 @@ from msgspec import structs
 from icekeep import __version__, runs
 from icekeep.commit.made_by import made_by, maker_keys, run_of
 from icekeep.runs import Run
+from kit.cases import for_each
 
 COMMIT = "Apache Iceberg 1.9.0 (commit 7dbafb438ee1e68d0047bebcb587265d7d87d8a1)"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("summary", "expected"),
     [
         (None, None),

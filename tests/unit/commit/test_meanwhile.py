@@ -6,7 +6,7 @@ import pytest
 
 from icekeep.commit import changes
 from kit import meanwhile
-from kit.cases import some_of
+from kit.cases import for_each, some_of
 from kit.meanwhile import CHANGES, MEANWHILE, met
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def test_every_module_of_changes_is_in_the_table():
     assert modules - used == set()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "shared"),
     [(change, shared) for change in CHANGES for shared in (False, True)[: 1 + (change in OF_FILES)]],
 )

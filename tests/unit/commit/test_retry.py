@@ -12,6 +12,7 @@ from icekeep.commit.summary import COMMIT_ID
 from icekeep.errors import ConflictError, IcekeepError, UsageError
 from icekeep.events import CommitRetried, SnapshotCommitted
 from icekeep.runs import Run
+from kit.cases import for_each
 from kit.changes import Applying, Recorder, run
 from kit.memory_catalog import (
     CONFLICTS,
@@ -149,9 +150,7 @@ def test_waits_double_up_to_the_greatest(catalog):
     assert catalog.runtime.sleeps_ms == [300, 600, 1200, 2000, 2000, 2000]
 
 
-@pytest.mark.parametrize(
-    ("attempt", "wait_ms"), [(1, 100), (2, 200), (3, 400), (10, 51_200), (11, 60_000), (99, 60_000)]
-)
+@for_each(("attempt", "wait_ms"), [(1, 100), (2, 200), (3, 400), (10, 51_200), (11, 60_000), (99, 60_000)])
 def test_the_waits_of_a_table_that_says_nothing_are_icebergs(attempt, wait_ms):
     policy = RetryPolicy.of(memory_table().metadata)
     assert policy == RetryPolicy(4, 100, 60_000, 1_800_000)

@@ -20,6 +20,7 @@ from icekeep.errors import (
 from icekeep.events import CommitRetried, SnapshotCommitted, unfailing
 from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.updates import log_previous
+from kit.cases import for_each
 from kit.changes import Applying, run, thrown
 from kit.memory_catalog import (
     COMMITS,
@@ -235,8 +236,8 @@ def test_a_commit_that_is_there_has_landed_whatever_the_catalog_said_of_it(catal
     assert len([name for name in stored(catalog) if "snap-" in name]) == 2
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), RuntimeError("driver gone")])
-@pytest.mark.parametrize("lands", [False, True])
+@for_each("error", [KeyboardInterrupt(), SystemExit(143), RuntimeError("driver gone")])
+@for_each("lands", [False, True])
 def test_an_interrupt_in_the_middle_of_the_swap_leaves_every_file_and_the_outcome_unknown(error, lands):
     storage = HookedStorage(MemoryStorage())
     catalog = MemoryCatalog(storage)

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from icekeep.commit.summary import COMMIT_ID, SummaryBuilder
 from icekeep.spec.manifests.structs import FileContent
+from kit.cases import for_each
 from kit.tables import data_file
 
 TOTALS = {
@@ -77,8 +78,8 @@ def test_a_replace_commit_that_counts_no_file_carries_every_total_over():
     assert summary == {"operation": "replace", COMMIT_ID: "c-1", "manifests-created": "1", **TOTALS}
 
 
-@pytest.mark.parametrize("missing", sorted(TOTALS))
-@pytest.mark.parametrize("bad", [None, "", "many", "-5", "1.5", "²"])
+@for_each("missing", sorted(TOTALS))
+@for_each("bad", [None, "", "many", "-5", "1.5", "²"])
 def test_a_total_that_the_parent_does_not_have_is_not_invented(missing, bad):
     parent = {key: value for key, value in TOTALS.items() if key != missing} | ({} if bad is None else {missing: bad})
     summary = counted([data_file("a"), POSITION_DELETES, EQUALITY_DELETES], parent=parent)

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +22,7 @@ from icekeep.policies.values import Mode, Said
 from icekeep.policies.windows import Window, is_open
 from icekeep.run_records.values import LastRuns
 from icekeep.spec.units import DAY_MS, HOUR_MS
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 NOW_MS = round(datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp() * 1000)
 NIGHT = Window(from_minute=22 * 60, to_minute=6 * 60)
@@ -127,7 +126,7 @@ def test_a_job_that_fails_more_often_is_never_due_sooner(rule, small, last, more
         assert chosen(rule, health_of(small), last).verdict is Verdict.DUE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "last", "why"),
     [
         (rule_of(held_by="switched off by X"), LastRuns(), "switched off by X"),

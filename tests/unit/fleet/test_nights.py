@@ -4,12 +4,12 @@ import pytest
 
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.workers import Works
-from kit.cases import scaled
+from kit.cases import scaled, seeds
 from simulation.nights import Simulation, Violation
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(scaled(20, least=3))
+SEEDS = seeds(scaled(20, least=3))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

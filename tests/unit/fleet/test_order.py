@@ -1,9 +1,9 @@
 """The order of work: by value, and what was cut off after what has not been tried since."""
 
 import msgspec
-import pytest
 
 from icekeep.fleet.overview import in_order
+from kit.cases import for_each
 
 
 class Table(msgspec.Struct):
@@ -26,7 +26,7 @@ def cut(name, worth, at_ms):
     return Table(name, worth, at_ms, at_ms)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tables", "expected"),
     [
         ([Table("a", 1), Table("b", 3), Table("c", 2)], "b c a"),

@@ -21,7 +21,7 @@ from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
 from icekeep.spec.units import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 sizes = st.integers(0, 1 << 44)
 advices = st.builds(
@@ -222,7 +222,7 @@ def test_of_a_job_of_one_task_nobody_asks_how_many_run_at_once():
     assert estimate_of("compact", (), of_bytes(MIB), MIB, slots) == estimate_of("compact", (), of_bytes(MIB), MIB)
 
 
-@pytest.mark.parametrize(("tasks", "parts"), [(0.5, 1), (1, 1), (2, 2), (3.9, 3), (1000, 8)])
+@for_each(("tasks", "parts"), [(0.5, 1), (1, 1), (2, 2), (3.9, 3), (1000, 8)])
 def test_no_more_cores_work_than_there_are_tasks(tasks, parts):
     size = round(tasks * TASK_BYTES)
     advice = of_bytes(size)

@@ -23,7 +23,7 @@ from icekeep.spec.name_mapping import parse_name_mapping
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, ListType, StructType, decimal, fixed
 from kit import filters
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.data_files import options_for, write_files
 from kit.spliced import with_edits
@@ -80,7 +80,7 @@ def test_no_row_that_matches_is_lost(data):
     assert wanted <= {row["_pos"] for row in found}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "expected"),
     [
         ("n < 20", [0, 1]),
@@ -179,7 +179,7 @@ def test_an_upper_bound_of_texts_may_have_been_cut():
     assert positions(storage, texts, ask(texts, "s = 'e'")) == []
 
 
-@pytest.mark.parametrize("cut", [(5,), (6,), (1, 2), (5, 6)])
+@for_each("cut", [(5,), (6,), (1, 2), (5, 6)])
 def test_bounds_of_fixed_length_that_were_cut_say_nothing(cut):
     """DataFusion cuts those of more than 64 bytes; pyarrow, asked for such statistics, ends the process."""
     schema = schema_of(column(1, "x", decimal(38, 2)), column(2, "n", LONG))

@@ -15,7 +15,7 @@ from icekeep.spec.ordering import sort_key
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
 from icekeep.spec.transforms import UnknownTransform, Void, parse_transform
 from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, ListType, PrimitiveType, StructType
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 
 pytestmark = pytest.mark.slow
@@ -174,7 +174,7 @@ def test_all_nans_are_one_partition_and_the_two_zeros_are_two():
     assert [str(values[0]) for values, _ in parts] == ["nan", "-0.0", "0.0"]
 
 
-@pytest.mark.parametrize("size", [62, 63, 64, 65, 100])
+@for_each("size", [62, 63, 64, 65, 100])
 def test_as_many_fields_and_values_as_there_are_do_not_overflow(size):
     # Combinations of 13 fields have more numbers than 64 bits; where 64 is a field's, the first fields would not count.
     numbers = range(1, 14)
@@ -202,7 +202,7 @@ def test_a_void_field_needs_neither_its_column_nor_a_type_that_can_be_compared()
     assert [values for values, _ in split_by_partition(data, spec, schema)] == [(None, 1, None), (None, 2, None)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "value", "transform", "result"),
     [
         (INT, -(2**31), "truncate[10]", "int"),

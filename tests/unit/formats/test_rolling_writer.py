@@ -20,7 +20,7 @@ from icekeep.spec.types import (
     MapType,
     StructType,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, read_table, read_tables, tables, write_files
 from kit.storage import MemoryStorage
@@ -297,7 +297,7 @@ def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothi
     assert read_table(storage, file.file_path, schema).equals(far)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("remaining", "full", "next_one"),
     [
         pytest.param(30, 100, 30, id="the rest fits"),

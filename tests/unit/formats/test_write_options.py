@@ -13,6 +13,7 @@ from icekeep.spec.metrics_modes import DEFAULT, FULL, NONE
 from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import INT
+from kit.cases import for_each
 from kit.columns import column, schema_of
 
 
@@ -81,7 +82,7 @@ def test_table_properties_are_read():
     assert write_options(properties, target_file_size_bytes=5).target_file_size_bytes == 5
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "value"),
     [
         ("write.parquet.compression-codec", "lzo"),
@@ -165,7 +166,7 @@ def test_properties_of_other_formats_are_passed_over():
     assert write_options({"write.format.default": "orc", "write.parquet.page-size-bytes": "x"}).encoding == OrcOptions()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file_format", "key", "value"),
     [
         ("vortex", "write.format.default", "vortex"),

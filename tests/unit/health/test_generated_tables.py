@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.health.job import table_health
 from icekeep.tables.refs import create_branch, create_tag
-from kit.cases import scaled
+from kit.cases import for_each, scaled, seeds
 from kit.choices import Choices
 from kit.naive_health import check_data, check_deletes, check_jobs, check_partitions, check_references
 from kit.no_spark import no_spark
@@ -18,7 +18,7 @@ from kit.row_histories import History
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(scaled(25, least=8))
+SEEDS = seeds(scaled(25, least=8))
 
 
 @cache
@@ -36,39 +36,39 @@ def health_of(seed):
     return table_health(table_of(seed), no_spark)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_data_files_are_those_of_the_entries(seed):
     check_data(health_of(seed), table_of(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_delete_debt_is_what_reaches_the_data_files(seed):
     check_deletes(health_of(seed), table_of(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_partitions_are_those_of_the_entries(seed):
     check_partitions(health_of(seed), table_of(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_references_keep_what_is_live_at_their_heads(seed):
     check_references(health_of(seed), table_of(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_what_jobs_would_do_is_what_their_plans_say(seed):
     check_jobs(health_of(seed), table_of(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_nothing_is_wrong_with_what_our_own_writers_wrote(seed):
     found = health_of(seed)
     assert (found.faults, found.not_measured) == ((), ())
     assert 0 <= found.score <= 100
 
 
-@pytest.mark.parametrize("seed", [*SEEDS][:8])
+@for_each("seed", [*SEEDS][:8])
 def test_what_is_read_is_lists_manifests_and_metadata_once_each(seed):
     table = table_of(seed)
     reads = Counter()

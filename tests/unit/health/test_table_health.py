@@ -23,6 +23,7 @@ from icekeep.tables.refs import create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.deletes import with_position_deletes
@@ -299,8 +300,8 @@ def test_an_encrypted_table_is_refused():
         table_health(replace(world.table, metadata=metadata), no_spark)
 
 
-@pytest.mark.parametrize("name", ["file_size_in_bytes", "record_count"])
-@pytest.mark.parametrize("number", [-1, -(2**63), 2**63 - 1])
+@for_each("name", ["file_size_in_bytes", "record_count"])
+@for_each("number", [-1, -(2**63), 2**63 - 1])
 def test_sizes_that_no_file_has_spoil_no_figure(name, number):
     world = filled(6)
     damager = Damager(world.catalog, EVENTS, Choices(0))

@@ -5,6 +5,7 @@ from msgspec import Meta, field
 
 from icekeep.errors import OptionError
 from icekeep.maintenance.options import Options, parse_options
+from kit.cases import for_each
 
 
 class SomeOptions(Options, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ def test_values_are_taken_as_text_or_typed(form):
     assert options == SomeOptions(count=7, limit=9, share=0.5, all=True, order="bytes-asc")
 
 
-@pytest.mark.parametrize("text", ["true", "TRUE", "True", "1"])
+@for_each("text", ["true", "TRUE", "True", "1"])
 def test_true_is_written_in_several_ways(text):
     assert parsed(rewrite_all=text).all is True
     assert parsed(rewrite_all={"1": "0"}.get(text, "FALSE")).all is False
@@ -55,7 +56,7 @@ def test_options_that_are_parsed_already_are_returned():
     assert parse_options(SomeOptions, options) is options
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "given", "message"),
     [
         ("min-input-files", "0", "option min-input-files is '0'; give a whole number >= 1"),
@@ -86,7 +87,7 @@ def test_a_wrong_option_is_refused_and_the_error_says_what_to_give(name, given, 
 KNOWN = "one of delete-ratio, job-order, max-files, min-input-files, rewrite-all"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "hint"),
     [
         ("min_input_files", "did you mean 'min-input-files'?"),

@@ -13,6 +13,7 @@ from icekeep.errors import (
     UnavailableError,
 )
 from icekeep.maintenance.planning_anew import plan_till_done
+from kit.cases import for_each
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import EVENTS, add, memory_table
@@ -53,9 +54,9 @@ class Job:
         return f"done by plan {number}"
 
 
-@pytest.mark.parametrize("last", [None, *FOR_GOOD], ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("retries", range(3))
-@pytest.mark.parametrize("refusals", range(5))
+@for_each("last", [None, *FOR_GOOD], ids=lambda error: type(error).__name__)
+@for_each("retries", range(3))
+@for_each("refusals", range(5))
 def test_each_refusal_up_to_the_limit_has_another_plan_made_on_the_table_as_it_is_and_nothing_else_has(
     retries, refusals, last
 ):

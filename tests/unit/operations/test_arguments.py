@@ -8,6 +8,7 @@ from icekeep.errors import UsageError
 from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.verbs import VERBS
+from kit.cases import for_each
 
 NOW_MS = 1_767_225_600_000
 
@@ -47,7 +48,7 @@ def test_settings_are_read_to_values():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@for_each(
     ("words", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
@@ -152,7 +153,7 @@ def test_a_mistake_is_one_line(words, message):
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "name", "arguments"),
     [
         ("ref list", "ref list", {}),
@@ -187,7 +188,7 @@ def test_the_branch_of_a_job_is_a_setting():
         assert parse(job, "--table", "db.t", "--branch", "audit").arguments == {"branch": "audit"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "name"),
     [
         (["compact", "--wrong"], "compact"),
@@ -222,7 +223,7 @@ def test_help_and_version_are_printed_and_end_the_process(words, capsys):
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "output"),
     [
         (["compact", "--wrong", "--output", "json", "--result-file=r", "--verbose"], OutputOptions("json", "r", True)),

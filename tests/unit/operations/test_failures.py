@@ -5,6 +5,7 @@ import pytest
 from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, JobFailedError, OptionError, one_line
 from icekeep.operations.failures import describe_error, our_error
 from icekeep.planning.spark.failures import known_error, spark_failed
+from kit.cases import for_each
 
 FROM_AN_EXECUTOR = """An error occurred while calling o63.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
@@ -38,14 +39,12 @@ def test_an_error_with_a_constructor_of_its_own_is_found_too():
     assert (found.message, found.exit_status) == ("option x is '0'; give 1", 2)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "boom", "icekeep.errors.Nothing: x", "icekeep.errors.Any: x", "icekeep.errors: x"]
-)
+@for_each("text", ["", "boom", "icekeep.errors.Nothing: x", "icekeep.errors.Any: x", "icekeep.errors: x"])
 def test_what_is_not_ours_is_not_found(text):
     assert our_error(RuntimeError(text)) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("failure", "line"),
     [
         (RuntimeError("first\nsecond"), "RuntimeError: first"),

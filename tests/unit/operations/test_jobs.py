@@ -2,14 +2,13 @@
 
 from importlib import import_module
 
-import pytest
-
 from contracts.job_contract import JobContract
 from icekeep.operations.jobs import JOBS
 from icekeep.settings import Job
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize("job", JOBS.values(), ids=lambda job: job.name)
+@for_each("job", JOBS.values(), ids=lambda job: job.name)
 def test_every_job_has_a_test_that_inherits_the_contract_of_jobs(job: Job) -> None:
     package = job.run.partition(":")[0].removeprefix("icekeep.").rpartition(".")[0]
     tests = vars(import_module(f"unit.{package}.test_job_contract")).values()

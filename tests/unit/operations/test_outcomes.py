@@ -10,6 +10,7 @@ from icekeep.operations.interrupts import Interrupted, Interrupts
 from icekeep.operations.outcomes import Begun, how_it_ended
 from icekeep.operations.recording import recorded
 from icekeep.operations.surroundings import Seams, Shared, Surroundings
+from kit.cases import for_each
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime
 
@@ -17,7 +18,7 @@ CANCELLED = [JobFailedError("Job 3 cancelled"), UnavailableError("no Spark"), Va
 OF_ITS_OWN = [OutcomeUnknownError("look"), SafetyError("no"), UnsupportedError("encrypted")]
 
 
-@pytest.mark.parametrize("error", CANCELLED)
+@for_each("error", CANCELLED)
 def test_what_a_signal_s_own_cancel_fails_was_interrupted_in_a_part_of_a_run(error):
     ended = how_it_ended(error, SIGTERM, Begun(), is_part=True)
     assert (ended.status, ended.exit_status, ended.error.kind) == ("interrupted", 143, "interrupted")

@@ -18,7 +18,7 @@ from icekeep.maintenance.expiration.job import ExpireSnapshotsRequest
 from icekeep.operations.plan_files.format import VERSION, read_plan_file
 from icekeep.operations.plan_files.writing import Made, absolute_arguments, given_of, write_exact
 from icekeep.spec.filters.parsing import parse_where
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -181,7 +181,7 @@ def test_files_of_all_versions_are_read(version: int) -> None:
 NOW_MS = 1_700_000_000_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("told", "plain"),
     [
         ({"older_than": "7d"}, {"older_than": NOW_MS - 7 * 86_400_000}),

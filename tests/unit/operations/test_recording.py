@@ -15,6 +15,7 @@ from icekeep.operations.recording import beside_warehouse
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from kit import fake_jobs
+from kit.cases import for_each
 from kit.fake_jobs import APPLICATION, FAILURES, HISTORY, JOBS, SEAMS
 from kit.runtime import START_MS, FakeRuntime
 
@@ -209,7 +210,7 @@ def test_no_directory_is_made_for_a_record(capsys, tmp_path):
     assert not (tmp_path / "typo").exists()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "path"),
     [
         ({"type": "sql", "warehouse": "file:///wh"}, "/wh.icekeep-runs.db"),

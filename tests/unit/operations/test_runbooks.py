@@ -4,14 +4,13 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from icekeep import errors
 from icekeep.errors import IcekeepError
 from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.runbooks import ending_of, kinds, page, pages
 from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
+from kit.cases import for_each
 from kit.prose import wrapped
 
 ROOT = Path(__file__).parents[3]
@@ -59,7 +58,7 @@ def source() -> str:
     return re.sub(r'"\s*\n\s*f?"', "", "\n".join(texts))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_a_page_has_all_its_parts(name):
     text = page(name).text
     if name in kinds():
@@ -69,7 +68,7 @@ def test_a_page_has_all_its_parts(name):
     assert all(part.strip() for part in re.split(r"^## .*$", text, flags=re.MULTILINE)[1:])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_a_page_is_in_the_index_with_its_title(name):
     if name in kinds():
         assert f"| [`{name}`]({name}.md) | {kinds()[name]} | {page(name).title} |" in INDEX
@@ -77,7 +76,7 @@ def test_a_page_is_in_the_index_with_its_title(name):
         assert f" | [{name}]({name}.md) |" in INDEX
 
 
-@pytest.mark.parametrize("path", sorted(RUNBOOKS.glob("*.md")), ids=lambda path: path.stem)
+@for_each("path", sorted(RUNBOOKS.glob("*.md")), ids=lambda path: path.stem)
 def test_a_page_is_wrapped_and_its_links_to_others_lead_somewhere(path):
     assert wrapped(path.read_text()) == path.read_text()
     beside = re.findall(r"\]\(([a-z-]+)\.md(?:#[a-z-]+)?\)", path.read_text())
@@ -100,7 +99,7 @@ def test_pages_quote_error_lines():
     }
 
 
-@pytest.mark.parametrize(("name", "line"), QUOTED)
+@for_each(("name", "line"), QUOTED)
 def test_an_error_line_that_a_page_quotes_is_one_that_the_code_says(name, line):
     """`...` stands for what differs, and for what is left out."""
     parts = [stripped for part in re.split(r"\.\.\.|: ", line) if len(stripped := part.strip(" ;:.,()'")) > 3]

@@ -13,6 +13,7 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.transforms import Truncate
 from kit import fake_jobs
+from kit.cases import for_each
 from kit.fake_jobs import CALLS, HISTORY, JOBS, SEAMS, FakeOptions, Result
 from kit.metadata import MetadataBuilder
 from kit.runtime import FakeRuntime
@@ -150,7 +151,7 @@ def test_a_job_that_takes_none_fails_where_the_table_does_not_load():
     assert HISTORY == ["load local.db.t"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("job", "arguments", "error"),
     [
         ("compact", {"where": "id >"}, ExpressionError),

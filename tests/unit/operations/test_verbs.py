@@ -7,6 +7,7 @@ from icekeep.operations.commands.maintain import Wishes
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verb_values import About
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
+from kit.cases import for_each
 
 TAKEN_FIRST = {
     About.TABLE: {"table"},
@@ -19,7 +20,7 @@ TAKEN_FIRST = {
 }
 
 
-@pytest.mark.parametrize("words", VERBS)
+@for_each("words", VERBS)
 def test_a_command_s_settings_are_arguments_of_its_function(words):
     verb = VERBS[words]
     # What there is too much of for a list of arguments is a value of its own.

@@ -11,7 +11,7 @@ from icekeep.health.job import table_health
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.memory import Memory, RememberedStorage
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.storage import MemoryStorage
@@ -59,7 +59,7 @@ def test_memory_never_holds_more_than_its_room_and_always_gives_what_lies_there(
             held.pop(0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "location",
     [
         f"memory://lake/t/metadata/00001-{UUID}.metadata.json",

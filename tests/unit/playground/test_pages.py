@@ -9,6 +9,7 @@ import pytest
 import icekeep
 from icekeep.operations.arguments import parse_command
 from icekeep.playground.states import STATES
+from kit.cases import for_each
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = ("playground.md", "commands/demo.md", "python/notebooks.md")
@@ -24,7 +25,7 @@ def test_the_page_has_a_row_for_each_table() -> None:
         assert told[state.name].split(",")[0] in state.what
 
 
-@pytest.mark.parametrize("line", sorted({*COMMANDS}))
+@for_each("line", sorted({*COMMANDS}))
 def test_a_command_of_the_pages_can_be_run(line: str) -> None:
     parse_command(shlex.split(line)[1:], None, 0, "1")
 

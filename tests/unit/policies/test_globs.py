@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from icekeep.errors import UsageError
 from icekeep.names import NAME_IN_CATALOG
 from icekeep.policies.globs import parse_glob
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 
 def naive_part(pattern: str, text: str) -> bool:
@@ -71,7 +71,7 @@ def test_a_name_is_a_pattern_of_itself_alone(name):
     assert not glob.matches(".".join([*name, "a"]))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "matched", "others"),
     [
         ("prod.sales.*", ["prod.sales.t"], ["prod.sales.eu.t", "prod.sale.t", "Prod.sales.t", "prod.sales.T.x"]),
@@ -87,14 +87,12 @@ def test_examples_of_the_documents(pattern, matched, others):
     assert [name for name in matched + others if glob.matches(name)] == matched
 
 
-@pytest.mark.parametrize(
-    ("pattern", "catalog"), [("prod.a.*", "prod"), ("*.a.b", None), ("**", None), ("p*.a.b", None)]
-)
+@for_each(("pattern", "catalog"), [("prod.a.*", "prod"), ("*.a.b", None), ("**", None), ("p*.a.b", None)])
 def test_a_pattern_says_which_catalog_it_is_about(pattern, catalog):
     assert parse_glob(pattern).catalog == catalog
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "problem"),
     [
         ("prod.*", "can match no table; give CATALOG.NAMESPACE.TABLE, or CATALOG.** for all of a catalog"),
@@ -115,7 +113,7 @@ def test_what_is_no_pattern_is_told(pattern, problem):
     assert problem in caught.value.message
 
 
-@pytest.mark.parametrize("pattern", ["db", "", "db.", ".a", "a..b", "db.a**", "***"])
+@for_each("pattern", ["db", "", "db.", ".a", "a..b", "db.a**", "***"])
 def test_what_can_match_no_name_in_a_catalog_is_refused(pattern):
     with pytest.raises(UsageError, match=r"no table|beside other signs|no pattern"):
         parse_glob(pattern, NAME_IN_CATALOG)

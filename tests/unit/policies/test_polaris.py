@@ -1,6 +1,5 @@
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +8,7 @@ from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import told_by_polaris
 from icekeep.policies.texts import OWNERS_SETTINGS
 from icekeep.policies.values import Kind
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 TYPES = {
     "system.data-compaction": "compact",
@@ -63,7 +62,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "content", "expected"), EXAMPLES)
+@for_each(("kind", "content", "expected"), EXAMPLES)
 def test_each_type_says_what_its_job_is_told(kind, content, expected):
     heard = told_by_polaris([stored(kind, content)])
     assert {one.key: one.text for one in heard.told} == expected
@@ -99,7 +98,7 @@ def test_free_keys_that_are_not_known_are_told_and_passed_over():
     assert (layer.is_doubtful, layer.doubtful_jobs) == (False, frozenset())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "problem"),
     [
         ("{", "its content is no JSON"),

@@ -13,7 +13,7 @@ from icekeep.policies.scheduling import NeverRun, Schedule, never_run, schedule_
 from icekeep.policies.triggers import Trigger
 from icekeep.policies.values import JobCall, Kind, Layer, Mode, Policy, Rules, Said
 from icekeep.policies.windows import Window
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 JOBS = ("compact", "rewrite_manifests", "expire_snapshots")
 TABLE = "c.sales.orders"
@@ -306,7 +306,7 @@ def test_a_scheduler_observes_and_leaves_out_what_is_switched_off():
     assert found.calls == {TABLE: (JobCall("expire_snapshots", ("--w", "--dry-run")),)}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "others", "why"),
     [
         ({"match": (parse_glob("c.**"),)}, {}, "it has `match`, and which tables there are only the catalog knows"),

@@ -1,8 +1,7 @@
-import pytest
-
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
 from icekeep.policies.texts import OWNERS_SETTINGS, Told, told_by_properties
 from icekeep.settings import Kind
+from kit.cases import for_each
 
 
 def test_properties_say_keys_of_jobs_and_of_all():
@@ -28,7 +27,7 @@ def test_properties_say_keys_of_jobs_and_of_all():
     assert heard.problems == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text", "job", "problem"),
     [
         ("icekeep.enabeld", "false", None, "there is no such property; there is icekeep.enabled"),
@@ -50,14 +49,14 @@ def test_what_is_not_known_holds_its_job_or_all_of_them(name, text, job, problem
     assert problem in found.problem
 
 
-@pytest.mark.parametrize("name", ["ICEKEEP.enabled", "Icekeep.compact.enabled", " icekeep.enabled", "icekeep.Enabled"])
+@for_each("name", ["ICEKEEP.enabled", "Icekeep.compact.enabled", " icekeep.enabled", "icekeep.Enabled"])
 def test_a_property_that_is_spelled_otherwise_holds_all_jobs(name):
     """It may be an owner's wish to be left alone."""
     (found,) = told_by_properties({name: "false", "icekeeper.team": "a", "my.icekeep.enabled": "x"}).problems
     assert (found.job, found.source, found.holds) == (None, f"table property {name}", True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("job", "key"),
     [
         ("remove_orphan_files", key)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
 from icekeep.policies.triggers import ALWAYS, CONDITIONS, Facts, Trigger, is_due, parse_condition
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -84,7 +84,7 @@ def test_conditions_have_the_names_of_the_fields():
     assert {f"{name}_over" for name in MEASURED} < {*CONDITIONS}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text", "value"),
     [
         ("small_files_over", "0", 0),
@@ -98,7 +98,7 @@ def test_a_limit_is_read(name, text, value):
     assert parse_condition(name, text) == value
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text", "problem"),
     [
         ("small_files_over", "1.5", "give a whole number"),

@@ -20,7 +20,7 @@ from icekeep.policies.windows import (
     parse_day,
     parse_zone,
 )
-from kit.cases import cases, scaled
+from kit.cases import cases, for_each, scaled
 
 MINUTE_MS = 60_000
 BEFORE = timedelta(days=2, hours=2)
@@ -143,7 +143,7 @@ def test_a_window_is_shown_in_words():
     assert str(Window()) == "00:00 to 24:00 UTC"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parse", "text", "problem"),
     [
         (parse_clock, "24:01", "'24:01' is no time of the day; give HH:MM, 00:00 to 24:00"),

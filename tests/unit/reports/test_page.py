@@ -18,7 +18,7 @@ from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.page.rendering import rendered
 from icekeep.reports.values import TableHistory
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.html_pages import Page
 from kit.no_spark import no_spark
 from kit.report_picture import LAKE, PICTURE, lake
@@ -94,7 +94,7 @@ def test_what_the_report_has_is_on_the_page():
         assert words in page.text, words
 
 
-@pytest.mark.parametrize("said", HOSTILE)
+@for_each("said", HOSTILE)
 def test_foreign_text_changes_nothing_but_text(said):
     plain, hostile = Page(rendered(full_report())), Page(rendered(full_report(f"lake.db.{said}", said)))
     assert hostile.shape == plain.shape

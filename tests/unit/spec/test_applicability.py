@@ -27,6 +27,7 @@ from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.transforms import Identity, Void
 from icekeep.spec.types import STRING
+from kit.cases import for_each
 
 POSITION, EQUALITY = FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES
 
@@ -93,7 +94,7 @@ def dangling_deletes(deletes, data, parts=1):
     return tuple(delete for delete in deletes if is_dangling(delete, least, of_table, SPECS))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("delete", "reached"),
     [
         (positions(5), True),
@@ -112,14 +113,14 @@ def test_positions_reach_their_own_commits_rows_and_equality_deletes_only_older_
 _ELSEWHERE = [{"partition": ("y",)}, {"partition": (None,)}, {"spec_id": 2}]
 
 
-@pytest.mark.parametrize("make", [positions, equality])
-@pytest.mark.parametrize("where", _ELSEWHERE)
+@for_each("make", [positions, equality])
+@for_each("where", _ELSEWHERE)
 def test_deletes_stay_in_their_spec_and_partition(make, where):
     assert not reaches(make(9, **where), A, SPECS)
 
 
-@pytest.mark.parametrize("make", [positions, vector])
-@pytest.mark.parametrize("where", _ELSEWHERE)
+@for_each("make", [positions, vector])
+@for_each("where", _ELSEWHERE)
 def test_deletes_for_one_data_file_must_lie_in_its_spec_and_partition(make, where):
     # Iceberg Java fails scans of such tables as well (PR #16957).
     of_a = {"referenced_data_file": "a"} if make is positions else {}
@@ -153,7 +154,7 @@ def test_deletes_for_one_data_file_reach_no_other():
     assert not reaches(vector(5, "b"), A, SPECS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "other", "equal"),
     [
         (math.nan, -math.nan, True),
@@ -214,7 +215,7 @@ def test_vectors_in_one_puffin_file_are_told_apart_by_offset():
     assert pickle.loads(pickle.dumps(applied_delete(of_a))) == applied_delete(of_a)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "expected"),
     [("puffin", True), ("PUFFIN", True), ("PARQUET", False), ("avro", False)],
 )

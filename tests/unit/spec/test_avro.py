@@ -41,7 +41,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.manifests import blocks, recounted, write_varint
 from kit.strategies import typed_values
 
@@ -127,7 +127,7 @@ def test_a_header_that_was_cut_short_is_refused_wherever_the_cut_is():
             read_header(data[:length], LOCATION)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",
@@ -148,7 +148,7 @@ def test_what_is_no_header_is_refused(data: bytes):
     assert raised.value.facts == {"location": LOCATION}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "problem"),
     [
         (b"PAR1" + numbers([1])[4:], "it does not begin with Avro's magic bytes"),
@@ -167,7 +167,7 @@ def test_an_error_says_what_is_wrong_with_a_header(data: bytes, problem: str):
 # Records.
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2"])
+@for_each("codec", ["null", "deflate", "snappy", "zstandard", "bzip2"])
 def test_records_of_a_foreign_file_are_read(codec: str):
     assert records(numbers([1, -2, 2**62], [4], codec=codec)) == [{"n": n} for n in (1, -2, 2**62, 4)]
 
@@ -192,8 +192,8 @@ def test_a_file_that_was_cut_short_is_refused_wherever_no_block_ends(codec: str)
                 records(data[:length])
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
-@pytest.mark.parametrize("change", [-3, -2, -1, 1, 5, 2**40, -(2**40)])
+@for_each("codec", ["null", "deflate"])
+@for_each("change", [-3, -2, -1, 1, 5, 2**40, -(2**40)])
 def test_a_block_that_counts_more_or_fewer_records_than_it_has_is_refused(codec: str, change: int):
     data = numbers([1, 2], [3, 4], codec=codec)
     head = data[: read_header(data, LOCATION).length_bytes]
@@ -211,7 +211,7 @@ def test_a_block_with_a_wrong_sync_marker_is_refused():
         records(head + first[:-1] + bytes([first[-1] ^ 1]) + second)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         '{"type": "nonsense"}',
@@ -292,7 +292,7 @@ def test_a_sync_marker_depends_on_what_it_marks():
 # Schemas.
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "avro"),
     [
         ("boolean", "boolean"),
@@ -384,7 +384,7 @@ def test_a_type_that_is_used_twice_is_defined_twice_under_two_names():
     fastavro.parse_schema(schema)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("precision", "size"),
     [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (9, 4), (10, 5), (18, 8), (19, 9), (28, 12), (38, 16)],
 )
@@ -399,7 +399,7 @@ def test_a_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision: int
 # Names.
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "legal"),
     [
         ("ts_day", "ts_day"),
@@ -454,7 +454,7 @@ def test_values_go_through_avro_unchanged(drawn: Any):
     assert read == value or (read != read and value != value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "raw"),
     [
         ("int", "5"), ("int", True), ("date", 5.0), ("long", b"5"), ("boolean", 1), ("double", 1), ("binary", "x"),

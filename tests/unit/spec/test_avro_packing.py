@@ -7,11 +7,12 @@ import pytest
 from icekeep.errors import UnsupportedError
 from icekeep.spec.avro import encode_long, read_header, read_records, write_header
 from icekeep.spec.avro_packing import encode_block, packer
+from kit.cases import for_each
 
 NUMBERS = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long", "field-id": 1}]}
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
+@for_each("codec", ["null", "deflate", "snappy", "zstandard"])
 def test_a_block_of_ours_is_read_by_fastavro(codec: str):
     encoded = [encode_long(n) for n in (1, -70, 2**62)]
     header = write_header({"avro.schema": json.dumps(NUMBERS).encode(), "avro.codec": codec.encode()}, b"s" * 16)

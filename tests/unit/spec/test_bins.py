@@ -3,12 +3,12 @@
 from collections import Counter
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.utils.bin_packing import PackingIterator
 
 from icekeep.spec.bins import balanced, cut_evenly, each_once, packed
+from kit.cases import for_each
 
 WEIGHTS = st.lists(st.integers(0, 30), max_size=40)
 
@@ -17,7 +17,7 @@ def filled(weights, capacity, max_items=2**63 - 1):
     return list(packed(weights, (int, capacity), (each_once, max_items)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("weights", "capacity", "bins"),
     [
         # TestBinPacking.testBasicBinPacking
@@ -40,7 +40,7 @@ def test_bins_are_filled_in_order(weights, capacity, bins):
     assert filled(weights, capacity) == bins
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("max_items", "bins"), [(1, [[1], [1], [1], [1], [1]]), (2, [[1, 1], [1, 1], [1]]), (5, [[1] * 5]), (9, [[1] * 5])]
 )
 def test_no_bin_has_more_items_than_it_may(max_items, bins):
@@ -62,7 +62,7 @@ def test_a_bin_is_closed_only_when_the_next_item_does_not_go_in(weights, capacit
         assert sum(some) + following[0] > capacity or len(some) == max_items
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("target", "lookback", "heaviest_first", "bins"),
     [
         (8, 1, False, [[4], [5, 2], [3], [9], [1]]),
@@ -128,7 +128,7 @@ def test_packing_reads_no_further_than_the_bin_that_it_closes():
     assert len(taken) == 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("weights", "bins_count", "bins"),
     [
         ([], 3, []),

@@ -2,13 +2,13 @@ import math
 import struct
 from decimal import Decimal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.types import BINARY, DOUBLE, FLOAT, INT, STRING, decimal, fixed
 from icekeep.spec.values import value_from_bytes
+from kit.cases import for_each
 from kit.strategies import typed_values
 
 HIGHEST = "\U0010ffff"
@@ -26,7 +26,7 @@ TEXT = [
 ]
 
 
-@pytest.mark.parametrize(("value", "length", "lower", "upper"), TEXT)
+@for_each(("value", "length", "lower", "upper"), TEXT)
 def test_text_is_cut_by_code_points_and_the_upper_bound_goes_up(value, length, lower, upper):
     assert lower_bound(STRING, value, length) == lower.encode()
     assert upper_bound(STRING, value, length) == (None if upper is None else upper.encode())
@@ -41,7 +41,7 @@ BYTES = [
 ]
 
 
-@pytest.mark.parametrize(("value", "length", "lower", "upper"), BYTES)
+@for_each(("value", "length", "lower", "upper"), BYTES)
 def test_bytes_are_cut_and_the_upper_bound_goes_up(value, length, lower, upper):
     assert (lower_bound(BINARY, value, length), upper_bound(BINARY, value, length)) == (lower, upper)
 
@@ -56,8 +56,8 @@ def test_only_text_and_binary_are_cut():
     assert upper_bound(decimal(9, 2), Decimal("123.45"), 1) == (12345).to_bytes(2, "big")
 
 
-@pytest.mark.parametrize(("type_", "form"), [(FLOAT, "<f"), (DOUBLE, "<d")], ids=str)
-@pytest.mark.parametrize("zero", [0.0, -0.0])
+@for_each(("type_", "form"), [(FLOAT, "<f"), (DOUBLE, "<d")], ids=str)
+@for_each("zero", [0.0, -0.0])
 def test_a_zero_bound_includes_both_zeros(type_, form, zero):
     assert lower_bound(type_, zero) == struct.pack(form, -0.0)
     assert upper_bound(type_, zero) == struct.pack(form, 0.0)

@@ -33,6 +33,7 @@ from icekeep.spec.types import (
     parse_type,
 )
 from icekeep.spec.values import value_from_json, value_to_json
+from kit.cases import for_each
 from kit.strategies import typed_values
 
 
@@ -101,7 +102,7 @@ def test_every_value_of_a_primitive_type_can_be_a_default(typed):
     assert default_to_json(type_, stored) == stored
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "default", "problem"),
     [
         (INT, "1", "must be a whole number"),
@@ -142,7 +143,7 @@ def test_null_is_a_default_of_every_type():
         assert default_to_json(type_, None) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "given_default", "stored"),
     [
         (decimal(9, 2), Decimal("1.5"), "1.50"),
@@ -166,7 +167,7 @@ def test_a_user_s_default_is_stored_as_the_spec_writes_it(type_: Type, given_def
     assert default_to_json(type_, default_to_json(type_, given_default)) == default_to_json(type_, given_default)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "default"),
     [
         (decimal(9, 2), Decimal("NaN")),

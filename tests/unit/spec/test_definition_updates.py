@@ -21,6 +21,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, SortOrder, build_sort_order
 from icekeep.spec.types import LONG, TIMESTAMP_NS, NestedField
 from icekeep.spec.updates import SetProperties, Update, apply_updates
+from kit.cases import for_each
 from kit.metadata import SCHEMA, START_MS, MetadataBuilder
 
 BASE = MetadataBuilder().commits(2).build()
@@ -44,7 +45,7 @@ def changed(**changes: Any) -> TableMetadata:
     return replace(BASE, **changes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("update", "action"),
     [
         (AssignUuid("u"), "assign-uuid"),

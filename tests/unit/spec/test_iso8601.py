@@ -14,6 +14,7 @@ from icekeep.spec.iso8601 import (
     parse_time,
     parse_timestamp,
 )
+from kit.cases import for_each
 
 MICROS = 1_000_000
 NANOS = 1_000_000_000
@@ -34,7 +35,7 @@ def test_every_32_bit_date_survives_its_parts_and_its_text(days: int):
     assert parse_date(format_date(days)) == days
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("days", "text"),
     [
         (0, "1970-01-01"),
@@ -52,13 +53,13 @@ def test_years_beyond_four_digits_carry_a_sign(days: int, text: str):
     assert parse_date(text) == days
 
 
-@pytest.mark.parametrize("text", ["2013-02-30", "2013-13-01", "2013-1-1", "13-01-01", "2013-01-01x", "", "٢٠١٣-01-01"])
+@for_each("text", ["2013-02-30", "2013-13-01", "2013-1-1", "13-01-01", "2013-01-01x", "", "٢٠١٣-01-01"])
 def test_texts_that_are_no_date_are_refused(text: str):
     with pytest.raises(ValueError):
         parse_date(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ticks", "per_second", "text"),
     [
         (0, MICROS, "00:00:00"),
@@ -81,7 +82,7 @@ def test_times_may_leave_out_seconds_and_digits(text: str, micros: int):
     assert parse_time(text, MICROS) == micros
 
 
-@pytest.mark.parametrize("text", ["24:00", "10:60", "10:12:60", "10", "10:12:55.", "10:12:55.0000001", "1:2:3"])
+@for_each("text", ["24:00", "10:60", "10:12:60", "10", "10:12:55.", "10:12:55.0000001", "1:2:3"])
 def test_texts_that_are_no_time_are_refused(text: str):
     with pytest.raises(ValueError):
         parse_time(text, MICROS)
@@ -92,7 +93,7 @@ def test_every_64_bit_timestamp_survives_its_text(ticks: int, per_second: int):
     assert parse_timestamp(format_timestamp(ticks, per_second), per_second) == (ticks, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "ticks", "offset_seconds"),
     [
         ("2017-11-16T22:31:08", 1510871468000000, None),
@@ -111,7 +112,7 @@ def test_timestamps_are_counted_in_utc(text: str, ticks: int, offset_seconds: in
     assert parse_timestamp(text, MICROS) == (ticks, offset_seconds)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "2017-11-16T",

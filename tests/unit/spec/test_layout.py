@@ -12,6 +12,7 @@ from icekeep.spec.layout import (
     own_directory,
 )
 from icekeep.spec.metadata import TableMetadata
+from kit.cases import for_each
 from kit.metadata import MetadataBuilder
 
 UUID = "fb072c92-a02b-11e9-ae9c-1bb7bc9eca94"
@@ -27,7 +28,7 @@ def test_directories_lie_below_the_table():
     assert metadata_directory(table()) == "s3://b/t/metadata"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "directory"),
     [
         ("s3://other/place", "s3://other/place"),
@@ -101,7 +102,7 @@ HASHED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "partition", "directories"), HASHED)
+@for_each(("name", "partition", "directories"), HASHED)
 def test_object_storage_spreads_files_by_the_hash_of_what_follows_it(name: str, partition: str, directories: str):
     rest = f"{partition}/{name}".removeprefix("/")
     assert located(name, partition, enabled="TRUE") == f"s3://b/db/t/data/{directories}/{rest}"

@@ -11,6 +11,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.sorting import UNSORTED, SortField, SortOrder
 from icekeep.spec.transforms import Bucket, Day, Identity, UnknownTransform, Void
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP, NestedField
+from kit.cases import for_each
 from kit.metadata import LOCATION, SCHEMA, START_MS, MetadataBuilder
 
 
@@ -216,8 +217,8 @@ def test_main_must_be_a_branch():
     assert refused(changed(refs=refs)) == "main is a tag; it must be a branch"
 
 
-@pytest.mark.parametrize("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
-@pytest.mark.parametrize("value", [0, -1])
+@for_each("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
+@for_each("value", [0, -1])
 def test_retention_limits_of_a_ref_must_be_positive(limit: str, value: int):
     refs = {**changed().refs, "dev": SnapshotRef(snapshot_id=3, type="branch", **{limit: value})}
     assert refused(changed(refs=refs)) == "ref 'dev' has a retention limit that is not a positive number"

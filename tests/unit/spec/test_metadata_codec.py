@@ -18,7 +18,7 @@ from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import UUID, parse_type
 from icekeep.spec.updates import AddSnapshot, SetProperties, SetSnapshotRef, apply_updates
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.metadata import document_bytes, full_document, spec_objects
 from kit.table_strategies import json_values, table_metadata
 
@@ -183,7 +183,7 @@ def test_gzip_is_seen_from_the_bytes():
     assert parse_metadata(gzip.compress(data), "s3://b/v1.metadata.json") == parse_metadata(data, LOCATION)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "key",
     [
         "format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id",
@@ -198,7 +198,7 @@ def test_a_required_key_must_be_there_and_not_null(key: str):
     assert refused({**document, key: None}) == f"the required key {key!r} is missing"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "value", "problem"),
     [
         ("format-version", "2", "it must be a whole number"),
@@ -246,12 +246,12 @@ def test_a_version_below_1_is_no_version(version: int):
     assert refused({**full_document(), "format-version": version}).startswith(f"format-version is {version}")
 
 
-@pytest.mark.parametrize("document", [None, 5, "text", [], [{}]])
+@for_each("document", [None, 5, "text", [], [{}]])
 def test_metadata_is_an_object(document: Any):
     assert refused(document) == "it is no JSON object"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",
@@ -317,8 +317,8 @@ def test_a_packing_that_is_not_known_is_not_supported(data, location, codec):
         parse_metadata(data, location)
 
 
-@pytest.mark.parametrize("location", ["s3://b/v1.gz.metadata.json", "s3://b/v1.zstd.metadata.json"])
-@pytest.mark.parametrize("data", [b"", b"\x00\x00\x00", b"<html>"])
+@for_each("location", ["s3://b/v1.gz.metadata.json", "s3://b/v1.zstd.metadata.json"])
+@for_each("data", [b"", b"\x00\x00\x00", b"<html>"])
 def test_a_file_that_its_name_says_is_gzip_or_zstd_and_that_is_not_is_no_metadata(data, location):
     with pytest.raises(InvalidTableError):
         parse_metadata(data, location)
@@ -379,7 +379,7 @@ def test_a_current_snapshot_that_is_not_there_is_refused():
     )
 
 
-@pytest.mark.parametrize("what", OBJECTS)
+@for_each("what", OBJECTS)
 def test_an_unknown_key_comes_back_at_every_level(what: str):
     document = full_document()
     for kind, item in spec_objects(document):

@@ -1,7 +1,6 @@
-import pytest
-
 from icekeep.spec import metadata_columns as columns
 from icekeep.spec.types import INT, LONG, MAX_COLUMN_ID, STRING, StructType
+from kit.cases import for_each
 from kit.columns import column
 
 RESERVED = [
@@ -18,7 +17,7 @@ RESERVED = [
 ]
 
 
-@pytest.mark.parametrize(("field_id", "name", "type_", "field"), RESERVED)
+@for_each(("field_id", "name", "type_", "field"), RESERVED)
 def test_the_specs_reserved_field_ids(field_id, name, type_, field):
     assert (field.field_id, field.name, str(field.type)) == (field_id, name, type_)
     assert field.field_id > MAX_COLUMN_ID

@@ -8,6 +8,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.metadata_codec import format_metadata, metadata_from_json, metadata_to_json, parse_metadata
+from kit.cases import for_each
 from kit.metadata import document_bytes, full_document
 
 SCHEMA = {
@@ -91,7 +92,7 @@ def test_lists_rule_over_what_they_replaced():
     assert metadata_from_json(oldest(**{"last-partition-id": 1044})).last_partition_id == 1044
 
 
-@pytest.mark.parametrize("key", ["schema", "partition-spec", "location", "last-column-id", "last-updated-ms"])
+@for_each("key", ["schema", "partition-spec", "location", "last-column-id", "last-updated-ms"])
 def test_a_missing_required_key_is_named(key: str):
     document = oldest()
     del document[key]

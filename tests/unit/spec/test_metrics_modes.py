@@ -5,6 +5,7 @@ from icekeep.spec.metrics_modes import COUNTS, DEFAULT, FULL, NONE, MetricsMode,
 from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Bucket, Day, Identity, Truncate, Void
 from icekeep.spec.types import DATE, INT, STRING, ListType, MapType, StructType
+from kit.cases import for_each
 from kit.columns import column, schema_of
 
 SCHEMA = schema_of(
@@ -39,15 +40,15 @@ MODES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "mode"), MODES)
+@for_each(("text", "mode"), MODES)
 def test_a_mode_is_the_default_of_all_or_that_of_one_column(text, mode):
     assert metrics_modes({KEY + "default": text}, SCHEMA) == dict.fromkeys((1, 3, 5, 7, 8), mode)
     one = metrics_modes({KEY + "column.s.b": text}, SCHEMA)
     assert one == {1: DEFAULT, 3: mode, 5: DEFAULT, 7: DEFAULT, 8: DEFAULT}
 
 
-@pytest.mark.parametrize("text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(x)", "truncate(1"])
-@pytest.mark.parametrize("key", ["default", "column.a", "column.not there"])
+@for_each("text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(x)", "truncate(1"])
+@for_each("key", ["default", "column.a", "column.not there"])
 def test_a_mode_that_cannot_be_is_an_error_that_names_the_property(key, text):
     with pytest.raises(UsageError, match=f"table property '{KEY}{key}' is "):
         metrics_modes({KEY + key: text}, SCHEMA)

@@ -15,6 +15,7 @@ from icekeep.spec.name_mapping import (
     name_mapping_to_json,
     parse_name_mapping,
 )
+from kit.cases import for_each
 from kit.columns import EVERY_TYPE, pyiceberg_schema
 
 EXAMPLE = """[ { "field-id": 1, "names": ["id", "record_id"] },
@@ -79,7 +80,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "message"), BAD)
+@for_each(("text", "message"), BAD)
 def test_a_mapping_that_is_none_is_an_invalid_table_that_names_the_property(text, message):
     with pytest.raises(InvalidTableError, match=f"table property 'schema.name-mapping.default' .*{message}"):
         parse_name_mapping(text)

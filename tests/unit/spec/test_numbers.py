@@ -14,11 +14,12 @@ from icekeep.spec.numbers import (
     to_single,
     unscaled,
 )
+from kit.cases import for_each
 
 UNSCALED = st.integers(-(10**38) + 1, 10**38 - 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "scale", "number"),
     [("14.20", 2, 1420), ("14.2", 2, 1420), ("-0.01", 2, -1), ("1E+2", 2, 10000), ("0E-40", 2, 0), ("0E+9999", 2, 0)],
 )
@@ -33,7 +34,7 @@ def test_a_decimal_keeps_all_38_digits(number: int, scale: int):
     assert unscaled(value, scale) == number
 
 
-@pytest.mark.parametrize("value", ["10.655", "1E-400", "NaN", "Infinity", "1E+1000000", "1E+39"])
+@for_each("value", ["10.655", "1E-400", "NaN", "Infinity", "1E+1000000", "1E+39"])
 def test_a_decimal_that_would_lose_digits_or_has_none_is_refused(value: str):
     with pytest.raises(ValueError):
         unscaled(Decimal(value), 2)
@@ -46,7 +47,7 @@ def test_a_number_beyond_16_bytes_is_no_decimal():
             decimal_from_unscaled(number, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "data"),
     [
         (0, "00"),
@@ -79,7 +80,7 @@ def test_rounding_to_32_bits_agrees_with_ieee_754(value: float):
         assert struct.pack("<f", to_single(value)) == struct.pack("<f", expected)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         (0.1, "0.1"),

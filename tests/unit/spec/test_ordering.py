@@ -26,7 +26,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.strategies import primitive_types, values_of
 
 
@@ -76,14 +76,14 @@ IN_ORDER = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "values"), IN_ORDER, ids=lambda part: str(part) if isinstance(part, Type) else "")
+@for_each(("type_", "values"), IN_ORDER, ids=lambda part: str(part) if isinstance(part, Type) else "")
 def test_values_at_the_edges_are_in_order(type_: Type, values: list[Any]):
     keys = [sort_key([type_], [value]) for value in values]
     assert keys == sorted(keys)
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize(("type_", "values"), IN_ORDER, ids=lambda part: str(part) if isinstance(part, Type) else "")
+@for_each(("type_", "values"), IN_ORDER, ids=lambda part: str(part) if isinstance(part, Type) else "")
 def test_a_value_of_the_first_column_never_runs_into_the_second(type_: Type, values: list[Any]):
     pairs = [(one, other) for one in values for other in values]
     keys = [sort_key([type_, type_], pair) for pair in pairs]
@@ -104,16 +104,14 @@ def test_null_has_a_key_in_every_type():
     assert sort_key([UNKNOWN, VARIANT], [None, None]) == b"\x00\x00"
 
 
-@pytest.mark.parametrize(
-    "type_", [UNKNOWN, VARIANT, parse_type("geometry"), ListType(element_id=1, element=INT)], ids=str
-)
+@for_each("type_", [UNKNOWN, VARIANT, parse_type("geometry"), ListType(element_id=1, element=INT)], ids=str)
 def test_types_without_an_order_are_named(type_: Type):
     with pytest.raises(UnsupportedError) as caught:
         sort_key([type_], [b""])
     assert str(type_) in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "value"),
     [
         (INT, 2**31),

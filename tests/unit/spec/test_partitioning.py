@@ -38,6 +38,7 @@ from icekeep.spec.types import (
     NestedField,
     StructType,
 )
+from kit.cases import for_each
 
 SCHEMA = Schema(
     fields=(
@@ -83,7 +84,7 @@ def test_the_example_of_appendix_c_is_read():
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         SPEC_EXAMPLE,
@@ -120,7 +121,7 @@ def test_fields_without_ids_are_numbered_from_1000():
     assert [f.field_id for f in fields] == [1000, 1001]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         None,
@@ -188,7 +189,7 @@ def test_new_fields_are_named_as_iceberg_s_java_library_names_them():
     assert built.spec_id == 7
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("columns", "problem"),
     [
         ([("id", "bucket[0]", None)], "not between 1 and"),
@@ -230,7 +231,7 @@ def test_identity_and_void_fields_may_carry_their_column_s_name():
     assert [f.transform for f in built.fields] == [Identity(), Void()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "problem"),
     [
         ([field("a", "identity"), field("b", "bucket[2]")], "two fields have the id 1000"),
@@ -278,7 +279,7 @@ def test_values_of_a_lost_column_have_no_type(transform: str):
         partition_type(spec(field("a", transform)), WITHOUT_COLUMNS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         ("plain", "plain"),

@@ -21,6 +21,7 @@ from icekeep.spec.position_sets import (
     spans,
     unpacked_positions,
 )
+from kit.cases import for_each
 
 POSITIONS = st.sets(st.integers(0, 12))
 
@@ -75,7 +76,7 @@ def test_members_are_found_in_another_list_where_it_has_them(places, positions):
     assert found == PositionSet(places[n] for n in positions if places[n] >= 0)
 
 
-@pytest.mark.parametrize("places", [[*range(40, 60)], [*range(19), -1], [-1] * 20, [*range(10), *range(30, 40)]])
+@for_each("places", [[*range(40, 60)], [*range(19), -1], [-1] * 20, [*range(10), *range(30, 40)]])
 def test_long_stretches_are_found_in_another_list(places):
     for start in range(20):
         for stop in range(start + 1, 21):

@@ -8,6 +8,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.position_sets import PartSet, PositionSet, spans
 from icekeep.spec.reached_files import Comparison, ReachedFiles, reached_files
+from kit.cases import for_each
 from kit.reaching import REFUSED, SPECS, A, bounded, entry, equality, generated_tables, positions, vector
 
 
@@ -20,7 +21,7 @@ def test_runs_expand_to_the_deletes_that_reach_each_file_in_the_order_they_came(
     assert [*reached.positions] == [*expected]
 
 
-@pytest.mark.parametrize(("deletes", "problem"), REFUSED)
+@for_each(("deletes", "problem"), REFUSED)
 def test_what_cannot_be_is_refused_as_by_the_rule(deletes, problem):
     with pytest.raises(InvalidTableError) as refused:
         reached_files([A], deletes, SPECS)
@@ -29,8 +30,8 @@ def test_what_cannot_be_is_refused_as_by_the_rule(deletes, problem):
         reached_files([A, A], [], SPECS)
 
 
-@pytest.mark.parametrize("place", [{"spec_id": 0, "partition": ()}, {"spec_id": 1, "partition": ("x",)}])
-@pytest.mark.parametrize("version", [2, 3])
+@for_each("place", [{"spec_id": 0, "partition": ()}, {"spec_id": 1, "partition": ("x",)}])
+@for_each("version", [2, 3])
 def test_a_file_has_few_runs_however_many_deletes_reach_it(place, version):
     data = [entry(f"f{n:03}", n, **place) for n in range(100)]
     deletes = [equality(f"e{n}", n, **place) for n in range(100)]

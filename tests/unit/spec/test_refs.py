@@ -14,6 +14,7 @@ from icekeep.spec.refs import (
     validated_ref,
 )
 from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry, SnapshotRef
+from kit.cases import for_each
 from kit.tables import COLUMNS
 
 EMPTY = new_table_metadata(schema=COLUMNS, spec=UNPARTITIONED, location="memory://t", table_uuid="u", now_ms=0)
@@ -65,7 +66,7 @@ def test_the_newest_ancestor_before_a_moment_is_the_one_with_the_greatest_time_b
     assert (None if found is None else found.timestamp_ms) == (max(below) if below else None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("log", "current", "target", "former", "expected"),
     [
         ((1, 2, 1), 1, 1, 2, True),
@@ -104,8 +105,8 @@ def test_only_a_branch_has_limits_for_its_snapshots(limit):
     assert validated_ref("b", replace(BRANCH, **{limit: 5}))
 
 
-@pytest.mark.parametrize("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
-@pytest.mark.parametrize("value", [0, -1, 2**63])
+@for_each("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
+@for_each("value", [0, -1, 2**63])
 def test_limits_are_positive_numbers_that_other_engines_can_read(limit, value):
     with pytest.raises(OptionError, match=f"option {limit} is {value}; give a whole number from 1 to"):
         validated_ref("b", replace(BRANCH, **{limit: value}))

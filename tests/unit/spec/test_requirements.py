@@ -42,6 +42,7 @@ from icekeep.spec.updates import (
     SetSnapshotRef,
     Update,
 )
+from kit.cases import for_each
 from kit.metadata import MetadataBuilder
 
 BASE = MetadataBuilder().commits(3).tag("audit", at=1).branch("dev", at=2).build()
@@ -64,7 +65,7 @@ def at(snapshot_id: int) -> SnapshotRef:
     return SnapshotRef(snapshot_id=snapshot_id, type="branch")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "update",
     [
         SetProperties({"a": "b"}),
@@ -122,7 +123,7 @@ SCHEMA_ID, SPEC_ID, ORDER_ID = AssertCurrentSchemaId(0), AssertDefaultSpecId(0),
 FIELD_ID, PARTITION_ID = AssertLastAssignedFieldId(2), AssertLastAssignedPartitionId(999)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("update", "needed"),
     [
         (AddSchema(BASE.schema), [FIELD_ID]),
@@ -150,7 +151,7 @@ def test_requirements_of_a_table_hold_for_it():
     assert failing([], BASE) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("requirement", "now", "problem"),
     [
         (SAME_TABLE, changed(table_uuid="other"), f"the table's uuid is other, not {BASE.table_uuid}"),

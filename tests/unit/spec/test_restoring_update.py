@@ -20,6 +20,7 @@ from icekeep.spec.updates import (
     Update,
     apply_updates,
 )
+from kit.cases import for_each
 from kit.metadata import DAY_MS, SCHEMA, START_MS, MetadataBuilder
 
 NOW_MS = START_MS + 100 * DAY_MS
@@ -140,7 +141,7 @@ def test_what_is_there_with_the_same_content_is_left_as_it_is():
     assert replace(now, last_updated_ms=0) == replace(metadata, last_updated_ms=0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "what"),
     [
         ({"snapshots": (Snapshot(snapshot_id=2, timestamp_ms=1, sequence_number=2),)}, "snapshot 2"),

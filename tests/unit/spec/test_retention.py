@@ -23,7 +23,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING, NestedField
 from icekeep.spec.writer_progress import KeptForWriter
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder, full_document
 from kit.retention import WriterNeedsIt, expected_expiration
 from kit.table_strategies import histories
@@ -71,8 +71,8 @@ def test_a_policy_goes_before_the_properties_of_the_table():
     assert expired_ids(builder, retain_last=3) == {1}
 
 
-@pytest.mark.parametrize("name", [MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE])
-@pytest.mark.parametrize("text", ["5 days", "5_000", " 5", ""])
+@for_each("name", [MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE])
+@for_each("text", ["5 days", "5_000", " 5", ""])
 def test_a_property_that_is_no_number_is_refused(name: str, text: str):
     with pytest.raises(UsageError, match=f"table property '{name}' is '{text}'; set a whole number"):
         expire(MetadataBuilder().commits(1).properties({name: text}))
@@ -162,7 +162,7 @@ def test_other_snapshots_expire_by_age_beside_an_explicit_one():
     assert expired_ids(MetadataBuilder().commits(9), snapshot_ids=(8,)) == {1, 2, 3, 8}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("builder", "head", "names"),
     [
         (MetadataBuilder().commits(3), 3, "'main'"),
@@ -439,7 +439,7 @@ def kept(metadata: TableMetadata, *, days: int = 7, **policy: Any) -> set[int]:
     return {s.snapshot_id for s in metadata.snapshots} - expired.snapshot_ids
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("summary", "key", "writer"),
     [
         (FLINK, "flink.max-committed-checkpoint-id", "Flink job j1, operator sink"),
@@ -459,7 +459,7 @@ def test_the_newest_progress_of_a_writer_stays_with_all_between_it_and_the_head(
     assert expired.kept == tuple(KeptForWriter(number, key, writer, "main") for number in (3, 4, 5))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "summary",
     [
         {"flink.job-id": "j1", "flink.operator-id": "sink"},

@@ -34,6 +34,7 @@ from icekeep.spec.types import (
     parse_type,
     walk,
 )
+from kit.cases import for_each
 from kit.strategies import schemas
 
 
@@ -103,7 +104,7 @@ def test_a_v1_schema_has_id_0():
     assert schema_from_json({"type": "struct", "fields": []}) == Schema(fields=())
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         None,
@@ -126,7 +127,7 @@ def test_a_good_schema_is_given_back():
     assert validate_schema(SCHEMA) is SCHEMA
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "problem"),
     [
         ((field(1, "a"), field(1, "b")), "field id 1 twice"),
@@ -151,7 +152,7 @@ def test_required_primitives_identify_rows(field_id: int):
     validate_schema(msgspec.structs.replace(SCHEMA, identifier_field_ids=(field_id,)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         Schema(fields=(field(1, "a", required=True),), identifier_field_ids=(2,)),
@@ -216,8 +217,8 @@ VERSION_3_COLUMNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("column", VERSION_3_COLUMNS, ids=str)
-@pytest.mark.parametrize("version", [1, 2])
+@for_each("column", VERSION_3_COLUMNS, ids=str)
+@for_each("version", [1, 2])
 def test_types_and_defaults_of_version_3_are_refused_in_older_tables(column: NestedField, version: int):
     schema = Schema(fields=(column,))
     with pytest.raises(InvalidTableError, match=r"column '(a|s\.a|l\.element)' .* only format version 3 has"):

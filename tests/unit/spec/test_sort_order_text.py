@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from icekeep.errors import UsageError
 from icekeep.spec.sort_order_text import MAX_TEXT_LENGTH, CurveKeys, parse_sort_order
 from icekeep.spec.sorting import SortKey
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "keys"),
     [
         ("id", [SortKey("id")]),
@@ -46,7 +47,7 @@ def test_keys_are_read(text, keys):
     assert parse_sort_order(text) == tuple(keys)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "curve"),
     [
         ("zorder(a, b)", CurveKeys("zorder", ("a", "b"))),
@@ -61,7 +62,7 @@ def test_curves_are_read(text, curve):
     assert parse_sort_order(text) == curve
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "position", "problem"),
     [
         ("", 1, "it is empty"),

@@ -23,6 +23,7 @@ from icekeep.spec.sorting import (
 )
 from icekeep.spec.transforms import Bucket, Day, Identity, UnknownTransform, parse_transform
 from icekeep.spec.types import LONG, STRING, TIMESTAMP, VARIANT, ListType, NestedField, StructType, Type
+from kit.cases import for_each
 
 EXAMPLE = {
     "order-id": 1,
@@ -53,7 +54,7 @@ def one_field(**keys: Any) -> dict[str, Any]:
     return {"order-id": 1, "fields": [{key: value for key, value in field.items() if value is not None}]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         EXAMPLE,
@@ -91,7 +92,7 @@ def test_order_0_is_unsorted():
     assert not sort_order_from_json(EXAMPLE).is_unsorted
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         None,
@@ -173,7 +174,7 @@ def test_no_keys_make_the_unsorted_order_which_has_id_0():
     assert build_sort_order(COLUMNS, [], order_id=7) is UNSORTED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "problem"),
     [
         (SortKey("id", "day"), "cannot sort by 'day' of column 'id': its type is long"),

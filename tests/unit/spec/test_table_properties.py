@@ -21,6 +21,7 @@ from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.table_properties import boolean_property, choice, probability, retry_number, whole_number
 from icekeep.spec.updates import log_previous
+from kit.cases import for_each
 from kit.metadata import MetadataBuilder
 
 
@@ -65,8 +66,8 @@ SWITCHES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("text", ["", "many", "1.5", " 4", "1_000", "²", "٣"])
-@pytest.mark.parametrize("key", READERS)
+@for_each("text", ["", "many", "1.5", " 4", "1_000", "²", "٣"])
+@for_each("key", READERS)
 def test_what_is_no_whole_number_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
     with pytest.raises(
         PropertyError,
@@ -76,28 +77,28 @@ def test_what_is_no_whole_number_is_refused_in_one_line_everywhere(key: str, tex
     assert raised.value.facts["property"] == key
 
 
-@pytest.mark.parametrize("key", READERS)
+@for_each("key", READERS)
 def test_a_whole_number_is_taken_with_a_sign_as_java_takes_it(key: str) -> None:
     number = "5" if "level" in key else "1000000"
     assert READERS[key]({key: f"+{number}"}) == READERS[key]({key: number})
 
 
-@pytest.mark.parametrize("text", ["ture", "yes", "1", "", " true"])
-@pytest.mark.parametrize("key", BOOLEANS)
+@for_each("text", ["ture", "yes", "1", "", " true"])
+@for_each("key", BOOLEANS)
 def test_what_is_neither_true_nor_false_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
     with pytest.raises(PropertyError, match=f"^table property '{key}' is '{text}'; set 'true' or 'false'$"):
         BOOLEANS[key]({key: text})
 
 
-@pytest.mark.parametrize("text", ["brotly", "", "v3", " zstd", "none "])
-@pytest.mark.parametrize("key", CHOICES)
+@for_each("text", ["brotly", "", "v3", " zstd", "none "])
+@for_each("key", CHOICES)
 def test_what_is_none_of_some_names_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
     with pytest.raises(PropertyError, match=f"^table property '{key}' is '{text}'; set '[^;]* or '[^;]*$") as raised:
         CHOICES[key]({key: text})
     assert raised.value.facts["property"] == key
 
 
-@pytest.mark.parametrize("key", CHOICES)
+@for_each("key", CHOICES)
 def test_names_are_read_in_any_case(key: str) -> None:
     choices = {"format.default": "orc", "page-version": "v2", "granularity": "partition", "metrics.default": "counts"}
     name = next((name for end, name in choices.items() if key.endswith(end)), "gzip")
@@ -111,7 +112,7 @@ def test_what_deletes_files_is_off_where_a_switch_is_misspelt(key: str) -> None:
     assert [SWITCHES[key]({}) for key in SWITCHES] == [True, False]
 
 
-@pytest.mark.parametrize("text", ["0", "1", "-0.5", "few", "0.0_1", "nan", " 0.1", ""])
+@for_each("text", ["0", "1", "-0.5", "few", "0.0_1", "nan", " 0.1", ""])
 def test_what_is_no_probability_is_refused(text: str) -> None:
     with pytest.raises(PropertyError, match=f"^table property 'a' is '{text}'; set a number between 0 and 1$"):
         probability({"a": text}, "a", 0.5)

@@ -6,6 +6,7 @@ from icekeep.errors import ExpressionError, UsageError
 from icekeep.spec.filters.parsing import FilterReader, parse_where
 from icekeep.spec.sort_order_text import SortOrderReader, parse_sort_order
 from icekeep.spec.text_reader import Token, unquote
+from kit.cases import for_each
 
 
 def of_filter(text: str) -> list[Token]:
@@ -16,7 +17,7 @@ def of_sort_order(text: str) -> list[Token]:
     return SortOrderReader(text).tokens
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kinds"),
     [
         ("", []),
@@ -38,7 +39,7 @@ def test_a_filter_is_cut_into_tokens(text: str, kinds: list[str]):
     assert all(text[token.start : token.end] == token.text for token in tokens)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kinds"),
     [
         ("", []),
@@ -54,20 +55,18 @@ def test_a_sort_order_is_cut_into_tokens(text: str, kinds: list[str]):
     assert all(text[token.start : token.end] == token.text for token in tokens)
 
 
-@pytest.mark.parametrize(
-    ("text", "word"), [("and", "AND"), ("Today", "TODAY"), ("date", "DATE"), ("ıs", ""), ('"in"', "")]
-)
+@for_each(("text", "word"), [("and", "AND"), ("Today", "TODAY"), ("date", "DATE"), ("ıs", ""), ('"in"', "")])
 def test_keywords_are_ascii_in_any_case_and_never_quoted(text: str, word: str):
     assert of_filter(text)[0].word == word
 
 
-@pytest.mark.parametrize("text", ["and", "Today", "1", "'a'", "7d", "(", "=", "X'00'"])
+@for_each("text", ["and", "Today", "1", "'a'", "7d", "(", "=", "X'00'"])
 def test_what_is_no_name_is_no_column(text: str):
     with pytest.raises(ExpressionError):
         parse_where(f"{text} is null")
 
 
-@pytest.mark.parametrize(("text", "name"), [("date", "date"), ("ıs", "ıs"), ('"in"', "in"), ("`and`.b", "and.b")])
+@for_each(("text", "name"), [("date", "date"), ("ıs", "ıs"), ('"in"', "in"), ("`and`.b", "and.b")])
 def test_a_word_that_is_no_keyword_and_one_in_quotes_name_columns(text: str, name: str):
     assert parse_where(f"{text} is null").column == name
 

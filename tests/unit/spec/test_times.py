@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
 from icekeep.spec.times import format_span, format_time, moment_ms, parse_span, parse_time, span_ms, whole_days
+from kit.cases import for_each
 
 NOW_MS = 1_767_225_600_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected_ms"),
     [
         ("2026-01-01", NOW_MS),
@@ -32,9 +33,7 @@ def test_a_time_is_iso_8601_epoch_milliseconds_or_an_age(text, expected_ms):
     assert parse_time(text, NOW_MS) == expected_ms
 
 
-@pytest.mark.parametrize(
-    "text", ["", "7x", "d", "-7d", "1.5d", "yesterday", "7 d", "2026-13-01", "2026-01-01T25:00", "７d"]
-)
+@for_each("text", ["", "7x", "d", "-7d", "1.5d", "yesterday", "7 d", "2026-13-01", "2026-01-01T25:00", "７d"])
 def test_anything_else_is_an_error_that_says_what_to_give(text):
     with pytest.raises(UsageError, match=r"cannot read the time .*; give ISO 8601"):
         parse_time(text, NOW_MS)
@@ -52,12 +51,12 @@ def test_so_is_such_a_number_from_python(seconds):
         moment_ms(seconds, NOW_MS)
 
 
-@pytest.mark.parametrize("days", [3, "3", " 3 ", "3d", "72h", timedelta(days=3)])
+@for_each("days", [3, "3", " 3 ", "3d", "72h", timedelta(days=3)])
 def test_whole_days_are_a_number_a_text_or_a_timedelta(days):
     assert whole_days(days) == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     "days",
     [
         True,
@@ -101,12 +100,12 @@ def test_a_span_needs_a_unit():
         parse_span("5")
 
 
-@pytest.mark.parametrize("text", ["7d", "36h", "90m", "1d", "1h", "1m"])
+@for_each("text", ["7d", "36h", "90m", "1d", "1h", "1m"])
 def test_a_span_is_shown_as_it_was_written_in_its_largest_whole_unit(text):
     assert format_span(parse_span(text)) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("span_ms", "shown"),
     [(0, "0.0 s"), (1, "0.0 s"), (45_000, "45.0 s"), (86_400_001, "1.0 d"), (168 * 3_600_000, "7d")],
 )
@@ -114,7 +113,7 @@ def test_a_span_of_no_whole_unit_is_shown_roughly(span_ms, shown):
     assert format_span(span_ms) == shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     "moment",
     [
         datetime(2026, 1, 1, tzinfo=UTC),
@@ -139,7 +138,7 @@ def test_a_moment_without_a_time_zone_could_be_any():
         moment_ms(datetime(2026, 1, 1), NOW_MS)
 
 
-@pytest.mark.parametrize("value", [1.5, True, date(2026, 1, 1), None])
+@for_each("value", [1.5, True, date(2026, 1, 1), None])
 def test_what_is_neither_a_moment_nor_a_span_is_refused(value):
     with pytest.raises(UsageError, match="is no time; give a datetime with a time zone"):
         moment_ms(value, NOW_MS)

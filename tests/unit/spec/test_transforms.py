@@ -51,7 +51,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import value_from_literal
 from kit.strategies import PLAIN_TYPES, decimal_types, primitive_types, typed_values, values_in_python_years, values_of
 
@@ -68,7 +68,7 @@ def foreign(type_: PrimitiveType) -> IcebergType:
     return IcebergType.handle_primitive_type(str(type_), lambda name: name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "literal", "expected"),
     [
         (INT, 34, 2017239379),
@@ -105,7 +105,7 @@ def test_a_decimal_hashes_by_its_digits_alone(typed: tuple[Any, Decimal]):
     assert hash_value(type_, value) == hash_value(decimal(38, type_.scale), value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("transform", "type_", "value", "expected"),
     [
         (Truncate(10), INT, 1, 0),
@@ -138,7 +138,7 @@ def test_truncating_the_least_value_steps_below_the_type_rather_than_wrapping_to
     assert Truncate(10).apply(INT, -(2**31)) == -2147483650
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("literal", "year", "month", "day", "hour"),
     [
         ("1970-01-01T00:00:00", 0, 0, 0, 0),
@@ -165,8 +165,8 @@ def test_years_months_and_days_are_of_one_calendar(typed: tuple[Any, int]):
     assert Month().apply(type_, value) == (year - 1970) * 12 + month - 1
 
 
-@pytest.mark.parametrize("transform", KNOWN, ids=str)
-@pytest.mark.parametrize("type_", LISTED, ids=str)
+@for_each("transform", KNOWN, ids=str)
+@for_each("type_", LISTED, ids=str)
 def test_source_and_result_types_agree_with_pyiceberg(transform: Transform, type_: PrimitiveType):
     theirs = foreign_transforms.parse_transform(str(transform))
     assert theirs.can_transform(foreign(type_)) == transform.accepts(type_)
@@ -215,14 +215,14 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("text", ACCEPTED)
+@for_each("text", ACCEPTED)
 def test_transforms_take_the_source_types_of_the_spec(text: str):
     transform = parse_transform(text)
     assert {t for t in (*LISTED, UNKNOWN, VARIANT, GEOMETRY) if transform.accepts(t)} == ACCEPTED[text]
     assert transform.accepts(INTS) == (text in ("void", "zorder"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("transform", "type_"),
     [(Bucket(4), DOUBLE), (Truncate(4), fixed(4)), (Hour(), DATE), (Year(), INT), (Identity(), INTS)],
 )
@@ -231,7 +231,7 @@ def test_a_transform_of_a_type_that_it_does_not_take_breaks_the_table(transform:
         transform.apply(type_, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("transform", "source", "result"),
     [
         (Identity(), STRING, STRING),
@@ -268,7 +268,7 @@ def test_buckets_are_numbered_from_zero(typed: tuple[Type, Any], bucket_count: i
     assert 0 <= Bucket(bucket_count).apply(*typed) < bucket_count
 
 
-@pytest.mark.parametrize("text", ["identity", "bucket[16]", "truncate[4]", "year", "month", "day", "hour", "void"])
+@for_each("text", ["identity", "bucket[16]", "truncate[4]", "year", "month", "day", "hour", "void"])
 def test_a_transform_gives_its_text_back(text: str):
     transform = parse_transform(text)
     assert not isinstance(transform, UnknownTransform)
@@ -277,9 +277,7 @@ def test_a_transform_gives_its_text_back(text: str):
     assert hash(parse_transform(text)) == hash(transform)
 
 
-@pytest.mark.parametrize(
-    "text", ["zorder", "bucket", "bucket[]", "bucket[a]", "truncate[-1]", "bucket[٤]", "bucket[1][2]", ""]
-)
+@for_each("text", ["zorder", "bucket", "bucket[]", "bucket[a]", "truncate[-1]", "bucket[٤]", "bucket[1][2]", ""])
 def test_a_transform_that_we_do_not_know_keeps_its_text_and_is_never_applied(text: str):
     transform = parse_transform(text)
     assert transform == UnknownTransform(text)
@@ -289,7 +287,7 @@ def test_a_transform_that_we_do_not_know_keeps_its_text_and_is_never_applied(tex
         transform.apply(INT, 1)
 
 
-@pytest.mark.parametrize("transform", [*KNOWN, UnknownTransform("zorder")], ids=str)
+@for_each("transform", [*KNOWN, UnknownTransform("zorder")], ids=str)
 def test_transforms_are_values(transform: Transform):
     assert len({transform, parse_transform(str(transform))}) == 1
     with pytest.raises(AttributeError):
@@ -302,13 +300,13 @@ def test_parameters_go_from_1_to_the_greatest_int(text: str):
     assert not isinstance(parse_transform(text), UnknownTransform)
 
 
-@pytest.mark.parametrize("text", ["bucket[0]", "truncate[0]", "bucket[2147483648]", "truncate[9999999999]"])
+@for_each("text", ["bucket[0]", "truncate[0]", "bucket[2147483648]", "truncate[9999999999]"])
 def test_a_parameter_out_of_range_breaks_the_table(text: str):
     with pytest.raises(InvalidTableError, match="not between 1 and"):
         parse_transform(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("transform", "type_", "value", "text"),
     [
         (Year(), DATE, 43, "2013"),
@@ -364,7 +362,7 @@ def test_the_text_of_a_double_reads_back_as_it(value: float):
     assert repr(read) == repr(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "source_id", "transform", "kept"),
     [
         ({"source-id": 4, "transform": "day"}, 4, Day(), {}),
@@ -388,7 +386,7 @@ def test_a_transform_of_several_columns_is_kept_as_it_was(
     assert transform_to_json(source_id, transform, rest) == written
 
 
-@pytest.mark.parametrize(
+@for_each(
     "keys",
     [
         {"transform": "day"},

@@ -31,6 +31,7 @@ from icekeep.spec.types import (
     walk,
     with_child_fields,
 )
+from kit.cases import for_each
 from kit.strategies import PLAIN_TYPES, decimal_types, fixed_types, nested_types, primitive_types
 
 STRUCT = StructType((NestedField(field_id=1, name="x", type=INT, required=True),))
@@ -38,13 +39,13 @@ LIST = ListType(element_id=2, element=STRUCT)
 MAP = MapType(key_id=3, key=STRING, value_id=4, value=LIST, value_required=True)
 
 
-@pytest.mark.parametrize("type_", [*PLAIN_TYPES, UNKNOWN, VARIANT], ids=str)
+@for_each("type_", [*PLAIN_TYPES, UNKNOWN, VARIANT], ids=str)
 def test_a_simple_type_is_its_name(type_: PrimitiveType):
     assert parse_type(type_.name) is type_
     assert type_to_json(type_) == type_.name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "type_"),
     [
         ("decimal(9,2)", decimal(9, 2)),
@@ -70,7 +71,7 @@ def test_a_geography_type_with_an_algorithm_alone_names_the_default_reference_sy
     assert str(GeographyType("geography", None, "karney")) == "geography(OGC:CRS84, karney)"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -126,7 +127,7 @@ def test_parameters_make_types_equal_and_hashable(one: DecimalType, other: Type)
     assert len({one, decimal(one.precision, one.scale), other}) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         {"type": "struct", "fields": [], "comment": "x"},
@@ -162,7 +163,7 @@ def test_a_null_default_is_no_default():
     assert field_from_json({**form, "doc": None, "initial-default": None}) == field_from_json(form)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         1,
@@ -203,7 +204,7 @@ def test_types_are_shown_in_short():
     assert str(MAP) == "map<string, list<struct<1: x: required int>>>"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "type_"),
     [
         ("INT", INT),

@@ -31,6 +31,7 @@ from icekeep.spec.updates import (
     apply_updates,
     log_previous,
 )
+from kit.cases import for_each
 from kit.metadata import DAY_MS, SCHEMA, START_MS, MetadataBuilder
 
 NOW_MS = START_MS + 100 * DAY_MS
@@ -252,7 +253,7 @@ def test_the_current_snapshot_cannot_be_removed():
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("removed", "kept"),
     [((1,), [2, 3, 4]), ((2,), [3, 4]), ((1, 3), [4]), ((3,), [4]), ((1, 2, 3), [4]), ((), [1, 2, 3, 4])],
 )
@@ -339,7 +340,7 @@ def test_the_file_that_is_replaced_goes_into_the_metadata_log():
     assert [e.metadata_file for e in log_previous(first, "v2", 6).metadata_log] == ["s3://b/v1.json", "v2"]
 
 
-@pytest.mark.parametrize(("text", "kept"), [("3", 3), ("+2", 2), ("1", 1), ("0", 1), ("-5", 1)])
+@for_each(("text", "kept"), [("3", 3), ("+2", 2), ("1", 1), ("0", 1), ("-5", 1)])
 def test_the_metadata_log_is_cut_at_its_greatest_length(text: str, kept: int):
     metadata = MetadataBuilder().properties({PREVIOUS_VERSIONS_MAX: text}).build()
     for version in range(103):

@@ -48,6 +48,7 @@ from icekeep.spec.values import (
     value_to_json,
     value_to_text,
 )
+from kit.cases import for_each
 from kit.strategies import (
     NANOSECOND_TYPES,
     nested_types,
@@ -101,7 +102,7 @@ BYTES = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "value", "data"), BYTES)
+@for_each(("type_", "value", "data"), BYTES)
 def test_values_have_the_bytes_of_appendix_d(type_: Type, value: Any, data: str):
     assert value_to_bytes(type_, value).hex() == data
     assert same(value_from_bytes(type_, bytes.fromhex(data)), value)
@@ -123,7 +124,7 @@ def test_bytes_agree_with_pyiceberg(typed: tuple[Type, Any]):
     assert same(value_from_bytes(type_, data), Uuid(bytes=theirs) if type_ == UUID else theirs)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "data", "value"),
     [
         (LONG, "ffffffff", -1),
@@ -151,7 +152,7 @@ def test_a_buffer_is_read_as_bytes():
     assert value_from_bytes(BINARY, memoryview(b"ab")) == b"ab"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "data"),
     [
         (BOOLEAN, ""),
@@ -180,7 +181,7 @@ def test_bytes_that_are_no_value_of_the_type_break_the_table(type_: Type, data: 
     assert str(type_) in str(caught.value)
 
 
-@pytest.mark.parametrize("type_", [*WITHOUT_VALUES, INTS, INTS_BY_NAME, POINT], ids=str)
+@for_each("type_", [*WITHOUT_VALUES, INTS, INTS_BY_NAME, POINT], ids=str)
 def test_types_without_binary_values_are_named(type_: Type):
     for attempt in (value_to_bytes, value_from_bytes):
         with pytest.raises(UnsupportedError) as caught:
@@ -188,7 +189,7 @@ def test_types_without_binary_values_are_named(type_: Type):
         assert f"type {type_} " in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "value"),
     [
         (INT, 2**31),
@@ -239,13 +240,13 @@ JSON = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "value", "form"), JSON)
+@for_each(("type_", "value", "form"), JSON)
 def test_values_have_the_json_of_appendix_d(type_: Type, value: Any, form: Any):
     assert value_to_json(type_, value) == form
     assert same(value_from_json(type_, form), value)
 
 
-@pytest.mark.parametrize("type_", [INT, *WITHOUT_VALUES, INTS, POINT], ids=str)
+@for_each("type_", [INT, *WITHOUT_VALUES, INTS, POINT], ids=str)
 def test_null_is_null_in_json_for_every_type(type_: Type):
     assert value_to_json(type_, None) is None
     assert value_from_json(type_, None) is None
@@ -289,7 +290,7 @@ def test_a_32_bit_float_has_no_digits_of_a_64_bit_one_in_json():
     assert value_to_json(FLOAT, struct.unpack("<f", struct.pack("<f", 0.1))[0]) == 0.1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "form"),
     [
         (BOOLEAN, 1),
@@ -334,7 +335,7 @@ def test_json_that_is_no_value_of_the_type_breaks_the_table(type_: Type, form: A
         value_from_json(type_, form)
 
 
-@pytest.mark.parametrize("type_", WITHOUT_VALUES, ids=str)
+@for_each("type_", WITHOUT_VALUES, ids=str)
 def test_types_without_json_values_are_named(type_: Type):
     for attempt in (value_to_json, value_from_json):
         with pytest.raises(UnsupportedError) as caught:
@@ -342,7 +343,7 @@ def test_types_without_json_values_are_named(type_: Type):
         assert f"type {type_} " in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "value", "text"),
     [
         (INT, None, "null"),
@@ -377,7 +378,7 @@ def test_a_uuid_has_36_characters(text: str):
     assert read_uuid(str(AN_UUID).upper()) == AN_UUID
 
 
-@pytest.mark.parametrize("text", ["0", "0g", "0 0f", "0x00"])
+@for_each("text", ["0", "0g", "0 0f", "0x00"])
 def test_bytes_are_pairs_of_hexadecimal_digits(text: str):
     with pytest.raises(ValueError, match="two digits each"):
         read_bytes(text)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.spec.snapshots import Snapshot, SnapshotRef, StatisticsFile
 from icekeep.spec.views import view_from_json, view_to_json
+from kit.cases import for_each
 from kit.table_strategies import json_values
 
 SNAPSHOT = {"snapshot-id": 1, "timestamp-ms": 2}
@@ -55,7 +56,7 @@ def test_a_list_stays_a_list():
     assert view_to_json(snapshot)["manifests"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("value", [None, 3, "text", [], [SNAPSHOT]])
+@for_each("value", [None, 3, "text", [], [SNAPSHOT]])
 def test_what_is_no_object_is_refused(value: Any):
     with pytest.raises(InvalidTableError) as raised:
         view_from_json(Snapshot, value, "snapshots[4]")
@@ -70,7 +71,7 @@ def test_a_required_key_must_be_there_and_not_null(missing: str):
             view_from_json(Snapshot, value, "snapshots[4]")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "value"),
     [
         ("snapshot-id", "1"),

@@ -23,6 +23,7 @@ from icekeep.runtime import SystemRuntime
 from icekeep.storage.base import DeleteStatus, ListingShare
 from icekeep.storage.local import storage as local
 from icekeep.storage.local.storage import LocalStorage, translate_os_error
+from kit.cases import for_each
 
 
 class StuckRuntime(SystemRuntime):
@@ -355,7 +356,7 @@ def test_only_an_answer_that_proves_it_says_that_nothing_was_created(tmp_path, n
     assert os.listdir(tmp_path) == (["file"] if lands else [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "kind"),
     [
         (errno.ENOENT, "missing-file"),

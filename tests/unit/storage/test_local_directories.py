@@ -2,6 +2,7 @@ import pytest
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
 from icekeep.storage.local.storage import LocalStorage
+from kit.cases import for_each
 
 
 def test_links_are_neither_children_nor_followed(tmp_path):
@@ -18,9 +19,7 @@ def test_a_directory_below_a_file_cannot_be_made(tmp_path):
     assert isinstance(raised.value, InvalidTableError)
 
 
-@pytest.mark.parametrize(
-    "use", ["directory_exists", "make_directory", "child_names", "child_directories", "remove_directory"]
-)
+@for_each("use", ["directory_exists", "make_directory", "child_names", "child_directories", "remove_directory"])
 def test_directories_of_other_stores_are_refused(use):
     with pytest.raises(UnsupportedError, match="s3://b/k"):
         getattr(LocalStorage(), use)("s3://b/k")

@@ -14,6 +14,7 @@ from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.storage.location_keys import ANY_PREFIX, Locations, Spelling, location_keys, loose_keys
 from icekeep.storage.locations import canonical
 from icekeep.storage.stores import SCHEMES
+from kit.cases import for_each
 
 HEADS = [
     "", "/", "file:", "file://", "FILE://", "file://localhost", "file:/", "s3://", "s3://bucket", "s3://bucket:9000",
@@ -122,8 +123,8 @@ def test_no_locations_have_no_keys() -> None:
         assert [len(some) for some in loose_keys(none)] == [0, 0]
 
 
-@pytest.mark.parametrize("place", [0, 1, 20_000])
-@pytest.mark.parametrize("wrong", ["", "a/b", "s3:a", "/a\0", "s3://b\0/a"])
+@for_each("place", [0, 1, 20_000])
+@for_each("wrong", ["", "a/b", "s3:a", "/a\0", "s3://b\0/a"])
 def test_what_is_no_location_is_refused(wrong: str, place: int) -> None:
     many = [f"/a/{number}" for number in range(20_001)]
     many[place] = wrong
@@ -163,7 +164,7 @@ def test_a_loose_key_does_not_depend_on_the_others(some: list[str]) -> None:
     assert loose(*some) == [loose(location)[0] for location in some]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other"),
     [
         ("/x=a%2Fb", "/x=a%2fb"), ("/x=%C3%A4", "/x=ä"), ("/x=ä", "/x=a\u0308"), ("/Straße", "/STRASSE"), ("/A/b", "/a/B"),
@@ -187,12 +188,12 @@ def test_prefixes_are_compared_by_scheme_and_authority() -> None:
     assert ANY_PREFIX not in found
 
 
-@pytest.mark.parametrize("location", ["/a", "file:/a", "file:///a", "hdfs:///a", "hdfs:/a", "file://localhost/a"])
+@for_each("location", ["/a", "file:/a", "file:///a", "hdfs:///a", "hdfs:/a", "file://localhost/a"])
 def test_a_location_without_scheme_or_authority_has_any_prefix(location: str) -> None:
     assert loose(location)[0][1] == ANY_PREFIX
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SCHEMES if kind != "file"])
+@for_each("kind", [kind for kind in SCHEMES if kind != "file"])
 def test_schemes_of_one_kind_of_store_are_one_whatever_else_is_said(kind: str) -> None:
     some = [f"{scheme}://b/x" for scheme in SCHEMES[kind]]
     assert len({*loose(*some)}) == len({*loose(*some, schemes={"oss": kind})}) == 1

@@ -4,13 +4,13 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.storage.locations import canonical, is_under, join, local_path, parse_location
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 COMPONENTS = st.sampled_from(["a", "b", "t", "t1", "t10", "x=%2F", "c c", "é", ".", "..", ""])
 PATHS = st.lists(COMPONENTS, max_size=6).map(lambda parts: "/" + "/".join(parts))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("location", "parts"),
     [
         ("file:///a/b", ("file", "", "/a/b")),
@@ -34,13 +34,13 @@ def test_a_location_has_a_scheme_an_authority_and_a_path(location, parts):
     assert parse_location(location) == parts
 
 
-@pytest.mark.parametrize("location", ["", "a/b", "./a", "file:a/b", "file:", "~/a", "a\0b", "/a\0b", "file:///\0"])
+@for_each("location", ["", "a/b", "./a", "file:a/b", "file:", "~/a", "a\0b", "/a\0b", "file:///\0"])
 def test_a_location_that_is_relative_or_carries_nul_is_refused(location):
     with pytest.raises(InvalidTableError, match="location"):
         parse_location(location)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "spellings",
     [
         ("file:/a", "file:///a", "/a", "//a", "/a/", "/./a", "/b/../a", "/../a", "file://localhost/a", "FILE:///a"),
@@ -86,7 +86,7 @@ def test_what_lies_under_a_root_has_the_components_of_the_root_and_more(path, ro
     assert is_under(path, root) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("location", "root", "expected"),
     [
         ("/wh/tbl/data/f", "/wh/tbl", True),
@@ -109,7 +109,7 @@ def test_a_file_is_under_a_root_by_whole_components(location, root, expected):
     assert is_under(location, root) is expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "joined"),
     [
         (("file:/wh/", "db", "t"), "file:/wh/db/t"),
@@ -124,7 +124,7 @@ def test_joining_appends_with_single_slashes(parts, joined):
     assert parse_location(joined)
 
 
-@pytest.mark.parametrize("part", ["", "/abs", "..", "a/../b", "a//b", ".", "a/", "../x"])
+@for_each("part", ["", "/abs", "..", "a/../b", "a//b", ".", "a/", "../x"])
 def test_joining_never_climbs_out(part):
     with pytest.raises(InvalidTableError, match="not a plain relative path"):
         join("/wh", part)
@@ -135,7 +135,7 @@ def test_a_local_path_is_the_literal_path():
     assert local_path("file:/a") == local_path("/a") == "/a"
 
 
-@pytest.mark.parametrize("location", ["s3://b/k", "file://host/share", "hdfs:///a", "memory:/a"])
+@for_each("location", ["s3://b/k", "file://host/share", "hdfs:///a", "memory:/a"])
 def test_what_is_not_on_this_machine_has_no_local_path(location):
     with pytest.raises(UnsupportedError, match=location):
         local_path(location)

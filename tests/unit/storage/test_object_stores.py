@@ -5,6 +5,7 @@ from icekeep.runtime import SYSTEM
 from icekeep.storage.locations import parse_location
 from icekeep.storage.objects.storage import ObjectStorage
 from icekeep.storage.objects.stores import open_stores
+from kit.cases import for_each
 
 
 def config(properties, location="s3://bucket/k"):
@@ -30,7 +31,7 @@ def test_keys_that_are_given_get_no_token_from_the_environment(monkeypatch):
     assert keys_of({}) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "expected"),
     [
         ({"s3.sse.type": "none"}, {}),
@@ -57,7 +58,7 @@ def test_properties_of_s3_are_honoured(properties, expected):
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "properties",
     [
         {"s3.sse.type": "client"},
@@ -86,7 +87,7 @@ def test_a_property_that_cannot_be_honoured_is_refused_before_anything_is_sent(p
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("location", "properties", "expected"),
     [
         ("gs://bucket/k", {"gcs.oauth2.token": "t"}, {"bearer_token": "t", "bucket": "bucket"}),

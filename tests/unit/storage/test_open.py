@@ -9,6 +9,7 @@ from contracts.storage_contract import StorageContract
 from icekeep.errors import UnsupportedError
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.open import open_storage
+from kit.cases import for_each
 
 
 class TestRoutedStorage(StorageContract, DirectoriesContract):
@@ -41,7 +42,7 @@ def test_neither_its_text_nor_its_errors_show_properties(location):
     assert "hunter2" not in f"{storage!r} {raised.value} {raised.value.facts}"
 
 
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "az"])
+@for_each("scheme", ["s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "az"])
 def test_object_stores_are_reached_by_their_schemes(scheme):
     with pytest.raises(UnsupportedError, match="cannot be used in an object store"):
         open_storage({}).read(f"{scheme}://bucket/a/./b")

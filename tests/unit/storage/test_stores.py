@@ -22,7 +22,7 @@ from icekeep.storage.stores import (
     store_authority,
     store_kind,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 ACCOUNTS = ["acct", "other"]
 HOSTS = ["", ".dfs.core.windows.net", ".blob.core.windows.net", ".DFS.core.windows.net"]
@@ -89,7 +89,7 @@ def test_the_territory_agrees_with_the_canonical_form(root, location):
     assert mine.mask(pa.array([below])).tolist() == [mine.holds(below)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "spellings",
     [
         ("gs://b/f", "gcs://b/f"),
@@ -110,7 +110,7 @@ def test_names_of_one_store_are_one(spellings):
     assert len({bucket_of(parse_location(s)) for s in spellings}) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other"),
     [
         ("s3://b/f", "gs://b/f"),

@@ -22,6 +22,7 @@ from icekeep.maintenance.position_deletes.result import RewritePositionDeletesRe
 from icekeep.reports.values import NotRead
 from icekeep.telemetry.figures import RunTally, table_labels
 from icekeep.telemetry.metrics import OF_RUN, RUN_METRICS
+from kit.cases import for_each
 
 STARTED = RunStarted(
     run_id="compact-1", job="compact", table="lake.db.events", policy="nightly", started_ms=1_700_000_000_000
@@ -58,7 +59,7 @@ def test_when_a_run_was_and_how_it_ended():
     }
 
 
-@pytest.mark.parametrize(("exit_status", "is_good"), [(0, True), (3, True), (4, False), (1, False), (75, False)])
+@for_each(("exit_status", "is_good"), [(0, True), (3, True), (4, False), (1, False), (75, False)])
 def test_only_a_run_that_did_its_work_moves_the_time_of_success(exit_status, is_good):
     found = values(RunTally(STARTED), ended(exit_status=exit_status, status="x"))
     assert (("last_success_timestamp_seconds",) in found) is is_good
@@ -91,7 +92,7 @@ def test_events_are_counted_and_steps_are_timed_also_one_that_comes_twice():
     assert {name[1]: value for name, value in found.items() if name[0] == "step_duration_seconds"} == {"planning": 2.5}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "step",
     [
         "rewriting data files: rewriting group 12 of 90, 31 files of day=2026-01-01",
@@ -197,7 +198,7 @@ def test_a_run_over_many_tables():
     assert (found["tables",], found["failing_jobs",], found["not_read_tables",]) == (40, 1, 1)
 
 
-@pytest.mark.parametrize("result", [None, "text", {"a": 1}, STARTED])
+@for_each("result", [None, "text", {"a": 1}, STARTED])
 def test_a_result_that_says_nothing_has_no_figures(result):
     assert not {"rewritten_files", "faults", "freed_bytes"} & figures_of(result).keys()
 

@@ -10,6 +10,7 @@ from icekeep.errors import UsageError
 from icekeep.events import InRun, RunEnded, RunStarted, StepStarted
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.telemetry.lineage import OpenLineage, dataset_name, is_asked_for, new_client
+from kit.cases import for_each
 from kit.http_sink import http_sink
 
 START_MS = 1_700_000_000_000
@@ -152,7 +153,7 @@ def test_a_parent_that_cannot_be_read_is_none(tmp_path, text):
     assert "parent" not in first["run"]["facets"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("location", "name"),
     [
         ("s3://b/db/t", ("s3://b", "db/t")),

@@ -23,6 +23,7 @@ from icekeep.events import (
 )
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.telemetry.otel import Exporters, OpenTelemetry, configured_exporters, exporter_names, is_asked_for
+from kit.cases import for_each
 from kit.http_sink import http_sink
 
 START_MS = 1_700_000_000_000
@@ -205,7 +206,7 @@ def test_what_cannot_be_sent_is_an_error_of_one_line():
         sink.on(ended(), START_MS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "traces", "metrics"),
     [
         ({}, (), ()),

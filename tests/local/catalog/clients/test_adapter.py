@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-import pytest
+from kit.cases import for_each
 
 
 def run(code):
@@ -19,7 +19,7 @@ def opened_without(module, properties):
     ).stdout
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "module"),
     [
         ({"type": "rest", "uri": "http://x"}, "requests"),

@@ -7,6 +7,7 @@ from botocore.exceptions import ClientError
 from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
 from icekeep.catalog.clients.refusals import CommitRefused, Refusal
 from icekeep.errors import NotFoundError, UnavailableError, UnsupportedError, UsageError
+from kit.cases import for_each
 
 SECRETS = {"token": "hunter2secret", "s3.secret-access-key": "s3cr3t", "uri": "http://host", "credential": "id:pw"}
 
@@ -17,7 +18,7 @@ def answer_error():
     return raised.value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "error",
     [
         *(ValueError("x"), OSError("x"), RuntimeError(), TimeoutError("x")),
@@ -28,7 +29,7 @@ def test_an_error_that_nobody_listed_proves_nothing(error):
     assert proved_rejection(error, "prod", {}) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "kind"),
     [
         ("AccessDeniedException", UsageError),

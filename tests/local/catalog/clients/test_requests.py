@@ -58,6 +58,7 @@ from icekeep.spec.updates import (
     apply_updates,
 )
 from icekeep.spec.views import view_from_json
+from kit.cases import for_each
 from kit.catalogs import simple_metadata
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -192,7 +193,7 @@ def base():
     return simple_metadata("file:///t")
 
 
-@pytest.mark.parametrize(("update", "expected"), [*UPDATES.items(), *LARGE_UPDATES])
+@for_each(("update", "expected"), [*UPDATES.items(), *LARGE_UPDATES])
 def test_an_update_is_as_the_protocol_has_it_and_pyiceberg_reads_it(update, expected):
     (sent,) = updates_to_json(base(), [update])
     assert lost(expected, sent) == lost(sent, expected) == []
@@ -231,7 +232,7 @@ def test_snapshots_of_version_1_have_no_sequence_number():
     assert "sequence-number" not in sent["snapshot"]
 
 
-@pytest.mark.parametrize(("requirement", "expected"), REQUIREMENTS)
+@for_each(("requirement", "expected"), REQUIREMENTS)
 def test_a_requirement_is_as_the_protocol_has_it_and_pyiceberg_reads_it(requirement, expected):
     sent = requirement_to_json(requirement)
     assert sent == expected

@@ -16,6 +16,7 @@ from icekeep.spec.applicability import is_deletion_vector, path_digest
 from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.snapshots import MAIN
+from kit.cases import for_each
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
@@ -319,7 +320,7 @@ def test_what_became_of_rows_of_several_files_is_put_together():
     assert NamedFile().and_also(NamedFile(has_vector=True)) == NamedFile(has_vector=True)
 
 
-@pytest.mark.parametrize("number", range(1, 8))
+@for_each("number", range(1, 8))
 def test_rows_may_be_merged_or_dropped_only_where_that_deletes_the_same(number):
     """Deletes of number 2 dropped, of 4 and 6 merged into 6: right for data files of number 3 and 4 alone."""
     became = NamedFile(kept_from=4, dropped_up_to=2)

@@ -5,6 +5,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.accessors import leaf_path, leaf_schema, leaf_values
 from icekeep.formats.arrow.projection import project
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, UUID, ListType, MapType, NestedField, StructType
+from kit.cases import for_each
 from kit.columns import column, schema_of, table_of
 
 INNER = StructType((column(4, "x", DOUBLE), column(5, "id", UUID, required=True)))
@@ -38,7 +39,7 @@ def test_what_is_added_later_keeps_its_initial_default():
     assert (leaf.initial_default, leaf.required) == (7, False)
 
 
-@pytest.mark.parametrize("field_id", [2, 3, 7, 8, 9, 10, 11, 12])
+@for_each("field_id", [2, 3, 7, 8, 9, 10, 11, 12])
 def test_what_is_no_single_value_of_a_row_is_no_leaf(field_id):
     with pytest.raises(InvalidTableError, match=f"\\(id {field_id}\\) is no single value of a row"):
         leaf_path(field_id, [SCHEMA])

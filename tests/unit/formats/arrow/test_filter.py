@@ -48,7 +48,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, schema_of, table_of
 from kit.filters import columns, filters, rows
 from kit.filters import schema_of as schema_of_columns
@@ -76,7 +76,7 @@ def prefix(start: Any, *, negated: bool = False) -> Predicate:
 IS_NAN, NOT_NAN = Predicate(OP.IS_NAN, "x"), Predicate(OP.NOT_NAN, "x")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "expected"),
     [
         ("x < 5", [True, False, False, False]), ("x <= 5", [True, True, False, False]),
@@ -143,7 +143,7 @@ def test_uuids_are_ordered_as_unsigned_bytes():
     assert found(UUID, f"x IN ('{small}', '{uuid.UUID(int=0)}')", small, large, None) == [True, False, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "where", "values"),
     [
         (BOOLEAN, "x = TRUE", (False, True, None)),
@@ -176,7 +176,7 @@ def test_a_multiple_below_the_least_long_is_below_all():
     assert rows_that_match(BoundPredicate(OP.NOT_EQ, field, (below,)), values).to_pylist() == [True, True, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "type_",
     [
         pa.large_string(),

@@ -6,6 +6,7 @@ import pytest
 from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.plain_types import described_as
 from icekeep.formats.sort import merge as sort_merge
+from kit.cases import for_each
 
 NESTED = pa.struct([pa.field("f0", pa.list_(pa.field("element", pa.map_(pa.string(), pa.binary()))))])
 LARGE = pa.struct([pa.field("f0", pa.large_list(pa.field("element", pa.map_(pa.large_string(), pa.large_binary()))))])
@@ -41,7 +42,7 @@ def test_what_is_laid_out_alike_is_not_copied():
     assert found.column(1).cast(pa.int64()).to_pylist() == [1, 2]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "wanted"),
     [
         (pa.int64(), pa.int32()),

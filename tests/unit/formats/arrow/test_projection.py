@@ -33,7 +33,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, rows, schema_of, table_of
 
 
@@ -108,7 +108,7 @@ PROMOTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target", "values"), PROMOTIONS, ids=str)
+@for_each(("source", "target", "values"), PROMOTIONS, ids=str)
 def test_a_promoted_type_keeps_the_values(source, target, values):
     projected = projected_one(values, source, target)
     assert projected.schema.equals(arrow_schema(one(target)))
@@ -118,7 +118,7 @@ def test_a_promoted_type_keeps_the_values(source, target, values):
     assert projected["c"].to_pylist() == expected
 
 
-@pytest.mark.parametrize(("source", "target", "values"), PROMOTIONS, ids=str)
+@for_each(("source", "target", "values"), PROMOTIONS, ids=str)
 def test_types_are_promoted_in_structs_lists_and_maps_too(source, target, values):
     def nested(type_):
         return schema_of(
@@ -134,7 +134,7 @@ def test_types_are_promoted_in_structs_lists_and_maps_too(source, target, values
     assert projected.to_pylist() == [{"s": {"x": v}, "l": [v], "m": [(1, v)]} for v in expected]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "target"),
     [
         (LONG, INT),
@@ -251,7 +251,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize(("default", "given", "expected"), POINTS)
+@for_each(("default", "given", "expected"), POINTS)
 def test_a_struct_takes_defaults_as_the_specs_table_says(default, given, expected):
     schema = schema_of(defaulted_point(default), column(9, "k", LONG))
     stored = [f for f in schema.fields[0].type.fields if given is not None and f.name in given]
@@ -301,9 +301,7 @@ def test_a_callers_missing_required_column_without_a_write_default_is_named():
         cast_to_schema(pa.table({"c": [1]}), schema_of(field, column(2, "c", INT)))
 
 
-@pytest.mark.parametrize(
-    "type_", [INT, STRING, StructType((column(7, "x", INT),)), ListType(element_id=7, element=INT)]
-)
+@for_each("type_", [INT, STRING, StructType((column(7, "x", INT),)), ListType(element_id=7, element=INT)])
 def test_a_column_of_type_unknown_is_read_as_null_whatever_is_there(type_):
     data = table_of(one(type_), [{"c": None}])
     assert project(data, one(UNKNOWN))["c"].equals(pa.chunked_array([pa.nulls(1)]))
@@ -494,14 +492,14 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("array", "type_", "expected"), EXACT, ids=lambda value: str(getattr(value, "type", value)))
+@for_each(("array", "type_", "expected"), EXACT, ids=lambda value: str(getattr(value, "type", value)))
 def test_a_cast_that_keeps_every_value_is_made(array, type_, expected):
     cast = cast_to_schema(pa.table({"c": array}), one(type_))
     assert cast.schema.equals(arrow_schema(one(type_)))
     assert cast["c"].to_pylist() == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("array", "type_"),
     [
         (pa.array([1]), INT),
@@ -536,7 +534,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("data", "message"), REFUSED)
+@for_each(("data", "message"), REFUSED)
 def test_data_that_does_not_fit_the_schema_is_refused_with_the_columns_name(data, message):
     schema = schema_of(
         column(1, "a", LONG, required=True), column(2, "b", StructType((column(3, "x", LONG, required=True),)))

@@ -32,7 +32,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, pyiceberg_schema, rows, schema_of, table_of
 
 APPENDIX_A = [
@@ -57,14 +57,14 @@ APPENDIX_A = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "physical", "logical"), APPENDIX_A, ids=lambda value: str(value))
+@for_each(("type_", "physical", "logical"), APPENDIX_A, ids=lambda value: str(value))
 def test_a_type_is_stored_as_appendix_a_says(type_, physical, logical):
     stored = parquet_file(empty_table(schema_of(column(1, "c", type_)))).schema.column(0)
     assert stored.physical_type == physical
     assert str(stored.logical_type).startswith(logical)
 
 
-@pytest.mark.parametrize("precision", range(1, 39))
+@for_each("precision", range(1, 39))
 def test_a_fixed_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
     stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 0))))).schema.column(0)
     fewest = next(n for n in range(1, 17) if 2 ** (8 * n - 1) > 10**precision - 1)
@@ -120,7 +120,7 @@ def test_pyiceberg_finds_the_same_schema_in_a_written_file():
     assert pyarrow_to_schema(written) == pyiceberg_schema(EVERY_TYPE)
 
 
-@pytest.mark.parametrize("precision", range(19, 39))
+@for_each("precision", range(19, 39))
 def test_a_large_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
     stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 2))))).schema.column(0)
     assert stored.length == min_decimal_bytes(precision)
@@ -155,7 +155,7 @@ def test_columns_of_type_unknown_are_left_out_of_files_at_every_level():
     assert arrow_type(UNKNOWN) == pa.null()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "message"),
     [
         (ListType(element_id=2, element=UNKNOWN), "'c' has values of type 'unknown'"),
@@ -207,12 +207,12 @@ FROM_ARROW = [
 ]
 
 
-@pytest.mark.parametrize(("arrow", "expected"), FROM_ARROW, ids=lambda value: str(value))
+@for_each(("arrow", "expected"), FROM_ARROW, ids=lambda value: str(value))
 def test_a_new_table_gets_the_type_that_holds_the_arrow_values(arrow, expected):
     assert iceberg_schema(pa.schema([pa.field("c", arrow)])).fields == (column(1, "c", expected),)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arrow",
     [
         pa.uint64(),

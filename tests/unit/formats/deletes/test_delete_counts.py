@@ -25,6 +25,7 @@ from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.types import LONG, STRING
+from kit.cases import for_each
 from kit.columns import column, schema_of, table_of
 from kit.data_files import write_files
 from kit.storage import MemoryStorage
@@ -102,8 +103,8 @@ class Lake:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["scanned", "compacted", "converted"])
-@pytest.mark.parametrize("kind", ["position", "equality"])
+@for_each("way", ["scanned", "compacted", "converted"])
+@for_each("kind", ["position", "equality"])
 def test_an_avro_delete_file_that_was_cut_between_two_blocks_is_invalid(kind, way):
     """It reads as a whole, shorter file."""
     lake = Lake()
@@ -116,10 +117,10 @@ def test_an_avro_delete_file_that_was_cut_between_two_blocks_is_invalid(kind, wa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["scanned", "compacted", "converted"])
-@pytest.mark.parametrize("count", [10, DELETED + 1])
-@pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("kind", ["position", "equality"])
+@for_each("way", ["scanned", "compacted", "converted"])
+@for_each("count", [10, DELETED + 1])
+@for_each("file_format", FORMATS)
+@for_each("kind", ["position", "equality"])
 def test_a_delete_file_that_was_replaced_is_invalid(kind, file_format, count, way):
     """By one with fewer rows or more."""
     lake = Lake()
@@ -143,8 +144,8 @@ def test_a_position_delete_file_is_counted_however_it_is_read(file_format):
             read_position_deletes(lake.storage, delete, path)
 
 
-@pytest.mark.parametrize("way", ["scanned", "compacted", "converted"])
-@pytest.mark.parametrize("file_format", FORMATS)
+@for_each("way", ["scanned", "compacted", "converted"])
+@for_each("file_format", FORMATS)
 def test_an_equality_delete_file_without_a_column_that_it_deletes_by_is_invalid(file_format, way):
     """Read as nulls, it would delete every row whose kind is null."""
     lake = Lake()

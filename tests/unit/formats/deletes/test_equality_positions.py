@@ -21,7 +21,7 @@ from icekeep.formats.deletes.files import write_equality_deletes
 from icekeep.formats.deletes.merge_on_read import LivePiece
 from icekeep.formats.read import SourceFile
 from icekeep.spec.types import DOUBLE, FLOAT, LONG, STRING, NestedField, StructType
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, schema_of, table_of
 from kit.data_files import options_for, write_files
 from kit.storage import HookedStorage, MemoryStorage
@@ -164,8 +164,8 @@ def test_a_delete_file_is_read_once_for_files_that_share_it():
     assert opened == {delete.file_path: 1} | {piece.source.location: 1 for piece in pieces}
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("wrong", [-1, 1])
+@for_each("place", [0, 1, 2])
+@for_each("wrong", [-1, 1])
 def test_a_file_that_has_not_the_rows_of_its_entry_is_refused(place, wrong):
     table = Table()
     rows = [{"id": n, "kind": "a", "inner": None, "ratio": None} for n in range(4)]

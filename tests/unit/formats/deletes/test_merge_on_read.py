@@ -50,7 +50,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.data_files import options_for, write_files
 from kit.storage import HookedStorage, MemoryStorage
@@ -113,8 +113,8 @@ def names(files, deletes, **facts):
 # The spec's examples
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize(
+@for_each("file_format", FORMATS)
+@for_each(
     ("ids", "deletes", "left"),
     [
         ([1], [{"id": 3}], ["Koala", "Teddy", "Polar"]),
@@ -267,7 +267,7 @@ def bound(text, schema=ANIMALS):
     return bind(parse_where(text), schema)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "left"),
     [
         ("id >= 2", ["Teddy", "Polar"]),

@@ -10,6 +10,7 @@ from icekeep.formats.parquet.bloom_filter import hashes_of, read_bloom_filter
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.formats.parquet.thrift import Damaged
 from icekeep.formats.parquet.xxhash import hash_rows
+from kit.cases import for_each
 from kit.columns import parquet_bytes
 
 KNOWN = {
@@ -20,7 +21,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("data", KNOWN)
+@for_each("data", KNOWN)
 def test_hashes_are_those_of_xxhash(data):
     rows = np.frombuffer(data * 2, np.uint8).reshape(2, len(data))
     assert hash_rows(rows).tolist() == [KNOWN[data]] * 2
@@ -32,7 +33,7 @@ def _filter(values):
     return data, place
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "others"),
     [
         (pa.array(range(1000)), pa.array(range(1000, 2000))),

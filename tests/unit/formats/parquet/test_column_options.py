@@ -16,6 +16,7 @@ from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.parquet.column_options import bloom_filters, leaf_paths, repeating_columns, with_dictionary
 from icekeep.formats.write_options import ParquetColumns, write_options
 from icekeep.spec.types import BOOLEAN, DOUBLE, INT, LONG, STRING, UUID, ListType, MapType, StructType
+from kit.cases import for_each
 from kit.columns import column, parquet_file, schema_of, table_of
 from kit.data_files import read_files, write_files
 from kit.storage import MemoryStorage
@@ -108,7 +109,7 @@ def needed_bytes(ndv, fpp):
     return -ndv / math.log(1 - fpp ** (1 / 8))
 
 
-@pytest.mark.parametrize(("distinct", "fpp"), [(100, "0.1"), (100, "0.001"), (20_000, "0.1"), (20_000, "0.001")])
+@for_each(("distinct", "fpp"), [(100, "0.1"), (100, "0.001"), (20_000, "0.1"), (20_000, "0.001")])
 def test_a_filter_is_as_large_as_the_distinct_values_and_the_share_of_errors_ask_for(distinct, fpp):
     least = needed_bytes(distinct, float(fpp))
     # A power of two, folded no further than it may, and the filter's header.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.formats.parquet.footer import read_footer
 from icekeep.spec.types import INT, LONG, STRING
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.stitched import put_bytes, put_table
 from kit.storage import HookedStorage, MemoryStorage
@@ -100,7 +100,7 @@ def test_a_file_that_is_not_there_is_missing():
         read_footer(MemoryStorage(), LOCATION, 100)
 
 
-@pytest.mark.parametrize("size_bytes", [0, 3, 8, 11, 12, -1, 1, 100_000])
+@for_each("size_bytes", [0, 3, 8, 11, 12, -1, 1, 100_000])
 def test_a_file_of_another_length_than_metadata_says_is_invalid(size_bytes):
     data = parquet_bytes(some_rows(9))
     size_bytes = len(data) + size_bytes if abs(size_bytes) == 1 else size_bytes
@@ -108,7 +108,7 @@ def test_a_file_of_another_length_than_metadata_says_is_invalid(size_bytes):
         footer_of(data, size_bytes)
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(4) + b"PAR1", b"PAR1\xff\xff\xff\xffPAR1", b"x" * 50])
+@for_each("data", [b"", b"PAR1", b"PAR1" + bytes(4) + b"PAR1", b"PAR1\xff\xff\xff\xffPAR1", b"x" * 50])
 def test_what_is_no_parquet_file_is_invalid(data):
     with pytest.raises(InvalidTableError, match=re.escape(LOCATION)):
         footer_of(data)

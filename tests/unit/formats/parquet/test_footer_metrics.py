@@ -38,7 +38,7 @@ from icekeep.spec.types import (
     fixed,
 )
 from icekeep.spec.values import value_from_bytes, value_to_bytes
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import (
     EVERY_TYPE,
     column,
@@ -101,8 +101,8 @@ BOUNDS = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "items", "lower", "upper"), BOUNDS, ids=lambda value: str(value))
-@pytest.mark.parametrize("row_group_rows", [None, 1])
+@for_each(("type_", "items", "lower", "upper"), BOUNDS, ids=lambda value: str(value))
+@for_each("row_group_rows", [None, 1])
 def test_bounds_are_the_least_and_the_greatest_value(type_, items, lower, upper, row_group_rows):
     assert bounds_of(type_, items, row_group_rows) == (lower, upper)
 
@@ -188,7 +188,7 @@ TEXT_BOUNDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "lower", "upper"), TEXT_BOUNDS)
+@for_each(("text", "lower", "upper"), TEXT_BOUNDS)
 def test_long_text_is_cut_by_code_points_and_the_upper_bound_goes_up(text, lower, upper):
     assert bounds_of(STRING, [text]) == (lower, upper)
 
@@ -202,13 +202,13 @@ BYTE_BOUNDS = [
 ]
 
 
-@pytest.mark.parametrize(("data", "lower", "upper"), BYTE_BOUNDS)
+@for_each(("data", "lower", "upper"), BYTE_BOUNDS)
 def test_long_bytes_are_cut_and_the_upper_bound_goes_up(data, lower, upper):
     assert bounds_of(BINARY, [data]) == (lower, upper)
 
 
-@pytest.mark.parametrize(("type_", "form"), [(FLOAT, "<f"), (DOUBLE, "<d")], ids=str)
-@pytest.mark.parametrize("zero", [0.0, -0.0])
+@for_each(("type_", "form"), [(FLOAT, "<f"), (DOUBLE, "<d")], ids=str)
+@for_each("zero", [0.0, -0.0])
 def test_a_zero_bound_includes_both_zeros(type_, form, zero):
     metrics = metrics_of(one(type_), [{"c": zero}])
     assert metrics.lower_bounds[1] == struct.pack(form, -0.0)

@@ -38,6 +38,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, schema_of
 from kit.stitched import put_bytes
 from kit.storage import MemoryStorage
@@ -121,7 +122,7 @@ def test_columns_that_the_schema_has_otherwise_are_not_held(now):
     assert not holds([A, column(2, "b", STRING)], now)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "table"),
     [
         (decimal(9, 2), decimal(10, 2)),
@@ -150,7 +151,7 @@ def test_a_column_of_another_type_is_not_held(file, table):
     assert not holds([column(1, "a", file)], [column(1, "a", table)])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "table"),
     [
         (pa.int16(), INT),

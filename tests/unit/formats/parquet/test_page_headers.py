@@ -17,6 +17,7 @@ from icekeep.formats.parquet.thrift import (
     integer_bytes,
     struct_bytes,
 )
+from kit.cases import for_each
 
 PLAIN, DICTIONARY, RLE, BIT_PACKED, DELTA_NUMBERS, DELTA_LENGTHS, DELTA_TEXTS, BYTE_STREAMS = 0, 8, 3, 4, 5, 6, 7, 9
 EIGHT = bytes(8)
@@ -115,8 +116,8 @@ MOVABLE = {
 }
 
 
-@pytest.mark.parametrize("physical_type", sorted(TYPES))
-@pytest.mark.parametrize("encoding", range(11))
+@for_each("physical_type", sorted(TYPES))
+@for_each("encoding", range(11))
 def test_only_pages_that_need_nothing_else_of_their_chunk_are_moved(encoding, physical_type):
     for page in (old_page(EIGHT, 2, encoding), new_page(EIGHT, 2, encoding=encoding)):
         if physical_type in MOVABLE.get(encoding, ()):

@@ -25,7 +25,7 @@ from icekeep.formats.parquet.thrift import (
     structs_at,
     with_integers,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 
@@ -53,7 +53,7 @@ def test_fields_are_found_by_their_ids_however_far_apart_these_are(numbers):
     assert struct.end == len(data)
 
 
-@pytest.mark.parametrize("count", [0, 1, 14, 15, 16, 200])
+@for_each("count", [0, 1, 14, 15, 16, 200])
 def test_a_list_of_more_than_14_structs_has_a_longer_head(count):
     data = struct_bytes([(3, LIST, struct_list_bytes([small(n) for n in range(count)]))])
     assert [struct.value(1) for struct in Struct(data).structs(3)] == list(range(count))

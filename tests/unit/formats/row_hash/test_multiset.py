@@ -31,6 +31,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.cases import for_each
 from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.data_files import tables
@@ -134,7 +135,7 @@ def test_sums_add_up_modulo_two_to_the_128():
     assert RowSum() + most == most
 
 
-@pytest.mark.parametrize("type_", TYPES, ids=str)
+@for_each("type_", TYPES, ids=str)
 def test_no_two_values_and_no_null_are_alike(type_):
     chance = Choices(5)
     values = {
@@ -148,7 +149,7 @@ def _many(type_, chance):
     return [value_of(type_, chance) for _ in range(100)]
 
 
-@pytest.mark.parametrize("length", [*range(18), 24, 25, 63, 64, 65, 504, 511, 512, 513, 520])
+@for_each("length", [*range(18), 24, 25, 63, 64, 65, 504, 511, 512, 513, 520])
 def test_every_byte_of_a_text_and_its_length_counts(length):
     data = bytes(range(1, 256)) * 4
     text = data[:length]
@@ -162,7 +163,7 @@ def test_every_byte_of_a_text_and_its_length_counts(length):
     assert len(together) == len({text, *changed})
 
 
-@pytest.mark.parametrize("held", [pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view()])
+@for_each("held", [pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view()])
 def test_texts_are_the_same_however_they_are_held(held):
     values = ["", None, "a", "an iceberg", "x" * 700, "é" * 9]
     expected = hash_of_values(STRING, *values)
@@ -171,7 +172,7 @@ def test_texts_are_the_same_however_they_are_held(held):
     assert hash_of_column(STRING, pa.concat_arrays([array, array]).slice(3, 6)) == expected
 
 
-@pytest.mark.parametrize("codes", [pa.int8(), pa.uint16(), pa.int32(), pa.int64()])
+@for_each("codes", [pa.int8(), pa.uint16(), pa.int32(), pa.int64()])
 def test_dictionaries_are_what_they_encode(codes):
     values = ["a", None, "b", "a", "", None, "a long text of an iceberg", "b"]
     expected = hash_of_values(STRING, *values)
@@ -187,7 +188,7 @@ def test_dictionaries_are_what_they_encode(codes):
     assert hash_of_column(STRING, nothing) == hash_of_values(STRING, None, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "values", "held"),
     [
         (LONG, [0, -1, 2**31 - 1, None], pa.int32()),
@@ -314,7 +315,7 @@ def test_columns_of_no_values_and_of_other_tables_are_not_looked_at():
     assert hash_of(null, WORDS) == hash_of(table_of(WORDS, [{"n": 1}]), WORDS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "array"),
     [
         (INT, pa.array([1], pa.int64())),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.sort.argsort import key_order
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 
 @cases(200)
@@ -34,7 +34,7 @@ def test_the_order_of_keys_of_any_length_is_that_of_their_bytes_and_stable(keys,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [3, 8, 11, 16, 31])
+@for_each("width", [3, 8, 11, 16, 31])
 def test_many_keys_with_few_bytes_in_which_they_differ_are_ordered(width):
     random_numbers = np.random.default_rng(7)
     rows_of_bytes = np.full((60_000, width), 0x80, dtype=np.uint8)

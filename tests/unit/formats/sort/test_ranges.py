@@ -12,7 +12,7 @@ from icekeep.formats.sort.ordering import KeyRange, Ordering
 from icekeep.formats.sort.ranges import KeySample, key_ranges, keys_inside, range_numbers, sample_keys, split_points
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import LONG
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, schema_of
 
 
@@ -75,7 +75,7 @@ def parts_of(points, numbers) -> list[int]:
     return np.bincount(range_numbers(keys_of(numbers), points), minlength=len(points) + 1).tolist()
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@for_each("parts", [1, 2, 3, 7])
 def test_points_cut_rows_into_parts_of_one_size(parts):
     numbers = np.random.default_rng(3).permutation(60_000)[:8400].tolist()
     points = split_points([sample_of(numbers[:5000]), sample_of(numbers[5000:])], parts)

@@ -32,7 +32,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import PRIMITIVES, column, schema_of, table_of, values
 
 ZORDER = Curve(kind="zorder", column_ids=(1, 2))
@@ -81,7 +81,7 @@ def hilbert_slowly(axes: list[int], bits: int) -> list[int]:
 # What a column gives.
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "value", "expected"),
     [
         (INT, 1, "8000000000000001"),
@@ -193,7 +193,7 @@ def test_a_z_value_is_cut_to_the_most_bytes_that_the_option_allows():
 # Hilbert.
 
 
-@pytest.mark.parametrize(("dimensions", "bits"), [(2, 1), (2, 2), (2, 5), (3, 1), (3, 3), (4, 2)])
+@for_each(("dimensions", "bits"), [(2, 1), (2, 2), (2, 5), (3, 1), (3, 3), (4, 2)])
 def test_one_step_on_hilberts_curve_is_one_step_in_one_column(dimensions, bits):
     points = list(product(range(2**bits), repeat=dimensions))
     axes = [np.array([point[n] for point in points], dtype=np.uint64) for n in range(dimensions)]

@@ -1,11 +1,10 @@
-import pytest
-
 from icekeep.maintenance.checking import classes
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.content_classes import CONTENT_CLASSES
 from icekeep.maintenance.checking.file_classes import FILE_CLASSES
 from icekeep.maintenance.checking.manifest_classes import MANIFEST_CLASSES
 from icekeep.maintenance.checking.metadata_classes import METADATA_CLASSES
+from kit.cases import for_each
 from kit.fault_page import PAGE, fault_page
 
 ALL = (*METADATA_CLASSES, *MANIFEST_CLASSES, *FILE_CLASSES, *CONTENT_CLASSES)
@@ -17,7 +16,7 @@ def test_there_are_many_classes_each_with_a_number_and_a_name_of_its_own():
     assert [one.number for one in ALL] == sorted(CLASSES)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("level", "some"),
     enumerate((METADATA_CLASSES, MANIFEST_CLASSES, FILE_CLASSES, CONTENT_CLASSES), start=1),
 )
@@ -25,7 +24,7 @@ def test_a_number_tells_its_level(level, some):
     assert {one.number // 100 for one in some} == {level}
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+@for_each("one", ALL, ids=lambda one: one.name)
 def test_a_class_has_all_its_texts_and_none_ends_with_a_full_stop(one):
     for text in (one.rule, one.readers, one.mend):
         assert text

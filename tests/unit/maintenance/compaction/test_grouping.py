@@ -4,7 +4,6 @@ from collections import Counter
 from operator import attrgetter
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +26,7 @@ from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import STRING, NestedField
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 TARGET = 1000
 SIZES = FileSizes(target_bytes=TARGET, min_bytes=750, max_bytes=1800)
@@ -193,7 +192,7 @@ def test_the_same_files_make_the_same_groups_in_whatever_order_they_come():
     assert planned(files) == planned(files[::-1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("files", "is_planned"),
     [
         # enough input files
@@ -246,7 +245,7 @@ def test_a_file_larger_than_a_group_may_be_is_a_group_of_its_own():
     assert groups[1].expected_files_count == 5
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("order", "expected"),
     [
         ("none", ["a", "b", "c"]),
@@ -272,7 +271,7 @@ def test_of_groups_that_are_equal_the_first_stays_first():
         assert [g.partition for g in planned(files, rewrite_job_order=order)] == ["part=a", "part=b"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("most", "counts"),
     [
         (100, [5, 6, 7]),
@@ -319,7 +318,7 @@ def test_a_cut_keeps_the_order_that_is_asked_for():
     assert [(g.partition, g.files_count) for g in groups] == [("part=b", 3), ("part=a", 5)]
 
 
-@pytest.mark.parametrize("sizes", [(600, 600), (650, 650), (733, 733, 734), (740, 740, 740)])
+@for_each("sizes", [(600, 600), (650, 650), (733, 733, 734), (740, 740, 740)])
 def test_files_that_would_come_out_as_they_went_in_are_left_alone(sizes):
     # apache/iceberg #6669, #9833: two files of 0.65 of the target each were rewritten into the same by every run.
     assert sum(sizes) > TARGET

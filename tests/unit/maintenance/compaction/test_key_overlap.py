@@ -1,6 +1,5 @@
 """How deep files overlap, worked out by hand and against counting each place by itself."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from icekeep.maintenance.compaction.key_overlap import (
 from icekeep.maintenance.compaction.key_ranges import KeyColumn, KeySpace
 from icekeep.maintenance.intervals import Intervals
 from icekeep.spec.types import LONG
+from kit.cases import for_each
 
 ON_A_LINE = KeySpace(columns=(KeyColumn(field_id=1, type=LONG),), is_curve=False)
 IN_BOXES = KeySpace(columns=(KeyColumn(field_id=1, type=LONG), KeyColumn(field_id=2, type=LONG)), is_curve=True)
@@ -29,7 +29,7 @@ def line(*pairs):
     return [((key(low),), (key(low),)) if low == high else ((key(low), b"\xff"), (key(high),)) for low, high in pairs]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pairs", "expected"),
     [
         ([(0, 9)], [1]),

@@ -23,6 +23,7 @@ from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day, Truncate
 from icekeep.spec.types import BINARY, DATE, DOUBLE, LONG, STRING, TIMESTAMP, NestedField, PrimitiveType
+from kit.cases import for_each
 
 SCHEMA = Schema(
     fields=(
@@ -69,7 +70,7 @@ def overlap(one: Ends, other: Ends) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "first", "second"),
     [
         (LONG, (-5, 3), (3, 9)),
@@ -162,7 +163,7 @@ def test_a_transform_that_keeps_the_order_is_applied_to_the_bounds():
     assert ends(STRING, "aba", "abz", **short)[0] == ends(STRING, "aba", "abz", **short)[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("order", "ids"),
     [
         ("id, name", (1, 2)),

@@ -5,6 +5,7 @@ from icekeep.errors import OptionError
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
+from kit.cases import for_each
 
 MIB = 1 << 20
 
@@ -45,16 +46,16 @@ def test_names_and_defaults_are_those_of_iceberg():
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", [n for n in RewriteDataFilesOptions.__struct_encode_fields__ if n not in ("rewrite-job-order", "stitch")]
 )
-@pytest.mark.parametrize("value", ["-1", "some", ""])
+@for_each("value", ["-1", "some", ""])
 def test_no_option_takes_what_is_neither_number_nor_truth(name, value):
     with pytest.raises(OptionError, match=f"option {name} is '{value}'"):
         parse_options(RewriteDataFilesOptions, {name: value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     ["target-file-size-bytes", "max-file-size-bytes", "min-input-files", "max-file-group-size-bytes",
      "max-file-group-input-files", "max-files-to-rewrite", "max-concurrent-file-group-rewrites",
@@ -67,14 +68,14 @@ def test_some_options_must_be_above_zero(name):
     assert parse_options(RewriteDataFilesOptions, {name: "1"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", ["min-file-size-bytes", "delete-file-threshold", "output-spec-id", "partial-progress.max-failed-commits"]
 )
 def test_some_options_may_be_zero(name):
     assert parse_options(RewriteDataFilesOptions, {name: "0"})
 
 
-@pytest.mark.parametrize("order", ["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"])
+@for_each("order", ["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"])
 def test_job_orders_are_those_of_iceberg(order):
     assert parsed(rewrite_job_order=order).rewrite_job_order == order
 
@@ -93,7 +94,7 @@ def test_options_go_before_the_table():
     assert file_sizes(given, 512 * MIB) == FileSizes(target_bytes=1000, min_bytes=0, max_bytes=1001)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "option"),
     [
         ({"min_file_size_bytes": 1000}, "min-file-size-bytes"),

@@ -14,6 +14,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField, SortKey, build_sort_order
 from icekeep.spec.transforms import Bucket, Identity, UnknownTransform
 from icekeep.spec.types import LONG, STRING, ListType, NestedField, StructType
+from kit.cases import for_each
 
 SCHEMA = Schema(
     fields=(
@@ -118,7 +119,7 @@ def test_a_column_must_be_there(order):
         chosen(table(), None, order)
 
 
-@pytest.mark.parametrize("order", ["place", "zorder(id, place)", "hilbert(id, tags)", "tags.element", "days(id)"])
+@for_each("order", ["place", "zorder(id, place)", "hilbert(id, tags)", "tags.element", "days(id)"])
 def test_a_column_must_have_one_value_that_has_an_order(order):
     with pytest.raises(UsageError, match="cannot sort by"):
         chosen(table(), None, order)
@@ -132,7 +133,7 @@ def test_a_table_order_with_an_unknown_transform_is_not_sorted_by():
     assert chosen(metadata, "sort", "name").sort_order_id == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("order", "name", "value"),
     [
         (None, "compression-factor", 2.0),

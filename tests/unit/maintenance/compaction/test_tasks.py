@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
+from kit.cases import for_each
 from kit.tables import BY_KIND, memory_table
 
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
@@ -128,7 +128,7 @@ def test_a_large_file_is_cut_where_row_groups_begin_and_the_cuts_tile_it(sizes):
     assert {piece.record_count for piece in pieces} == {size}
 
 
-@pytest.mark.parametrize("offsets", [None, (4,), (900, 4), (4, 4)])
+@for_each("offsets", [None, (4,), (900, 4), (4, 4)])
 def test_a_file_whose_offsets_cannot_be_trusted_is_read_whole(offsets):
     [task] = tasks(file("f", 5000, offsets))
     assert [piece.split for piece in task.pieces] == [None]

@@ -12,7 +12,7 @@ import pytest
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
 from icekeep.spec.avro import read_header
-from kit.cases import some_of
+from kit.cases import for_each, some_of
 from kit.manifests import blocks
 from kit.memory_catalog import after
 from kit.no_spark import no_spark
@@ -125,8 +125,8 @@ def cuts(data: bytes) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["manifest list", "manifest"])
-@pytest.mark.parametrize("version", [1, 2, 3])
+@for_each("kind", ["manifest list", "manifest"])
+@for_each("version", [1, 2, 3])
 def test_what_is_retained_and_cut_at_any_place_stops_the_run_before_anything_goes(version: int, kind: str) -> None:
     case = Case(version)
     tried = 0
@@ -150,8 +150,8 @@ def test_what_is_retained_and_cut_at_any_place_stops_the_run_before_anything_goe
     assert {normal(name) for name in case.files} - {normal(name) for name in case.history.files} == case.expected.files
 
 
-@pytest.mark.parametrize("kind", ["manifest list", "manifest"])
-@pytest.mark.parametrize("version", [1, 2, 3])
+@for_each("kind", ["manifest list", "manifest"])
+@for_each("version", [1, 2, 3])
 def test_what_is_expired_and_cut_costs_nothing_that_is_reachable(version: int, kind: str) -> None:
     sound = Case(version)
     places = sound.gone(kind)

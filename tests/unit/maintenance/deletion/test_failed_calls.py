@@ -8,6 +8,7 @@ from icekeep.errors import UnavailableError
 from icekeep.maintenance.deletion import last_look, pace
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
+from kit.cases import for_each
 from kit.expired_tables import ExpiredWorld, OneByOne
 
 
@@ -31,8 +32,8 @@ class _LateMove(OneByOne):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("raises", [False, True])
-@pytest.mark.parametrize("days", [0, 0.5])
+@for_each("raises", [False, True])
+@for_each("days", [0, 0.5])
 def test_a_restore_says_that_a_call_may_be_under_way_and_what_that_moves_comes_back(raises, days):
     """It forgot the plan, and the next job swept what then came into the trash: no plan led to it."""
     world = ExpiredWorld(_LateMove)

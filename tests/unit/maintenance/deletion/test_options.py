@@ -16,6 +16,7 @@ from icekeep.maintenance.deletion.options import (
 )
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.jobs import JOBS, resolve
+from kit.cases import for_each
 
 TAKEN = {
     "expire_snapshots": {"grace", "keep-writer-progress", "max-deletes-per-second", "reclaim.roots"},
@@ -38,8 +39,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("job", TAKEN)
-@pytest.mark.parametrize("option", VALUES)
+@for_each("job", TAKEN)
+@for_each("option", VALUES)
 def test_a_job_refuses_an_option_that_it_does_not_go_by(job, option):
     cls = resolve(JOBS[job].options)
     given = {option: VALUES[option]}
@@ -74,7 +75,7 @@ def test_the_age_of_writers_progress_is_read_at_once_too():
         ExpirationOptions(keep_writer_progress="for ever").check()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "span", [True, 1.5, "3x", timedelta(microseconds=1), timedelta(hours=1), "36h", timedelta(days=3, milliseconds=1)]
 )
 def test_a_part_of_a_day_in_the_trash_is_refused_and_never_no_day(span):

@@ -9,6 +9,7 @@ from icekeep.maintenance.deletion.garbage import still_garbage
 from icekeep.maintenance.deletion.path_set import NO_PATHS, NO_SPELLINGS, PathSet, SpelledPaths, paths_by_prefix, union
 from icekeep.maintenance.deletion.reachable import Reached, named_files, read_reached
 from icekeep.storage.location_keys import path_keys
+from kit.cases import for_each
 from kit.no_spark import no_spark
 from kit.storage import MemoryStorage
 from kit.tables import add, memory_table
@@ -45,7 +46,7 @@ def test_a_set_of_many_stores_is_the_set_of_their_files():
     assert len(spelled().paths) == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "kept", "told"),
     [
         ("hdfs://nn1/x", ["hdfs://ha/x"], "hdfs://ha/x"),

@@ -20,6 +20,7 @@ from icekeep.maintenance.deletion.plans import (
     write_head,
     write_part,
 )
+from kit.cases import for_each
 from kit.storage import MemoryStorage
 
 TABLE = "memory://lake/wh/db/events"
@@ -89,14 +90,14 @@ def test_the_hash_is_that_of_the_set_in_whatever_order_and_parts(some, others):
     assert hashed(some, others) != hashed(some, others, [file("one more")])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "told", [("other", "u", (1,), ()), ("job", "v", (1,), ()), ("job", "u", (2,), ()), ("job", "u", (1,), ("r",))]
 )
 def test_the_hash_is_of_all_that_a_run_does(told):
     assert plan_hash(*told, []) != plan_hash("job", "u", (1,), (), [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda data: data.replace(b"data/a", b"data/c"),

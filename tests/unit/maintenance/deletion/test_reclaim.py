@@ -15,6 +15,7 @@ from icekeep.maintenance.deletion.plans import trash_location
 from icekeep.maintenance.deletion.reclaim import reclaim, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
+from kit.cases import for_each
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
@@ -231,7 +232,7 @@ def test_where_garbage_collection_is_not_enabled_nothing_is_deleted(table, text)
     assert left(table) == {file().location}
 
 
-@pytest.mark.parametrize("text", [None, "true", "TRUE", "True"])
+@for_each("text", [None, "true", "TRUE", "True"])
 def test_where_it_is_enabled_or_not_spoken_of_nothing_is_refused(text):
     properties = {} if text is None else {"gc.enabled": text}
     refuse_if_gc_is_disabled(memory_table(**properties).metadata)

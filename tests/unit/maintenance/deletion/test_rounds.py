@@ -8,6 +8,7 @@ import pytest
 from icekeep.maintenance.deletion import rounds as task_rounds
 from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind
 from icekeep.maintenance.deletion.plans import PlanPart
+from kit.cases import for_each
 
 MINUTE = 60_000
 
@@ -59,7 +60,7 @@ def test_with_a_limited_speed_a_round_has_as_many_files_as_that_allows(rate, siz
     assert [len(some) for some in found] == sizes
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rate", "concurrent", "tasks"), [(None, None, 40), (None, 7, 7), (100.0, None, 1), (2_500.0, None, 5), (1e6, 9, 9)]
 )
 def test_tasks_share_a_limited_speed(rate, concurrent, tasks):

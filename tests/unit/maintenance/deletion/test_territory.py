@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from icekeep.errors import OptionError
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.storage.locations import canonical, is_under
+from kit.cases import for_each
 from kit.catalogs import simple_metadata
 
 TABLE = "s3://bucket/wh/db/tbl"
@@ -37,7 +38,7 @@ def test_a_table_holds_what_lies_below_its_location_by_whole_names():
         assert not mine.holds(location), location
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("root", "location"),
     [
         ("s3://b/t", "s3a://b/t/f"),
@@ -61,7 +62,7 @@ def test_spellings_of_one_place_are_one(root, location):
     assert mine.mask(pa.array([location])).tolist() == [True]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("root", "location"),
     [
         ("s3://b/t", "s3://b/t/../u/f"),
@@ -112,7 +113,7 @@ def test_a_directory_in_another_is_no_root_of_its_own():
     assert of(TABLE, f"{TABLE}/old", "s3://old/a/b", "s3://old/a").roots == (TABLE, "s3://old/a")
 
 
-@pytest.mark.parametrize("bare", ["s3://bucket", "s3://bucket/", "/", "file:///", "s3://bucket//", "s3://bucket/wh/.."])
+@for_each("bare", ["s3://bucket", "s3://bucket/", "/", "file:///", "s3://bucket//", "s3://bucket/wh/.."])
 def test_what_metadata_names_is_never_a_whole_bucket_or_disk(bare):
     """Z1: metadata is written by whoever may write the table."""
     mine = of(data_path=bare, metadata_path=bare)
@@ -149,9 +150,7 @@ def test_places_that_are_none_hold_nothing_and_fail_nothing():
     assert not of("relative/t").holds("relative/t/data/f")
 
 
-@pytest.mark.parametrize(
-    "bad", ["", "a/b", "/", "s3://bucket", "s3://bucket/", "s3://bucket/./", "s3://bucket/a/..", "\0", "file://"]
-)
+@for_each("bad", ["", "a/b", "/", "s3://bucket", "s3://bucket/", "s3://bucket/./", "s3://bucket/a/..", "\0", "file://"])
 def test_the_operator_cannot_allow_a_whole_bucket_or_disk(bad):
     with pytest.raises(OptionError, match=r"option reclaim.roots is .*; give locations of directories") as caught:
         of(TABLE, "s3://fine/a", bad)
@@ -264,7 +263,7 @@ class Vectorised(Territory, frozen=True):
         raise AssertionError(f"{location!r} was looked at on its own")
 
 
-@pytest.mark.parametrize("store", ["s3a://bucket", "hdfs://nn", "hdfs://", "file://", "file:", "", "gs://bucket"])
+@for_each("store", ["s3a://bucket", "hdfs://nn", "hdfs://", "file://", "file:", "", "gs://bucket"])
 def test_ordinary_locations_are_not_looked_at_one_by_one(store):
     mine = of(f"{store}/wh/.hidden/tbl", "s3://old/a")
     rows = [f"{store}/wh/.hidden/{name}/..x/é=1%2F/00000-{n}.parquet" for n in range(1000) for name in ("tbl", "tbl2")]

@@ -13,6 +13,7 @@ from icekeep.maintenance.deletion.claims import LEASE_MS
 from icekeep.maintenance.deletion.plans import plans_below, plans_directory, read_part, read_plan, trash_directory
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
 from icekeep.spec.units import DAY_MS
+from kit.cases import for_each
 from kit.changes import Recorder
 from kit.memory_catalog import COMMITS, IS_UNKNOWN, MemoryCatalog, after, lands_late
 from kit.runtime import FakeRuntime, with_runtime
@@ -403,7 +404,7 @@ def test_a_snapshot_that_a_writer_needs_cannot_be_named():
         planned(table, snapshot_ids=[table.metadata.snapshots[0].snapshot_id])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("told", "problem"),
     [
         ({"trash": -1}, "trash"),

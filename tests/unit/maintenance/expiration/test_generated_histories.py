@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from icekeep.errors import SafetyError, UsageError
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restoring.job import restore
-from kit.cases import scaled
+from kit.cases import scaled, seeds
 from kit.no_spark import no_spark
 from kit.reclaim_histories import History, Steps, steps
 from kit.reclaim_oracle import Expiration, Oracle, normal
@@ -216,7 +216,7 @@ def outcomes(history: History, expected: Expiration) -> Counter[str]:
 def test_expiring_deletes_what_the_oracle_says_and_nothing_else() -> None:
     """Peers' failures 5 and 11: files that another reference or a snapshot before needs, and statistics files."""
     events: Counter[str] = Counter()
-    for number in sorted({*range(scaled(HISTORIES, least=MIN_HISTORIES)), *RARE_HISTORIES}):
+    for number in sorted({*seeds(scaled(HISTORIES, least=MIN_HISTORIES)), *RARE_HISTORIES}):
         history = History.of(number)
         try:
             events += check_deleted_at_once(history)
@@ -249,7 +249,7 @@ def move_to_the_trash(history: History) -> Expiration | None:
 def test_what_was_expired_and_restored_is_there_byte_for_byte_under_tags_that_stay() -> None:
     tried: Counter[str] = Counter()
     count = scaled(TRASHED, least=20)
-    for number in range(count):
+    for number in seeds(count):
         history = History.of(number)
         before, document = content(history.files), Oracle(history.files).document(history.table.metadata_location)
         expected = move_to_the_trash(history)
@@ -297,7 +297,7 @@ def by_snapshot(document: Mapping[str, Any], key: str) -> dict[int, Any]:
 def test_the_trash_is_emptied_of_exactly_what_a_run_moved_there_once_its_days_are_over() -> None:
     tried = 0
     count = scaled(TRASHED, least=20)
-    for number in range(count):
+    for number in seeds(count):
         history = History.of(number)
         before = content(history.files)
         expected = move_to_the_trash(history)

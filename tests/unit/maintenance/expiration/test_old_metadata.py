@@ -1,9 +1,9 @@
-import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.spec.snapshots import MetadataLogEntry
+from kit.cases import for_each
 from kit.tables import memory_table
 
 NOW_MS = 10 * VERSION_AGE_KEPT_MS
@@ -36,9 +36,7 @@ def test_a_file_that_is_spelled_by_another_store_stays():
     assert gone(before, replace(logged(), metadata_log=entries), current="00200-x") == ["00001-a.metadata.json"]
 
 
-@pytest.mark.parametrize(
-    "location", ["", "metadata/00001-a.metadata.json", "s3:\0//t/a.metadata.json", "memory://t/data/a"]
-)
+@for_each("location", ["", "metadata/00001-a.metadata.json", "s3:\0//t/a.metadata.json", "memory://t/data/a"])
 def test_what_is_no_metadata_file_is_passed_over(location):
     """A log is text, and whoever may write metadata may write any."""
     entries = (MetadataLogEntry(timestamp_ms=OLD_MS, metadata_file=location),)
@@ -57,7 +55,7 @@ def test_young_files_stay():
     assert gone(before, logged()) == []
 
 
-@pytest.mark.parametrize(("version", "goes"), [(99, True), (100, True), (101, False), (199, False)])
+@for_each(("version", "goes"), [(99, True), (100, True), (101, False), (199, False)])
 def test_of_versions_that_are_found_by_number_the_newest_hundred_stay(version, goes):
     name = f"v{version}.metadata.json"
     assert gone(logged(name), logged(), current="v200.metadata.json") == ([name] if goes else [])

@@ -16,6 +16,7 @@ from icekeep.planning.spark.source import Engine
 from icekeep.runs import icekeep_version
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
+from kit.cases import for_each
 from kit.job_world import World
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
@@ -232,7 +233,7 @@ def test_an_end_that_several_files_have_is_refused_and_some_of_them_named():
     assert told(world, name).file_path == told(world, f"/{name}").file_path == files[1].file_path
 
 
-@pytest.mark.parametrize("path", ["", " ", "data/", None, 5])
+@for_each("path", ["", " ", "data/", None, 5])
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(UsageError, match="is no file"):
         why(None, path, no_spark)

@@ -11,6 +11,7 @@ from icekeep.maintenance.file_life.target import Target
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.tables.refs import create_tag
+from kit.cases import for_each
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.tables import manifests_of
@@ -138,7 +139,7 @@ def manifests_at(table, snapshot):
     return tuple(m.manifest_path for m in StorageManifestReader(table.storage).manifests(snapshot))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "is_meant"),
     [
         (S3, True),

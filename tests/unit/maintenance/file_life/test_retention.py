@@ -1,8 +1,7 @@
-import pytest
-
 from icekeep.maintenance.file_life.retention import Kept, kept_until
 from icekeep.maintenance.file_life.words import fate_of_read
 from icekeep.spec.retention import RetentionPolicy, select_expired
+from kit.cases import for_each
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder
 
 WEEK = RetentionPolicy(keep_writer_progress_ms=7 * DAY_MS)
@@ -12,7 +11,7 @@ def days(number):
     return START_MS + round(number * DAY_MS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("table", "readers", "expected"),
     [
         # Snapshot n was made on day n - 1; what is older than five days goes.

@@ -1,17 +1,17 @@
 """Examples of Iceberg's TestSizeBasedFileRewritePlanner, and its rules."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, file_sizes, input_split_bytes
+from kit.cases import for_each
 
 MIB = 1 << 20
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("input_bytes", "files"),
     [
         (0, 1),
@@ -45,7 +45,7 @@ def test_a_rest_is_not_spread_beyond_what_a_writer_puts_into_one_file():
     assert expected_output_files(1025, narrow) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("input_bytes", "split_bytes"),
     [
         (0, 50 * MIB),

@@ -20,7 +20,7 @@ from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DATE
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.manifests import DAY, added, data_file, deleted, existing
 from kit.storage import HookedStorage
@@ -172,8 +172,8 @@ def test_what_is_too_much_to_hold_lies_in_files_and_comes_out_the_same(
 # Failures.
 
 
-@pytest.mark.parametrize("failing", [1, 2, 5, 8])
-@pytest.mark.parametrize("error", [UnavailableError("the store is away"), KeyboardInterrupt(), OSError("no space")])
+@for_each("failing", [1, 2, 5, 8])
+@for_each("error", [UnavailableError("the store is away"), KeyboardInterrupt(), OSError("no space")])
 def test_a_write_that_fails_leaves_no_manifest(failing: int, error: BaseException):
     store, begun = filled(), []
 

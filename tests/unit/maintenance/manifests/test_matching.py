@@ -14,6 +14,7 @@ from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.snapshots import Snapshot
+from kit.cases import for_each
 from kit.table_strategies import manifest_files
 from kit.tables import COLUMNS as TABLE_COLUMNS
 
@@ -52,7 +53,7 @@ def matches(where: Any, manifest: ManifestFile = FULL) -> bool:
     return manifests_that_match(where, [manifest], metadata(), NOW_MS) == [manifest]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "where",
     [
         "manifest_path = 'file:/t/metadata/a.avro'",
@@ -87,7 +88,7 @@ def test_every_column_of_the_list_can_be_named():
         assert matches(f"{column} IS NOT NULL")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "where", ["live_files_count = 21", "live_files_count != 21", "NOT live_files_count < 5", "added_rows_count >= 0"]
 )
 def test_null_matches_no_comparison(where: str):

@@ -13,6 +13,7 @@ from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING
+from kit.cases import for_each
 from kit.tables import COLUMNS
 
 DATA, DELETES = ManifestContent
@@ -40,7 +41,7 @@ KIND, BUCKET = PartitionPart(0, STRING), PartitionPart(1, INT)
 # Specs.
 
 
-@pytest.mark.parametrize(("spec_id", "chosen"), [(None, (3,)), (0, (0,)), ("0", (0,)), (3, (3,)), ("all", (0, 3))])
+@for_each(("spec_id", "chosen"), [(None, (3,)), (0, (0,)), ("0", (0,)), (3, (3,)), ("all", (0, 3))])
 def test_a_spec_is_the_default_one_or_a_named_one_or_all(spec_id: Any, chosen: tuple[int, ...]):
     assert requested(spec_id=spec_id).spec_ids == chosen
 
@@ -65,9 +66,7 @@ def test_all_partition_fields_unless_told_otherwise():
     assert parts(spec_id=3) == (PartitionPart(0, DOUBLE),)
 
 
-@pytest.mark.parametrize(
-    "sort_by", [["id_bucket", "kind"], ("id_bucket", "kind"), "id_bucket,kind", " id_bucket , kind "]
-)
+@for_each("sort_by", [["id_bucket", "kind"], ("id_bucket", "kind"), "id_bucket,kind", " id_bucket , kind "])
 def test_names_come_as_a_list_or_as_text_with_commas(sort_by: Any):
     assert requested(spec_id=0, sort_by=sort_by).sort_by == ("id_bucket", "kind")
     assert parts(sort_by=sort_by) == (BUCKET, KIND)
@@ -92,7 +91,7 @@ def test_a_workload_says_what_to_cluster_by():
     assert BoundPart(1, LONG) in parts(workload=["id = 4"]) or BUCKET in parts(workload=["id = 4"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "error", "message"),
     [
         ({"sort_by": []}, UsageError, "sort_by is empty"),

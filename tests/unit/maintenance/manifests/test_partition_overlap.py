@@ -14,7 +14,7 @@ from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operati
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.types import DOUBLE, INT, STRING, UUID, NestedField, Type
 from icekeep.spec.values import value_to_bytes
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import COLUMN_TYPES, Column, summary_of
 
 
@@ -70,7 +70,7 @@ def test_a_table_without_partitions_has_one_that_opens_all():
     assert overlap([manifest(), manifest(listed=False)], [()], []) == Overlap(1, 2.0, 2, 200)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("summary", "type_", "value", "is_opened"),
     [
         (between(INT, 1, 5, null=True), INT, None, True),

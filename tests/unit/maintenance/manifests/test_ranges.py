@@ -21,7 +21,7 @@ from icekeep.spec.manifests.summaries import PartitionSummarizer
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DOUBLE, INT, STRING, UUID, VARIANT, NestedField, Type
 from icekeep.spec.values import value_to_bytes
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.strategies import values_of
 
 MB = 1024 * 1024
@@ -273,7 +273,7 @@ def test_scattered_manifests_are_clustered():
     assert chosen(*[((0, 9), 1.0)] * 5) == [[0, 1, 2, 3, 4]]
 
 
-@pytest.mark.parametrize(("late", "is_worth_it"), [(1, False), (3, False), (4, True), (10, True)])
+@for_each(("late", "is_worth_it"), [(1, False), (3, False), (4, True), (10, True)])
 def test_few_small_manifests_across_all_others_do_not_make_them_be_rewritten(late: int, is_worth_it: bool):
     runs = chosen(*clustered(60), *[((0, 60), 0.01)] * late)
     assert any(0 in run for run in runs) is is_worth_it

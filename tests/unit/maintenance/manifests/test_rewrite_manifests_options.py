@@ -16,6 +16,7 @@ from icekeep.errors import (
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.tables.update_spec import update_spec
+from kit.cases import for_each
 from kit.no_spark import no_spark
 from kit.small_manifests import (
     BY_KIND_AND_SCORE,
@@ -64,7 +65,7 @@ def test_only_the_default_spec_is_rewritten_unless_told_otherwise(version: int) 
     assert sorted(m.partition_spec_id for m in check_same(table, result, 2)) == [0, new]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "kind", "said"),
     [
         ({"spec_id": 7}, NotFoundError, "no partition spec 7; it has 0"),
@@ -114,7 +115,7 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sort_by", "key"),
     [
         (None, "kind"),
@@ -193,7 +194,7 @@ def test_dangling_delete_files_are_left_out_where_that_is_asked_for(drops: bool)
     assert reload(table).metadata_location == after.metadata_location
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments", [{}, {"spec_id": "all"}, {"sort_by": "score"}, {"sort_by": "id"}, {"where": "sequence_number > 1"}]
 )
 def test_a_plan_changes_nothing_and_its_numbers_are_those_of_the_run(arguments: dict[str, Any]) -> None:

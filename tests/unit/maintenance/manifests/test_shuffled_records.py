@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.manifests.shuffled_records import _parts, _share, _Writing, range_numbers
 from icekeep.maintenance.manifests.survey import Weight, cut_weights
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS
+from kit.cases import for_each
 from kit.manifest_records import ManifestStore, target_of, writer_of
 from kit.manifests import added
 from kit.storage import MemoryStorage
@@ -103,12 +103,12 @@ def cut(batch_rows: Sequence[int], entries_count: int, target_bytes: int, record
     return parts
 
 
-@pytest.mark.parametrize("batch_rows", [[100] * 10, [1000], [1] * 1000, [7, 993], [999, 1], [334, 333, 333]])
+@for_each("batch_rows", [[100] * 10, [1000], [1] * 1000, [7, 993], [999, 1], [334, 333, 333]])
 def test_records_are_cut_evenly_whatever_batches_they_come_in(batch_rows: list[int]):
     assert [len(part) for part in cut(batch_rows, 1000, 20_000)] == [200] * 5
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rows", "sizes"),
     [
         (1000, [200] * 5),

@@ -14,6 +14,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform, Void
 from icekeep.spec.types import DATE, DOUBLE, LONG, STRING, TIMESTAMP, VARIANT, NestedField, StructType
 from icekeep.spec.values import value_to_bytes
+from kit.cases import for_each
 
 SCHEMA = Schema(
     fields=(
@@ -58,7 +59,7 @@ def test_a_column_counts_once_for_a_filter():
     assert first_of("id > 3 AND id < 9 AND id != 5", "kind = 'a'", "kind = 'b'") == ("kind", "id")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "where",
     [
         "kind = 'a'",
@@ -78,7 +79,7 @@ def test_a_filter_bounds_a_column(where: str):
     assert "kind" in first_of(where)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "where",
     [
         "kind != 'a'",

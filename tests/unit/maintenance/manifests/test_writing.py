@@ -19,7 +19,7 @@ from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.encode import ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
 from icekeep.spec.metadata import new_table_metadata
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.manifests import DAY, added, data_file, existing, spec_and_schema, write_manifest
 from kit.storage import HookedStorage, MemoryStorage, contents
@@ -126,7 +126,7 @@ def test_a_slice_of_records_is_written_as_it_is():
     assert manifest.min_sequence_number == 100
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("codec", "level"),
     [
         ("gzip", None),
@@ -188,7 +188,7 @@ def test_a_table_s_properties_say_how_manifests_are_packed():
     assert of_table().directory == "memory://bucket/t/metadata"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "properties", [{"codec": "rar"}, {"level": "x"}, {"codec": "zstd", "level": "99"}, {"codec": "gzip", "level": "10"}]
 )
 def test_a_property_that_is_wrong_is_an_error_before_anything_is_written(properties: dict[str, str]):
@@ -227,7 +227,7 @@ def test_a_write_that_fails_leaves_no_file():
 # How much is how many manifests.
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("records_bytes", "ratio", "count"),
     [
         (0, 0.5, 1),
@@ -270,7 +270,7 @@ def test_samples_of_many_small_records_are_a_block_each():
     assert {b - a for (a, _), (b, _) in pairwise(places)} <= {6249, 6250, 6251}
 
 
-@pytest.mark.parametrize("piece", [slice(None), slice(1, None), slice(1, 3), slice(2, 2)])
+@for_each("piece", [slice(None), slice(1, None), slice(1, 3), slice(2, 2)])
 def test_records_lie_one_after_another(piece: slice):
     values = [b"a", b"", b"ccc", b"dd"]
     array = pa.array(values, pa.binary())[piece]

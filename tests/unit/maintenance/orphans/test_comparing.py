@@ -7,6 +7,7 @@ from icekeep.maintenance.deletion.reachable import Reached, named_files
 from icekeep.maintenance.orphans.comparing import Mismatch, any_below, compare
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import spelling
+from kit.cases import for_each
 from kit.storage import MemoryStorage
 from kit.tables import memory_table
 
@@ -27,7 +28,7 @@ def unnamed(listed, named, **equal):
     return compared(listed, named, **equal).unnamed["location"].to_pylist()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "named"),
     [
         ("file:///dir1/////dir2///file1", "file:///dir1/dir2/file1"),  # testPathsWithExtraSlashes
@@ -52,7 +53,7 @@ def test_every_spelling_of_a_live_file_keeps_it(listed, named):
     assert (found.named_count, found.mismatched_count) == (1, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "named"),
     [
         ("s3://b/a/f", "s3://b/a/f2"),

@@ -1,13 +1,13 @@
 import pickle
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.orphans.hidden import hidden_names
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.transforms import Identity
+from kit.cases import for_each
 
 ROOT = "s3://bucket/wh/tbl"
 
@@ -25,7 +25,7 @@ def is_hidden(name: str, *specs: PartitionSpec, root: str = ROOT) -> bool:
     return rule.mask(pa.array([f"{root.rstrip('/')}/{name}"])).tolist() == [True]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "_x",
@@ -43,12 +43,12 @@ def test_names_that_begin_with_an_underscore_or_a_dot_hide_what_is_below_them(na
     assert is_hidden(name)
 
 
-@pytest.mark.parametrize("name", ["x", "data/f.parquet", "data/a_b/c.d", "data/x=_y/f", "metadata/v1.metadata.json"])
+@for_each("name", ["x", "data/f.parquet", "data/a_b/c.d", "data/x=_y/f", "metadata/v1.metadata.json"])
 def test_other_names_are_not_hidden(name):
     assert not is_hidden(name)
 
 
-@pytest.mark.parametrize("name", ["data/_c2=x/f", "data/_c2=_x/f", "data/_c2=.x/f", "data/a=1/_c2=x/.d=3/f"])
+@for_each("name", ["data/_c2=x/f", "data/_c2=_x/f", "data/_c2=.x/f", "data/a=1/_c2=x/.d=3/f"])
 def test_directories_of_partitions_are_not_hidden_whatever_their_values(name):
     """Java's testHiddenPartitionPaths."""
     assert not is_hidden(name, spec("_c2"), spec(".d", spec_id=1))
@@ -62,9 +62,7 @@ def test_partitions_of_older_specs_are_not_hidden_either():
     assert is_hidden("data/_c2=x/f", new)
 
 
-@pytest.mark.parametrize(
-    "name", ["data/_c2/f", "data/_c2_trunc/f", "data/_c2", "data/_c22=1/f", "data/x_c2=1/.f", "data/_C2=x/f"]
-)
+@for_each("name", ["data/_c2/f", "data/_c2_trunc/f", "data/_c2", "data/_c22=1/f", "data/x_c2=1/.f", "data/_C2=x/f"])
 def test_names_that_only_begin_like_a_partition_are_hidden(name):
     """Java's testHiddenPathsStartingWithPartitionNamesAreIgnored."""
     assert is_hidden(name, spec("_c2"))
@@ -82,7 +80,7 @@ def test_icekeeps_own_directory_is_hidden_under_any_spec():
     assert is_hidden(".icekeep", spec(".icekeep"))
 
 
-@pytest.mark.parametrize("root", ["s3://bucket", "s3://bucket/", "file:///wh/_tbl", "/wh/.tbl/", "s3://bucket/.a//b"])
+@for_each("root", ["s3://bucket", "s3://bucket/", "file:///wh/_tbl", "/wh/.tbl/", "s3://bucket/.a//b"])
 def test_only_names_below_the_listed_directory_count(root):
     """Java's TestFileSystemWalker: the root of a bucket, hidden directories above."""
     assert not is_hidden("data/f", root=root)

@@ -13,6 +13,7 @@ from icekeep.maintenance.orphans.options import (
     mismatch_mode,
     spelling,
 )
+from kit.cases import for_each
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -22,13 +23,13 @@ def test_files_are_old_enough_after_three_days_if_nobody_says_otherwise():
     assert eligible_before_ms(None, NOW_MS) == NOW_MS - 72 * HOUR_MS
 
 
-@pytest.mark.parametrize("hours", [24, 25, 72, 24 * 365, 24 * 365 * 60])
+@for_each("hours", [24, 25, 72, 24 * 365, 24 * 365 * 60])
 def test_an_age_of_a_day_or_more_is_taken_as_it_is(hours):
     for older_than in (NOW_MS - hours * HOUR_MS, timedelta(hours=hours), f"{hours}h"):
         assert eligible_before_ms(older_than, NOW_MS) == NOW_MS - hours * HOUR_MS
 
 
-@pytest.mark.parametrize("hours", [0, 1, 23, 23.8, -1, -1000])
+@for_each("hours", [0, 1, 23, 23.8, -1, -1000])
 def test_an_age_below_a_day_is_refused_in_the_library_too(hours):
     """apache/iceberg #4194, #8994, delta-rs #3645."""
     with pytest.raises(UsageError, match="give an age of 24h or more") as raised:

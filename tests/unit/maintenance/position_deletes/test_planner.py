@@ -27,6 +27,7 @@ from icekeep.maintenance.position_deletes.planner import (
 )
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.spec.manifests.structs import ManifestEntry, Status
+from kit.cases import for_each
 from kit.row_deletes import position_deletes
 from kit.tables import memory_table
 
@@ -133,7 +134,7 @@ def test_for_vectors_all_files_are_taken_and_those_of_one_data_file_are_in_one_g
     assert grouped(cut, some) == [["c", "d"]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("order", "expected"),
     [("none", "pqr"), ("bytes-asc", "qrp"), ("bytes-desc", "prq"), ("files-asc", "qpr"), ("files-desc", "rpq")],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kit.cases import scaled
+from kit.cases import scaled, seeds
 from simulation.broken_purges import BROKEN
 from simulation.doing import Violation
 from simulation.purging import PurgingWorld
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 def test_no_table_that_lives_loses_a_file() -> None:
     deaths = finished = 0
-    for seed in range(scaled(200, least=30)):
+    for seed in seeds(scaled(200, least=30)):
         world = PurgingWorld(seed)
         try:
             world.run()

@@ -12,6 +12,7 @@ from icekeep.spec.avro import read_header
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch
 from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.lost_lists import Before, Lost, files_in, mended_by, parent_of, some_rows, three_files, without_list
@@ -53,7 +54,7 @@ def test_row_ids_that_are_not_as_many_as_were_given_are_refused():
     lost.is_left(mended_by(lost.by.table), "comes to what its summary says")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "total-data-files", "total-delete-files", "total-records", "total-files-size", "total-position-deletes",

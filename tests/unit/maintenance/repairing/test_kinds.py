@@ -1,18 +1,17 @@
 """What the check says of a fault, and what the repair does about it."""
 
-import pytest
-
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.repairing.planner import MENDED
 from icekeep.maintenance.repairing.reasons import no_repair
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize("number", sorted(CLASSES))
+@for_each("number", sorted(CLASSES))
 def test_the_check_names_the_repair_of_the_kinds_that_it_mends(number):
     assert ("`icekeep repair`" in CLASSES[number].mend) == (number in MENDED)
 
 
-@pytest.mark.parametrize("number", sorted(CLASSES.keys() - MENDED))
+@for_each("number", sorted(CLASSES.keys() - MENDED))
 def test_of_all_others_it_says_what_to_do(number):
     assert no_repair(number).partition("; ")[2]
 

@@ -9,7 +9,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.tables.append import append
-from kit.cases import scaled
+from kit.cases import scaled, seeds
 from kit.choices import Choices
 from kit.lost_lists import Lost, mended_by, parent_of, some_rows, three_files
 from kit.memory_catalog import after
@@ -232,5 +232,5 @@ def doubtful(seed: int) -> bool:
 
 def test_leftovers_of_any_kind_never_change_a_row():
     """What is live is live again, or the list is left."""
-    mended = [doubtful(seed) for seed in range(scaled(40, least=10))]
+    mended = [doubtful(seed) for seed in seeds(scaled(40, least=10))]
     assert 0 < sum(mended) < len(mended)

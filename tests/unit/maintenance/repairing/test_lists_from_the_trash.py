@@ -9,6 +9,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
 from icekeep.maintenance.deletion.plans import trash_location
+from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.lost_lists import LIST, Before, entries_of, files_in, mended_by, three_files
@@ -67,10 +68,8 @@ class Trashed(Before):
         assert not {*self.gone} & files_in(self.by.table).keys()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("kinds", "fault"), [(["list"], LIST), (["manifests"], MANIFEST), (["list", "manifests"], LIST)]
-)
+@for_each("version", [1, 2, 3])
+@for_each(("kinds", "fault"), [(["list"], LIST), (["manifests"], MANIFEST), (["list", "manifests"], LIST)])
 def test_they_come_back(kinds, fault, version):
     Trashed(kinds, version).comes_back(fault)
 

@@ -14,6 +14,7 @@ from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.deletion_vectors import BLOB_TYPE
 from icekeep.tables.append import append
+from kit.cases import for_each
 from kit.choices import Choices
 from kit.columns import table_of
 from kit.damager import DATA, POSITION_DELETES, Damager
@@ -290,7 +291,7 @@ def test_a_sound_file_is_left_as_it_is():
     assert spoilt.table.metadata_location == spoilt.before.metadata_location
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_vectors_of_generated_histories_move(seed):
     history = History.of(seed, in_memory(), versions=(3,), kinds=("append", "positions", "positions", "spec", "column"))
     by = history.by

@@ -21,6 +21,7 @@ from icekeep.spec.types import LONG
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import for_each
 from kit.checked_entries import add_blindly
 from kit.columns import table_of
 from kit.damager import EQUALITY_DELETES
@@ -281,7 +282,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("spoilt", REFUSED, ids=lambda one: one.__name__)
+@for_each("spoilt", REFUSED, ids=lambda one: one.__name__)
 def test_a_file_stays_lost(spoilt):
     reason = refused(spoilt())
     assert "--accept-loss" in reason
@@ -289,8 +290,8 @@ def test_a_file_stays_lost(spoilt):
     assert REFUSED[spoilt] in reason.partition("older files: ")[2]
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("scope", ["file", "partition"])
+@for_each("version", [2, 3])
+@for_each("scope", ["file", "partition"])
 def test_rows_that_were_deleted_by_position_since_would_come_back(version, scope):
     assert "deletes rows of it, and would not in older files" in refused(rows_deleted_since(version, scope))
 

@@ -21,7 +21,7 @@ from icekeep.spec.manifests.structs import FileContent, Status
 from icekeep.tables.refs import create_branch
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.upgrade_format_version import upgrade_format_version
-from kit.cases import scaled, some_of
+from kit.cases import for_each, scaled, seeds, some_of
 from kit.choices import Choices
 from kit.damager import POSITION_DELETES
 from kit.job_world import Fault, Killed, World
@@ -59,10 +59,10 @@ def stored(by: ByIcekeep) -> set[str]:
     return {info.location for info in by.table.storage.list(f"{by.table.metadata.location}/data")}
 
 
-@pytest.mark.parametrize("share", range(4))
+@for_each("share", range(4))
 def test_rows_and_row_ids_are_the_same_as_before_the_loss(share):
     wanted, done = scaled(8, least=3), 0
-    for seed in range(share, 240, 4):
+    for seed in seeds(240)[share::4]:
         if done == wanted:
             break
         chosen = Choices(seed)
@@ -87,8 +87,8 @@ def test_rows_and_row_ids_are_the_same_as_before_the_loss(share):
     assert done == wanted
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("version", [1, 2, 3])
+@for_each("file_format", FORMATS)
+@for_each("version", [1, 2, 3])
 def test_copies_take_the_places_of_lost_files(version, file_format):
     by = compacted(filled(version, file_format=file_format, partition_by=[("kind", "identity")]))
     append(by, range(24, 30))
@@ -126,8 +126,8 @@ def test_rows_stay_when_older_snapshots_expire(version):
     assert Rows.of(by.table).scanned == before.scanned
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("scope", ["file", "partition"])
+@for_each("version", [2, 3])
+@for_each("scope", ["file", "partition"])
 def test_rows_that_were_deleted_before_the_rewrite_stay_deleted(version, scope):
     by = filled(version)
     by.delete_positions([0, 1, 9], "PARQUET", scope, is_referenced=False)

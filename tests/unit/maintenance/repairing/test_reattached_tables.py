@@ -36,7 +36,7 @@ from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import canonical
 from icekeep.tables.append import append
-from kit.cases import scaled, some_of
+from kit.cases import for_each, scaled, seeds, some_of
 from kit.choices import Choices
 from kit.damager import CannotDamageError, Damager
 from kit.job_world import EVENTS, Fault, Killed, World
@@ -139,8 +139,8 @@ def sibling(world: World, like: str, name: str, **keys: Any) -> str:
     return location
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("how", SPOILT)
+@for_each("version", [1, 2, 3])
+@for_each("how", SPOILT)
 def test_a_table_begins_again_from_the_file_before_where_the_loss_is_accepted(how, version):
     world = filled(version)
     earlier, sound = world.copy(), log_of(world)[-1]
@@ -622,12 +622,10 @@ def history(number: int) -> History:
     return History.of(number, in_memory())
 
 
-@pytest.mark.parametrize(
-    "number", sorted(NEEDS_EARLIER & METADATA_DAMAGE.keys()), ids=lambda number: CLASSES[number].name
-)
+@for_each("number", sorted(NEEDS_EARLIER & METADATA_DAMAGE.keys()), ids=lambda number: CLASSES[number].name)
 def test_a_spoilt_table_has_the_rows_of_the_version_before(number):
     wanted, mended = scaled(5, least=2), 0
-    for seed in range(40):
+    for seed in seeds(40):
         if mended == wanted:
             break
         by = history(seed).by
@@ -697,7 +695,7 @@ def test_tables_of_catalogs_on_disk_begin_again(tmp_path, kind, how):
     assert check(again, no_spark).faults == ()
 
 
-@pytest.mark.parametrize("how", SPOILT)
+@for_each("how", SPOILT)
 def test_the_other_jobs_work_afterwards_and_what_is_lost_goes_once_the_spoilt_file_is_moved_away(how):
     world = filled()
     last = world.table

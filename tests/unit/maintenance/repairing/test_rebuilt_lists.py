@@ -11,7 +11,7 @@ from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.append import append
-from kit.cases import scaled
+from kit.cases import for_each, scaled, seeds
 from kit.choices import Choices
 from kit.lost_lists import LIST, Before, mended_by, some_rows, without_list
 from kit.naive_scan import live_entries
@@ -70,11 +70,11 @@ def made(seed: int, last: str, version: int) -> ByIcekeep:
     return history.by
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("last", LAST)
+@for_each("version", [1, 2, 3])
+@for_each("last", LAST)
 def test_a_list_is_put_together_or_left(last, version):
     wanted, mended, left = scaled(5, least=2), 0, Counter()
-    for seed in range(SEEDS):
+    for seed in seeds(SEEDS):
         if mended == wanted or left.total() > 3 * wanted:
             break
         by = made(seed, last, version)

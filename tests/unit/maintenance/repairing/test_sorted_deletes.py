@@ -14,7 +14,7 @@ from icekeep.maintenance.repairing.delete_files.sorting import read_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.append import append
 from icekeep.tables.upgrade_format_version import upgrade_format_version
-from kit.cases import scaled
+from kit.cases import scaled, seeds
 from kit.choices import Choices
 from kit.damager import POSITION_DELETES, Damager
 from kit.lost_lists import mended_by, some_rows
@@ -72,7 +72,7 @@ def unsorted(entries, table):
 
 def test_files_of_generated_histories_are_put_in_order(backwards):
     made = []
-    for seed in range(scaled(8, least=4)):
+    for seed in seeds(scaled(8, least=4)):
         chosen = Choices(seed)
         made.append(History(in_memory(), 2, chosen.choice(SPECS)).went_on(steps_of(seed, KINDS)))
     backwards()

@@ -26,6 +26,7 @@ from icekeep.maintenance.deletion.plans import DONE, HEAD, write_head
 from icekeep.maintenance.restoring.job import list_restorable, restore
 from icekeep.spec.snapshots import StatisticsFile
 from icekeep.storage.base import DeleteOutcome, MoveOutcome, MoveStatus
+from kit.cases import for_each
 from kit.changes import run as commit_change
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog, after
 from kit.runtime import FakeRuntime
@@ -211,7 +212,7 @@ def test_runs_are_listed_the_newest_first():
     assert list_restorable(world.load()) == ()
 
 
-@pytest.mark.parametrize("run", ["run-9", "run-", "run", "..", "", "../run-1", "a/b", "."])
+@for_each("run", ["run-9", "run-", "run", "..", "", "../run-1", "a/b", "."])
 def test_a_run_that_is_not_there_is_not_found(run: str):
     world = World()
     with pytest.raises(NotFoundError) as raised:
@@ -458,8 +459,8 @@ def test_what_others_restored_meanwhile_is_fine():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("trash", [True, False])
+@for_each("when", ["before", "after"])
+@for_each("trash", [True, False])
 def test_after_a_crash_at_any_call_another_restore_completes_it(when: str, trash: bool):
     deaths = Counter[str]()
     for number in count(1):

@@ -1,10 +1,9 @@
-import pytest
-
 from icekeep.operations.commands.config_show import MASK, masked, show_config
 from icekeep.operations.configuration.file import parse_config
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "value", "shown"),
     [
         ("token", "abc", MASK),

@@ -4,6 +4,7 @@ import pytest
 
 from icekeep.errors import ConfigError, UsageError
 from icekeep.operations.configuration.documents import Entry, parse_document, read_document
+from kit.cases import for_each
 
 
 def document(text: str) -> Entry:
@@ -23,7 +24,7 @@ def test_scalars_keep_the_text_that_was_written():
     assert [below[key].scalar() for key in "abcd"] == ["NO", "010", "2026-01-01", "5"]
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "~", "---\n"])
+@for_each("text", ["", "# nothing\n", "~", "---\n"])
 def test_a_file_without_values_is_no_document(text):
     assert parse_document(text, "c.yaml") is None
 
@@ -55,7 +56,7 @@ def test_a_missing_key_is_an_error_with_the_path_that_it_would_have():
         document("a:\n  x: 1\n").mapping()["a"].required("name")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "question", "problem"),
     [
         ("a: [1]", lambda e: e.scalar(), "should be a single value, but is a list"),
@@ -87,7 +88,7 @@ def test_a_wrong_type_is_an_error_that_names_both(text, question, problem):
         question(document(text).mapping()["a"])
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("off", False), ("Yes", True), ("FALSE", False)])
+@for_each(("text", "value"), [("true", True), ("off", False), ("Yes", True), ("FALSE", False)])
 def test_booleans_are_yaml_s(text, value):
     assert document(f"a: {text}").mapping()["a"].boolean() is value
 
@@ -103,9 +104,7 @@ def test_a_tree_that_contains_itself_is_refused():
         document("a: &a\n  b: *a\n")
 
 
-@pytest.mark.parametrize(
-    "text", ["a: 's3cret", "token: *s3cret", "a: b: s3cret", "token: %s3cret", "\ts3cret", "a: \x07"]
-)
+@for_each("text", ["a: 's3cret", "token: *s3cret", "a: b: s3cret", "token: %s3cret", "\ts3cret", "a: \x07"])
 def test_broken_yaml_is_an_error_that_does_not_repeat_the_text(text):
     with pytest.raises(UsageError, match=r"configuration file 'c\.yaml' is not YAML: ") as caught:
         document(text)

@@ -10,6 +10,7 @@ from icekeep.health.prices import Prices
 from icekeep.operations.configuration.file import Config, parse_config, read_config
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.spec.units import DAY_MS
+from kit.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -38,13 +39,13 @@ def test_a_variable_that_is_not_set_is_an_error_that_names_key_and_variable():
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["${", "${TOKEN", "a${b c}", "${}", "${1x}", "${env:TOKEN}"])
+@for_each("text", ["${", "${TOKEN", "a${b c}", "${}", "${1x}", "${env:TOKEN}"])
 def test_a_reference_that_is_none_is_refused_when_the_file_is_read(text):
     with pytest.raises(ConfigError, match=r"'catalogs\.c\.uri': holds '\$\{' that is no reference"):
         parse_config(f"catalogs: {{c: {{type: sql, uri: '{text}'}}}}")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "key_path", "problem"),
     [
         (
@@ -157,7 +158,7 @@ def test_prices_are_numbers_and_a_currency():
     assert parse_config(ONE_CATALOG).prices is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "key_path", "problem"),
     [
         ("prices: 5", "prices", "should be keys with values"),

@@ -13,6 +13,7 @@ from icekeep.policies.texts import told_by_properties
 from icekeep.policies.triggers import Trigger
 from icekeep.policies.values import JobCall, Kind, Layer, Mode
 from icekeep.policies.windows import Window
+from kit.cases import for_each
 
 ROOT = Path(__file__).parents[4]
 FILE = """
@@ -115,7 +116,7 @@ def values(layer: Layer):
     return {job: {key: (said.value, said.order) for key, said in keys.items()} for job, keys in layer.jobs.items()}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "problem"),
     [
         ("compact.enabled", "no", "'no' is neither true nor false"),
@@ -146,7 +147,7 @@ def test_a_property_of_all_jobs_that_cannot_be_read_holds_all():
     assert (layer.is_doubtful, found.problem) == (True, "'off' is neither true nor false")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "key_path", "problem"),
     [
         ("prod.sales.*", "prod.*", "policies[0].match", "'prod.*' can match no table"),

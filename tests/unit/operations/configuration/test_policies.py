@@ -3,6 +3,7 @@ import pytest
 from icekeep.errors import ConfigError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.policies import JobCall, Policy
+from kit.cases import for_each
 
 HEAD = "policies:\n- name: nightly\n  schedule: '0 2 * * *'\n  tables: [c.db.b, c.db.a, c.da.z]\n"
 
@@ -73,13 +74,13 @@ def test_what_the_scheduler_needs_has_defaults():
     assert sent.layer.keys["files"].text == "a, b"
 
 
-@pytest.mark.parametrize("schedule", ["null", "'@daily'", "'0 2 * * MON-FRI'", "'*/5 0,12 1-7 * 0'"])
+@for_each("schedule", ["null", "'@daily'", "'0 2 * * MON-FRI'", "'*/5 0,12 1-7 * 0'"])
 def test_a_schedule_is_cron_a_preset_or_null(schedule):
     found = policy(f"policies: [{{name: n, schedule: {schedule}, tables: [c.d.t], jobs: {{compact: }}}}]")
     assert found.schedule == (None if schedule == "null" else schedule.strip("'"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "key_path", "problem"),
     [
         (("nightly", "'a b'"), "policies[0].name", "'a b' cannot be a name"),

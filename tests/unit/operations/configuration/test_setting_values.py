@@ -5,6 +5,7 @@ from icekeep.operations.configuration.documents import parse_document
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting, read_setting
 from icekeep.operations.jobs import JOBS
 from icekeep.settings import Kind, Setting
+from kit.cases import for_each
 
 
 def test_a_flag_is_the_procedure_s_argument_with_dashes():
@@ -15,7 +16,7 @@ def test_a_flag_is_the_procedure_s_argument_with_dashes():
     assert compact == ["--strategy", "--sort-order", "--where", "--option", "--branch", "--verify"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "text", "value"),
     [
         (Kind.TIME, "1h", 7_200_000 - 3_600_000),
@@ -37,7 +38,7 @@ def test_a_setting_is_read_by_its_kind(kind, text, value):
     assert parse_setting(Setting("x", kind, ""), text, now_ms=7_200_000) == value
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "0x1", "9223372036854775808", "1" * 400, "٣", "1_000"])
+@for_each("text", ["", "-1", "1.5", "x", "0x1", "9223372036854775808", "1" * 400, "٣", "1_000"])
 def test_a_number_is_a_long_in_decimal_digits(text):
     with pytest.raises(UsageError, match="is not a whole number of 0 or more"):
         parse_setting(Setting("x", Kind.NUMBER, ""), text, now_ms=0)
@@ -57,7 +58,7 @@ def test_an_age_has_its_minimum():
         parse_setting(Setting("x", Kind.AGE, ""), "week", now_ms=0)
 
 
-@pytest.mark.parametrize("text", ["36h", "1500ms", "week", "-1", "", "1.5d"])
+@for_each("text", ["36h", "1500ms", "week", "-1", "", "1.5d"])
 def test_days_are_whole(text):
     with pytest.raises(UsageError, match=r"is not whole days; give them as 3 or 3d|cannot read the duration"):
         parse_setting(Setting("trash", Kind.DAYS, ""), text, now_ms=0)
@@ -91,7 +92,7 @@ def test_an_option_is_a_key_and_a_value_that_may_hold_an_equals_sign():
     assert parse_option("key=") == ("key", "")
 
 
-@pytest.mark.parametrize("text", ["key", "=value", " =value", ""])
+@for_each("text", ["key", "=value", " =value", ""])
 def test_an_option_without_key_or_equals_sign_is_refused(text):
     with pytest.raises(UsageError, match="is not of the form KEY=VALUE"):
         parse_option(text)

@@ -6,7 +6,6 @@ from io import StringIO
 from typing import Any, get_args
 
 import msgspec
-import pytest
 
 import icekeep
 from icekeep.health.job import table_health
@@ -19,6 +18,7 @@ from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import VERBS
 from icekeep.planning.scan.report import plan_scan
 from icekeep.rendered import Rendered
+from kit.cases import for_each
 from kit.html_pages import Page
 from kit.job_world import World
 from kit.no_spark import no_spark
@@ -94,7 +94,7 @@ def public_values() -> list[type]:
     return [one for one in found if isinstance(one, type) and issubclass(one, msgspec.Struct)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value", [one for one in public_values() if one.__name__.endswith(("Result", "Plan", "Health", "Explanation"))]
 )
 def test_every_result_and_plan_of_the_door_is_shown_to_notebooks(value: type) -> None:

@@ -15,6 +15,7 @@ from icekeep.operations.console.output import (
     write_result_file,
 )
 from icekeep.spec.units import format_bytes
+from kit.cases import for_each
 
 
 class File(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ def tables(values):
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "shown"),
     [
         ("rewritten_bytes_count", 536_870_912, "536,870,912 (512.0 MiB)"),
@@ -66,7 +67,7 @@ def test_a_field_s_name_tells_its_unit(name, value, shown):
     assert format_value(name, value) == shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("size", "shown"),
     [
         (0, "0 B"),

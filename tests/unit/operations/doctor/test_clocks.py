@@ -2,9 +2,10 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("theirs_ms", "grain_ms", "expected"),
     [
         (1_000, 0, 0),

@@ -12,6 +12,7 @@ from icekeep.operations.doctor.store import StorePlace
 from icekeep.planning.spark.executors import ExecutorSeen
 from icekeep.planning.spark.lacking import GIVE_ALL, GIVE_PACKAGE
 from icekeep.spec.units import GIB
+from kit.cases import for_each
 from kit.storage import MemoryStorage
 
 OURS = {"packages": {"icekeep": "0.1.0", "pyarrow": "26.0.0"}}
@@ -54,7 +55,7 @@ def test_executors_without_icekeep_cannot_be_asked_more() -> None:
     assert finding.message.endswith(GIVE_PACKAGE)
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("", "26.0.0"), ("26.0.0", ""), (None, None), ("26.0.0", None)])
+@for_each(("theirs", "ours"), [("", "26.0.0"), ("26.0.0", ""), (None, None), ("26.0.0", None)])
 def test_a_version_that_nobody_tells_is_no_difference(theirs: str | None, ours: str | None) -> None:
     assert package_problems("pyarrow", ours, [executor("a", pyarrow=theirs)]) == []
 
@@ -92,7 +93,7 @@ def test_a_machine_that_is_too_small_for_its_tasks_is_told() -> None:
         machine_memory("host-1", 8 * GIB, GIB, 8)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "said"),
     [
         ({}, "6.0 GiB for each of 2 tasks"),
@@ -116,8 +117,8 @@ def test_memory_that_the_configuration_does_not_give_is_told() -> None:
         configured_memory({"spark.master": "local[20]"}, 2, 13 * GIB)
 
 
-@pytest.mark.parametrize("name", ["spark.executor.cores", "spark.task.cpus"])
-@pytest.mark.parametrize("value", ["x", "", "0", "1.5"])
+@for_each("name", ["spark.executor.cores", "spark.task.cpus"])
+@for_each("value", ["x", "", "0", "1.5"])
 def test_a_number_that_is_none_is_told_with_the_name_of_its_setting(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=rf"{name} is '{value}'; give a whole number"):
         configured_memory({"spark.master": "yarn", name: value}, 2, 13 * GIB)

@@ -1,7 +1,6 @@
-import pytest
-
 from icekeep.errors import ConflictError, JobFailedError, UnavailableError, UsageError
 from icekeep.operations.doctor.findings import Finding, Notes, NotTried
+from kit.cases import for_each
 
 REACH = "; see whether it runs, whether its address is right, and whether this machine may connect to it"
 
@@ -22,7 +21,7 @@ def test_what_is_well_is_told_too() -> None:
     assert (notes.result(7).status, notes.result(7).elapsed_ms) == ("ok", 7)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("failure", "status", "message", "whole"),
     [
         (UsageError("it is wrong; mend it"), "wrong", "it is wrong; mend it", "wrong"),

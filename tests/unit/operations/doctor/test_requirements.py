@@ -5,9 +5,10 @@ import pytest
 from icekeep.operations.doctor import requirements
 from icekeep.operations.doctor.requirements import Requirement, needed_extras, own_needs, parse_requirement
 from icekeep.planning.spark.process import UNKNOWN_VERSION
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("pyarrow<27,>=26", Requirement("pyarrow", (("<", "27"), (">=", "26")))),
@@ -28,7 +29,7 @@ def test_a_requirement_is_read_as_package_metadata_has_it(text: str, expected: R
     assert parse_requirement(text, "x86_64") == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "is_allowed"),
     [
         ("26.0.0", True),
@@ -80,7 +81,7 @@ def test_a_zip_tells_nothing_of_what_it_needs(monkeypatch: pytest.MonkeyPatch) -
     assert own_needs("x86_64") is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "extras"),
     [
         ({"type": "sql", "uri": "sqlite:///x.db", "warehouse": "file:///wh"}, {}),

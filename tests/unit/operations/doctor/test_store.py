@@ -13,6 +13,7 @@ from icekeep.operations.doctor.own_files import remove_own
 from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, FileInfo
 from icekeep.storage.local.storage import LocalStorage
+from kit.cases import for_each
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 
@@ -72,7 +73,7 @@ def test_a_store_that_is_well_has_a_line_for_each_thing_and_nothing_is_left() ->
     assert storage.files == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "status", "message", "lies"),
     [
         ("conditional put", "wrong", "put a second file over the first", {"create": overwrite}),

@@ -5,9 +5,10 @@ import pytest
 from icekeep.events import StepFinished, Warned
 from icekeep.operations.outcomes import Begun
 from icekeep.operations.shown.commands import CompletingListener, completed, with_commands_completed
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "shown"),
     [
         (

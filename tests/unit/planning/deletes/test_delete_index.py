@@ -10,6 +10,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.planning.deletes.delete_index import reaching
 from icekeep.spec.applicability import may_name, reaching_deletes
 from icekeep.spec.manifests.structs import ManifestEntry
+from kit.cases import for_each
 from kit.reaching import (
     REFUSED,
     SPECS,
@@ -44,7 +45,7 @@ def test_each_data_file_gets_the_deletes_that_the_rule_gives_it(table: tuple[Ent
     assert found(data, deletes) == expected(data, deletes)
 
 
-@pytest.mark.parametrize(("deletes", "problem"), REFUSED)
+@for_each(("deletes", "problem"), REFUSED)
 def test_what_cannot_be_is_refused_as_by_the_rule(deletes: Entries, problem: str) -> None:
     with pytest.raises(InvalidTableError) as of_rule:
         reaching_deletes([A], deletes, SPECS)
@@ -60,8 +61,8 @@ def test_vectors_and_deletes_of_one_file_that_are_too_old_or_of_no_live_file_bre
     assert found([A], [*old, *lost]) == {"a": []}
 
 
-@pytest.mark.parametrize("lower", [None, b"", b"a", b"ab", b"b", b"\xc3", b"\xff"])
-@pytest.mark.parametrize("upper", [None, b"", b"a", b"ab", b"abd", b"\xc3", b"\xff"])
+@for_each("lower", [None, b"", b"a", b"ab", b"b", b"\xc3", b"\xff"])
+@for_each("upper", [None, b"", b"a", b"ab", b"abd", b"\xc3", b"\xff"])
 def test_path_bounds_leave_what_the_rule_leaves(lower: bytes | None, upper: bytes | None) -> None:
     paths = ["", "a", "aa", "ab", "abc", "abd", "ac", "b", "é", "\U0001f600"]
     delete = positions("p", 9, **bounded(lower, upper))

@@ -46,7 +46,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.spec.values import value_to_bytes
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, schema_of
 from kit.filters import Column, columns, filters, metrics_of, partition_of, partitioned_tables, predicates, rows
 from kit.filters import schema_of as schema_of_columns
@@ -111,7 +111,7 @@ def prefix(text: str, *, negated: bool = False) -> Predicate:
 # Files
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "expected"),
     [
         ("x < 30", [False, False]), ("x <= 30", [True, False]), ("x > 79", [False, True]), ("x >= 79", [True, True]),
@@ -175,8 +175,8 @@ def test_a_bound_of_nan_makes_both_unreliable():
         assert may(FLOAT, where, *files) == [True, True, False]
 
 
-@pytest.mark.parametrize("bound", [0.0, -0.0])
-@pytest.mark.parametrize("literal", [0.0, -0.0])
+@for_each("bound", [0.0, -0.0])
+@for_each("literal", [0.0, -0.0])
 def test_a_bound_of_either_zero_lets_both_pass(bound: float, literal: float):
     zeros = bounded(DOUBLE, bound, bound, nans=0)
     for operation, expected in (
@@ -187,7 +187,7 @@ def test_a_bound_of_either_zero_lets_both_pass(bound: float, literal: float):
     assert may(DOUBLE, Predicate(OP.NOT_IN, "x", (literal, 7.0)), zeros) == [False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "low", "high", "where"),
     [
         (INT, LONG, 30, 79, ("x < 30", "x > 79", "x = 50")),
@@ -250,7 +250,7 @@ LOW, HIGH = "abcdefghijklmnop", "abcdefghijklmnoq"
 """The bounds of "abcdefghijklmnop-z", cut to 16."""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "expected"),
     [
         (f"x = '{LOW}-z'", True), (f"x = '{HIGH}a'", False), (f"x > '{HIGH}'", False), (f"x < '{LOW}'", False),
@@ -316,7 +316,7 @@ def test_only_bound_expressions_are_evaluated():
 COUNTS = frozenset({"record_count", "null_value_counts"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "where", "needed"),
     [
         (INT, "x < 5", {"lower_bounds"}),

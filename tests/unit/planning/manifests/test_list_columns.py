@@ -17,7 +17,7 @@ from icekeep.planning.manifests.list_columns import UNKNOWN, ListedRows, StoredL
 from icekeep.spec.avro import avro_schema, read_header
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.structs import FieldSummary, ManifestContent, ManifestFile, manifest_file_type
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.foreign_files import write_list_with_pyiceberg, write_with_pyiceberg
 from kit.manifests import (
     DAY,
@@ -80,8 +80,8 @@ def test_single_rows_are_made_in_the_order_that_is_asked_for() -> None:
     assert rows.made(np.array([], np.int64)) == []
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("codec", ["deflate", "null"])
+@for_each("version", [1, 2])
+@for_each("codec", ["deflate", "null"])
 def test_lists_of_pyiceberg_are_read(version: int, codec: str) -> None:
     entries = [added(snapshot_id=SNAPSHOT_ID), existing(), deleted(snapshot_id=3)]
     manifests = [write_with_pyiceberg(f"/m{number}", entries, DAY, version=version)[1] for number in range(3)]
@@ -131,7 +131,7 @@ def swap(one: int, other: int) -> Callable[[Any], Any]:
     return change
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         unknown(500),
@@ -167,7 +167,7 @@ def nullable(manifest: ManifestFile, **changes: Any) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name", ["manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id"])
+@for_each("name", ["manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id"])
 def test_what_each_row_must_have_may_not_be_null(name: str) -> None:
     written = nullable(row(), **{name: None})
     with pytest.raises(NotReadError):
@@ -176,7 +176,7 @@ def test_what_each_row_must_have_may_not_be_null(name: str) -> None:
         read_manifest_list(written, LIST)
 
 
-@pytest.mark.parametrize("name", ["content", "sequence_number", "min_sequence_number", "added_files_count"])
+@for_each("name", ["content", "sequence_number", "min_sequence_number", "added_files_count"])
 def test_other_nulls_are_read_as_version_1_means_them(name: str) -> None:
     written = nullable(row(), **{name: None})
     assert made(stored(written)) == read_manifest_list(written, LIST) != [row()]

@@ -21,6 +21,7 @@ from icekeep.planning.manifests.partition_columns import (
 from icekeep.spec.applicability import partition_key
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.types import NestedField, StructType, parse_type
+from kit.cases import for_each
 from kit.manifests import data_file
 from kit.strategies import values_of
 from kit.table_strategies import partition_types
@@ -121,7 +122,7 @@ def test_stored_values_of_a_narrower_type_are_widened():
     assert stored([b"ab"], pa.binary(), "fixed[2]") == [(b"ab",)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "kind", "name"),
     [
         (True, pa.bool_(), "int"),

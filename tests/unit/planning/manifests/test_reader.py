@@ -24,7 +24,7 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import NestedField, StructType, parse_type
 from icekeep.storage.local.storage import LocalStorage
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.foreign_files import our_manifest, write_with_pyiceberg
 from kit.manifests import (
     DAY,
@@ -193,8 +193,8 @@ def test_deletion_vectors_of_version_3_are_read():
     check(*write_manifest([added(vector)], content=ManifestContent.DELETES, format_version=3))
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate", "zstandard", "snappy", "bzip2"])
-@pytest.mark.parametrize("batch_records", [1, 7, 100_000])
+@for_each("codec", ["null", "deflate", "zstandard", "snappy", "bzip2"])
+@for_each("batch_records", [1, 7, 100_000])
 def test_a_manifest_of_several_blocks_and_any_codec_is_read_in_batches(codec: str, batch_records: int):
     files = [data_file(f"file:/{number}", partition=(number % 7,), **METRICS) for number in range(500)]
     data, row = write_manifest([[added, existing, deleted][n % 3](file) for n, file in enumerate(files)])
@@ -317,7 +317,7 @@ def several_blocks(codec: str) -> tuple[bytes, ManifestFile]:
     return data, resized(row, data)
 
 
-@pytest.mark.parametrize("codec", ["deflate", "null", "zstandard", "snappy"])
+@for_each("codec", ["deflate", "null", "zstandard", "snappy"])
 def test_a_manifest_that_was_cut_gives_the_error_that_says_so(codec: str):
     data, row = several_blocks(codec)
     ends = [len(data)]
@@ -334,8 +334,8 @@ def test_a_manifest_that_was_cut_gives_the_error_that_says_so(codec: str):
             assert found == outcome(cut, resized(row, cut), DAY, None)
 
 
-@pytest.mark.parametrize("change", [-60, -2, -1, 1, 5, 1 << 40])
-@pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
+@for_each("change", [-60, -2, -1, 1, 5, 1 << 40])
+@for_each("codec", ["gzip", "uncompressed"])
 def test_a_block_that_counts_other_records_than_it_holds_is_an_error_and_hangs_nothing(codec: str, change: int):
     data, row = write_manifest([added(), existing(), deleted()], codec=codec)
     row = msgspec.structs.replace(row, **UNKNOWN_COUNTS)
@@ -361,8 +361,8 @@ def test_damage_is_an_error_or_what_fastavro_makes_of_it(codec: str, data: st.Da
     assert found == expected or (found.startswith("[") and "list index out of range" in expected)
 
 
-@pytest.mark.parametrize("name", ["added_files_count", "existing_files_count", "deleted_files_count"])
-@pytest.mark.parametrize("decoder", ManifestDecoder)
+@for_each("name", ["added_files_count", "existing_files_count", "deleted_files_count"])
+@for_each("decoder", ManifestDecoder)
 def test_a_manifest_must_have_as_many_entries_as_its_list_says(name: str, decoder: ManifestDecoder):
     data, row = write_manifest([added(), existing(), deleted()])
     kind = name.removesuffix("_files_count")
@@ -409,13 +409,13 @@ def test_a_partition_field_that_no_id_finds_is_an_error_never_null():
     assert "no partition field with id 1001" in both_refuse(*write_manifest([added()]), other)
 
 
-@pytest.mark.parametrize("type_", ["boolean", "double", "decimal(9, 2)", "uuid", "binary", "fixed[2]"])
+@for_each("type_", ["boolean", "double", "decimal(9, 2)", "uuid", "binary", "fixed[2]"])
 def test_a_partition_value_of_another_kind_is_refused(type_: str):
     other = StructType((NestedField(field_id=1000, name="day", type=parse_type(type_)),))
     assert "cannot read" in both_refuse(*write_manifest([added()]), other)
 
 
-@pytest.mark.parametrize(("field_id", "value"), [(0, 3), (0, -1), (134, 3), (134, 1), (134, -1)])
+@for_each(("field_id", "value"), [(0, 3), (0, -1), (134, 3), (134, 1), (134, -1)])
 def test_a_status_or_content_that_cannot_be_is_refused(field_id: int, value: int):
     data, row = write_manifest([added()])
     message = both_refuse(with_number(data, field_id, value), row)

@@ -18,6 +18,7 @@ from icekeep.planning.scan.splits import (
     split_weight,
 )
 from icekeep.spec.units import MIB
+from kit.cases import for_each
 
 
 def test_a_table_without_properties_reads_as_icebergs_defaults_say():
@@ -40,7 +41,7 @@ def test_each_property_is_read():
     assert read_options({"read.split.adaptive-size.enabled": "TRUE"}).is_adaptive
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "text"),
     [
         ("read.split.target-size", "0"),
@@ -59,7 +60,7 @@ def test_a_property_that_cannot_be_is_refused_by_name(key, text):
     assert caught.value.facts == {"property": key}
 
 
-@pytest.mark.parametrize("file_format", ["PARQUET", "parquet", "ORC", "AVRO"])
+@for_each("file_format", ["PARQUET", "parquet", "ORC", "AVRO"])
 def test_files_with_blocks_are_cut_at_their_offsets_and_without_them_by_size(file_format):
     assert file_splits(file_format, 100, (4, 60, 90), 30) == ((0, 60), (60, 30), (90, 10))
     assert file_splits(file_format, 100, (4,), 30) == ((0, 100),)
@@ -68,7 +69,7 @@ def test_files_with_blocks_are_cut_at_their_offsets_and_without_them_by_size(fil
     assert file_splits(file_format, 10, None, 30) == ((0, 10),)
 
 
-@pytest.mark.parametrize("offsets", [(60, 4), (4, 4), (4, 100), (4, 60, 120), (-4, 60)])
+@for_each("offsets", [(60, 4), (4, 4), (4, 100), (4, 60, 120), (-4, 60)])
 def test_offsets_that_cannot_be_true_are_not_cut_at(offsets):
     assert file_splits("PARQUET", 100, offsets, 50) == ((0, 50), (50, 50))
 
@@ -93,7 +94,7 @@ def test_every_byte_of_a_file_is_in_exactly_one_split(file_format, size, offsets
     assert size == 0 or all(length > 0 for _, length in splits)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("length", "deletes", "expected"), [(100, (0, 0), 100), (100, (50, 1), 150), (10, (5, 2), 60), (10, (0, 0), 20)]
 )
 def test_a_split_counts_its_bytes_and_its_deletes_or_what_opening_them_costs(length, deletes, expected):
@@ -173,7 +174,7 @@ def test_every_byte_of_every_file_is_in_exactly_one_task(files, target, lookback
             )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("scan_bytes", "parallelism", "expected"),
     [
         (1000 * MIB, 4, 128 * MIB),

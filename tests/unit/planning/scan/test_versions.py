@@ -9,6 +9,7 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import LONG, NestedField
+from kit.cases import for_each
 from kit.metadata import DAY_MS, SCHEMA, START_MS, MetadataBuilder
 
 LATER = Schema(
@@ -21,7 +22,7 @@ def history() -> MetadataBuilder:
     return MetadataBuilder().commits(2).branch("audit", at=2).tag("v2", at=2).schema(LATER).commits(1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "snapshot_id", "schema"),
     [
         ({}, 3, LATER),
@@ -70,7 +71,7 @@ def test_an_incremental_scan_reads_the_appends_after_its_start_up_to_its_end() -
     assert chosen_version(metadata, 0, start_snapshot_id=5).appended_by == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "error", "message"),
     [
         ({"ref": "nope"}, NotFoundError, "no branch or tag 'nope'"),
@@ -106,7 +107,7 @@ def test_the_arguments_are_those_that_the_job_has_flags_for() -> None:
     assert {*VERSION_ARGUMENTS} < {setting.argument for setting in JOBS["plan_scan"].settings}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "message"),
     [
         ({"asof": "1d"}, "no argument 'asof'; what it reads is named by one of ref, snapshot_id"),

@@ -1,23 +1,22 @@
-import pytest
-
 from icekeep.planning.spark.amounts import Amount, small_tasks, tasks_count
+from kit.cases import for_each
 from unit.planning.spark.test_tasks import Session
 
 AMOUNT = Amount(10, 100)
 GIVEN = {"spark__default__parallelism": "4"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("total", "count"),
     [(0, 1), (9, 1), (19, 1), (20, 2), (55, 5), (999, 99), (1_000, 100), (10_000, 100), (10_001, 101), (99_999, 1_000)],
 )
-@pytest.mark.parametrize("cores", [2, 400, 40_000])
+@for_each("cores", [2, 400, 40_000])
 def test_work_is_cut_by_its_amount_whatever_cores_are_there(total, count, cores):
     """Two cores were registered when a run began that had four hundred a minute later."""
     assert tasks_count(Session("yarn", parallelism=cores), total, AMOUNT) == count
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("session", "a_slot", "count"),
     [
         (Session("local[3]", parallelism=3), 1, 3),

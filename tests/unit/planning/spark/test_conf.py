@@ -1,6 +1,7 @@
 import pytest
 
 from icekeep.planning.spark.conf import configured_properties
+from kit.cases import for_each
 
 
 @pytest.fixture
@@ -45,6 +46,6 @@ def test_a_properties_file_replaces_the_defaults_file(conf_dir, tmp_path):
     assert found == {"spark.z": "1"}
 
 
-@pytest.mark.parametrize("arguments", ["", "--conf", "--conf 'unbalanced", "pyspark-shell"])
+@for_each("arguments", ["", "--conf", "--conf 'unbalanced", "pyspark-shell"])
 def test_without_configuration_there_are_no_properties(arguments):
     assert configured_properties({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_CONF_DIR": "/nowhere"}) == {}

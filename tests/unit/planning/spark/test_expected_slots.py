@@ -8,6 +8,7 @@ from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.expected_slots import configured_slots, expected_slots
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.workers import thread_workers
+from kit.cases import for_each
 
 MUCH = LIMITS.rewrite_bytes + 1
 YARN = {"spark.master": "yarn", "spark.executor.cores": "4", "spark.executor.instances": "8"}
@@ -44,7 +45,7 @@ def fails():
     raise OSError("the gateway is gone")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "count"),
     [
         ({}, 6),

@@ -8,6 +8,7 @@ from icekeep.planning.spark.failures import known_error, spark_failed
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.storage.last_read import forget_reads, note_read
 from icekeep.storage.open import open_storage
+from kit.cases import for_each
 
 OVERHEAD = "spark.executor.memoryOverhead"
 
@@ -26,7 +27,7 @@ def _nothing_read():
     forget_reads()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("payload", "place"),
     [
         (Work((Piece("s3://b/1"), Piece("s3://b/2"), Piece("s3://b/1"))), ", the task was at 's3://b/1' and 1 more"),

@@ -2,6 +2,7 @@ import pytest
 
 from icekeep.planning.spark import jvm_options
 from icekeep.planning.spark.jvm_options import lean_jvms
+from kit.cases import for_each
 
 OPTIONS = "spark.driver.defaultJavaOptions"
 OF_EXECUTORS = "spark.executor.defaultJavaOptions"
@@ -24,7 +25,7 @@ def test_on_one_machine_little_is_compiled_with_all_optimizations(configured):
     assert SERIAL in options
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("configured", "environ"),
     [
         ({"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, {}),

@@ -1,11 +1,10 @@
-import pytest
-
 from icekeep.planning.spark.failures import spark_failed
+from kit.cases import for_each
 
 ALL = "give spark-submit --archives icekeep-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "told"),
     [
         (

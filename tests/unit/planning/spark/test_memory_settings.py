@@ -1,15 +1,14 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from icekeep.events import Event, Warned
 from icekeep.planning.spark.memory_settings import heap_bytes, python_memory, shortage, size_bytes, warn_of_memory
 from icekeep.planning.spark.workers import Workers, thread_workers
 from icekeep.spec.units import GIB, MIB
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("1g", GIB),
@@ -27,7 +26,7 @@ def test_a_size_is_read_as_spark_reads_it(text: str, expected: int | None) -> No
     assert size_bytes(text) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "master", "available_bytes"),
     [
         # Spark's own default leaves nothing beside what the JVM needs.
@@ -47,7 +46,7 @@ def test_what_is_left_to_python(properties: dict[str, str], master: str, availab
     assert python_memory(properties, master).available_bytes == available_bytes
 
 
-@pytest.mark.parametrize("overhead", [None, "1g", "4g", "4479m"])
+@for_each("overhead", [None, "1g", "4g", "4479m"])
 def test_a_shortage_says_which_setting_ends_it(overhead: str | None) -> None:
     properties = {} if overhead is None else {"spark.executor.memoryOverhead": overhead}
     problem = shortage(python_memory(properties, "yarn"), 4, GIB)
@@ -88,7 +87,7 @@ def in_spark(master: str, **properties: str) -> Workers:
     return Workers(spark=session, slots=400, process_slots=4, is_local=False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("workers", "is_warned"),
     [
         (in_spark("yarn"), True),

@@ -8,6 +8,7 @@ from icekeep.errors import UsageError
 from icekeep.planning.spark import session
 from icekeep.planning.spark.session import build_session, live_properties, session_settings, stop_session
 from icekeep.shipped import LOG4J, shipped_file
+from kit.cases import for_each
 from kit.shell import ROOT
 
 
@@ -78,7 +79,7 @@ def test_outside_spark_submit_the_configuration_is_that_of_the_files(monkeypatch
     assert live_properties() == {"spark.ui.enabled": "true"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("configured", "extra", "expected"),
     [
         ({}, {}, "true"),
@@ -92,7 +93,7 @@ def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_o
     assert session_settings(configured, extra).get("spark.python.unix.domain.socket.enabled") == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("configured", "expected"),
     [
         ({}, "false"),

@@ -7,6 +7,7 @@ from icekeep.errors import InvalidTableError, JobFailedError
 from icekeep.planning.spark.rows import record_batches
 from icekeep.planning.spark.slots import executor_slots
 from icekeep.planning.spark.tasks import run_tasks
+from kit.cases import for_each
 from kit.changes import thrown
 
 SCHEMA = pa.schema(
@@ -23,7 +24,7 @@ def row(number: int):
     return (number, None if number % 3 == 0 else str(number), bytes([number % 256]), [number] if number % 2 else None)
 
 
-@pytest.mark.parametrize(("rows", "sizes"), [(0, []), (1, [1]), (4, [4]), (5, [4, 1]), (12, [4, 4, 4])])
+@for_each(("rows", "sizes"), [(0, []), (1, [1]), (4, [4]), (5, [4, 1]), (12, [4, 4, 4])])
 def test_rows_become_batches_of_at_most_some_rows(rows, sizes):
     batches = list(record_batches(map(row, range(rows)), SCHEMA, size=4))
     assert [batch.num_rows for batch in batches] == sizes
@@ -115,7 +116,7 @@ class Session:
         return SimpleNamespace(id=lambda: name, totalCores=lambda: cores)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("session", "slots"),
     [
         (Session("local"), 1),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from icekeep.planning.manifests.avro_decoder import Layout, NotReadError, read_batches
 from icekeep.planning.transcode.avro_lengths import encoded_lengths, varint_lengths
 from icekeep.spec.avro import read_header
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.manifests import write_varint
 
 _LIMITS = {"int": 31, "long": 63}
@@ -105,7 +105,7 @@ def test_values_are_as_long_as_fastavro_writes_them(data: st.DataObject):
         assert encoded_lengths(field["type"], column.slice(1)).tolist() == expected[1:]
 
 
-@pytest.mark.parametrize("power", range(64))
+@for_each("power", range(64))
 def test_a_varint_takes_a_byte_for_each_seven_bits(power: int):
     around = [sign * (1 << power) + step for sign in (1, -1) for step in (-2, -1, 0, 1)]
     found = [n for n in around if -(1 << 63) <= n < 1 << 63]
@@ -151,7 +151,7 @@ def test_what_a_null_hides_does_not_count():
     assert encoded_lengths(["null", {"type": "array", "items": "long"}], arrays).tolist() == [4, 1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "column"),
     [
         (["null", "long", "string"], pa.array([1])),

@@ -27,6 +27,7 @@ from icekeep.spec.types import (
     parse_type,
 )
 from icekeep.spec.values import value_to_bytes
+from kit.cases import for_each
 from kit.manifests import UNPARTITIONED
 from kit.strategies import primitive_types, values_of
 
@@ -85,7 +86,7 @@ def test_bounds_are_needed_where_a_column_is_asked_for():
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "error", "message"),
     [
         ([], UsageError, "sort_by is empty"),

@@ -21,7 +21,7 @@ from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.manifests.encode import EntryEncoder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import FLOAT, INT, NestedField, StructType, parse_type
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.foreign_files import our_manifest, write_with_pyiceberg
 from kit.manifests import (
     DAY,
@@ -349,7 +349,7 @@ def test_an_int_of_a_partition_goes_where_a_long_is_needed():
     check(data, row, of_type("long"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "name"),
     [
         ("float", "double"),

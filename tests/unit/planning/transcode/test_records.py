@@ -21,7 +21,7 @@ from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DATE, LONG, NestedField, StructType, parse_type
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import (
     DAY,
@@ -277,7 +277,7 @@ def of_another_count(change: int) -> Callable[[bytes], bytes]:
     return do
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("store", "message"),
     [
         (spoilt(lambda d: d, added_files_count=2), "its manifest list says 2"),
@@ -294,7 +294,7 @@ def of_another_count(change: int) -> Callable[[bytes], bytes]:
         (spoilt(lambda d: d, partition_spec_id=3), "spec"),
     ],
 )
-@pytest.mark.parametrize("alone", [False, True])
+@for_each("alone", [False, True])
 def test_a_manifest_that_is_not_whole_is_an_error_that_names_it(store: ManifestStore, message: str, alone: bool):
     for decoder in ManifestDecoder:
         task = store.task(target_of(), decoder)

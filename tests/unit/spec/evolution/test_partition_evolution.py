@@ -20,6 +20,7 @@ from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec,
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform, Void, parse_transform
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP, ListType, NestedField, StructType, Type
+from kit.cases import for_each
 
 Add, Remove, Rename = AddPartitionField, RemovePartitionField, RenamePartitionField
 
@@ -222,7 +223,7 @@ def test_redundant_fields_that_another_writer_left_may_stay():
     assert evolve_spec(base, [Remove("day"), Add("ts", "day")]) == base.spec
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "problem"),
     [
         (Add("id", "fold"), "there is no transform 'fold'; give identity"),
@@ -240,7 +241,7 @@ def test_redundant_fields_that_another_writer_left_may_stay():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("version", [1, 2])
+@for_each("version", [1, 2])
 def test_what_does_not_fit_is_refused(change: PartitionChange, problem: str, version: int):
     assert problem in refused(table(("ts", "day"), ("kind", "truncate[4]"), version=version), change)
 

@@ -39,6 +39,7 @@ from icekeep.spec.types import (
     Type,
     decimal,
 )
+from kit.cases import for_each
 from kit.strategies import decimal_types, primitive_types, values_of
 
 STRUCT = StructType((NestedField(field_id=1, name="x", type=INT),))
@@ -46,14 +47,14 @@ ALWAYS = [(INT, LONG), (FLOAT, DOUBLE), (decimal(9, 2), decimal(10, 2)), (decima
 SINCE_V3 = [(DATE, TIMESTAMP), (DATE, TIMESTAMP_NS), (UNKNOWN, INT), (UNKNOWN, STRUCT), (UNKNOWN, TIMESTAMPTZ)]
 
 
-@pytest.mark.parametrize(("old", "new"), ALWAYS, ids=str)
-@pytest.mark.parametrize("version", [1, 2, 3])
+@for_each(("old", "new"), ALWAYS, ids=str)
+@for_each("version", [1, 2, 3])
 def test_numbers_widen_in_every_version(old: Type, new: Type, version: int):
     validate_promotion(old, new, version)
     validate_promotion(old, old, version)
 
 
-@pytest.mark.parametrize(("old", "new"), SINCE_V3, ids=str)
+@for_each(("old", "new"), SINCE_V3, ids=str)
 def test_unknown_and_dates_are_promoted_since_version_3(old: Type, new: Type):
     validate_promotion(old, new, 3)
     for version in (1, 2):
@@ -61,7 +62,7 @@ def test_unknown_and_dates_are_promoted_since_version_3(old: Type, new: Type):
             validate_promotion(old, new, version)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "problem"),
     [
         (LONG, INT, "long may not become int"),
@@ -122,7 +123,7 @@ def test_numbers_and_calendar_units_are_not_affected():
     assert not keeps_partition_values(Hour(), DATE, TIMESTAMP)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "stored", "promoted"),
     [
         (INT, LONG, 5, 5),

@@ -47,6 +47,7 @@ from icekeep.spec.types import (
     Type,
     decimal,
 )
+from kit.cases import for_each
 from kit.evolution import COLUMNS, POINT, committed, evolved, field, ids, refused, table
 
 # Adding.
@@ -84,7 +85,7 @@ def test_nested_fields_of_an_added_type_get_ids_level_by_level_as_in_java():
     assert ids(schema, *names) == list(range(16, 24))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parent", "name"),
     [
         ("point", "point.z"),
@@ -102,12 +103,12 @@ def test_columns_are_added_in_structs_in_list_elements_and_in_map_values(parent:
     }
 
 
-@pytest.mark.parametrize("parent", ["id", "ints", "ints.element", "point.x"])
+@for_each("parent", ["id", "ints", "ints.element", "point.x"])
 def test_a_primitive_cannot_become_a_struct_by_adding_to_it(parent: str):
     assert "not a struct; a column that is no struct cannot become one" in refused(AddColumn("z", INT, parent=parent))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "name"),
     [
         (AddColumn("id", INT), "id"),
@@ -240,7 +241,7 @@ def test_a_column_that_was_just_added_is_moved_too():
     assert [f.name for f in nested.fields] == ["w", "v"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         MoveBefore("id", "point.x"),
@@ -268,7 +269,7 @@ def test_columns_elements_and_values_are_made_optional():
     assert evolved(MakeOptional("day")) is not None
 
 
-@pytest.mark.parametrize("name", ["day", "point.y", "points.element", "m.value"])
+@for_each("name", ["day", "point.y", "points.element", "m.value"])
 def test_an_optional_column_becomes_required_only_if_the_user_insists(name: str):
     assert "rows may have nulls in it" in refused(RequireColumn(name))
     assert evolved(RequireColumn(name, allow_incompatible=True)).field(name).required
@@ -280,7 +281,7 @@ def test_a_column_that_was_just_added_with_a_default_becomes_required():
     refused(RequireColumn("a"), base=committed(table(), AddColumn("a", INT, default=1)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "new"),
     [
         ("point.x", LONG),
@@ -305,7 +306,7 @@ def test_a_decimal_widens_its_precision_only():
         assert "its scale stays" in refused(UpdateColumnType("d", narrower), base=base)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "new"), [("id", INT), ("id", STRING), ("id", POINT), ("point", INT), ("m", LONG), ("day", "timestamptz")]
 )
 def test_narrowing_and_changes_between_primitives_and_structs_are_refused(name: str, new: Type | str):
@@ -347,7 +348,7 @@ def test_defaults_are_promoted_with_their_column():
 # What the parts of lists and maps may not.
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         AddColumn("z", INT, parent="m.key"), DropColumn("m.key.k"), RenameColumn("m.key.k", "j"), MoveFirst("m.key.k"),

@@ -1,4 +1,3 @@
-import pytest
 from msgspec.structs import replace
 
 from icekeep.spec.evolution.schema_changes import (
@@ -25,16 +24,17 @@ from icekeep.spec.types import (
     StructType,
     Type,
 )
+from kit.cases import for_each
 from kit.evolution import COLUMNS, committed, evolved, field, ids, refused, table
 
 
-@pytest.mark.parametrize("change", [AddColumn("a", INT, default=1), SetWriteDefault("day", "2024-01-31")])
-@pytest.mark.parametrize("version", [1, 2])
+@for_each("change", [AddColumn("a", INT, default=1), SetWriteDefault("day", "2024-01-31")])
+@for_each("version", [1, 2])
 def test_defaults_need_version_3(change: SchemaChange, version: int):
     assert "has a default, which only format version 3 has" in refused(change, base=table(version=version))
 
 
-@pytest.mark.parametrize("type_", ["timestamp_ns", "unknown", "geometry", VARIANT])
+@for_each("type_", ["timestamp_ns", "unknown", "geometry", VARIANT])
 def test_new_types_need_version_3(type_: Type | str):
     assert "only format version 3 has" in refused(AddColumn("a", type_), base=table(version=2))
     evolved(AddColumn("a", type_))
@@ -128,8 +128,8 @@ def test_an_identifier_column_stays_required():
     assert "column 'point.x' cannot identify rows" in refused(MakeOptional("point"), base=base)
 
 
-@pytest.mark.parametrize("transform", ["bucket[4]", "identity"])
-@pytest.mark.parametrize("is_default", [True, False])
+@for_each("transform", ["bucket[4]", "identity"])
+@for_each("is_default", [True, False])
 def test_a_date_is_not_promoted_where_a_transform_of_any_spec_would_give_other_values(transform: str, is_default: bool):
     spec = build_spec(COLUMNS, [("day", transform, "p")])
     base = table(spec=spec)

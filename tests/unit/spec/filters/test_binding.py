@@ -51,7 +51,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import COMPARISONS, columns, filters, rows, schema_of, truth
 
 OP = Operation
@@ -111,8 +111,8 @@ def test_a_number_is_no_date_however_large():
         bound(DATE, OP.LT, 3_000_000_000)
 
 
-@pytest.mark.parametrize("literal", [math.nan, Decimal("NaN")])
-@pytest.mark.parametrize("operation", COMPARISONS)
+@for_each("literal", [math.nan, Decimal("NaN")])
+@for_each("operation", COMPARISONS)
 def test_nothing_compares_with_nan(operation: Operation, literal: Any):
     with pytest.raises(ExpressionError, match="NaN"):
         bound(DOUBLE, operation, literal)
@@ -130,9 +130,7 @@ def test_only_strings_and_binary_are_asked_for_a_prefix(operation: Operation):
         bound(INT, operation, "1")
 
 
-@pytest.mark.parametrize(
-    ("operation", "literals"), [(OP.EQ, ()), (OP.LT, (1, 2)), (OP.IS_NULL, (1,)), (OP.STARTS_WITH, ())]
-)
+@for_each(("operation", "literals"), [(OP.EQ, ()), (OP.LT, (1, 2)), (OP.IS_NULL, (1,)), (OP.STARTS_WITH, ())])
 def test_the_wrong_number_of_literals_is_refused(operation: Operation, literals: tuple[Any, ...]):
     with pytest.raises(ExpressionError, match="takes"):
         bound(STRING, operation, *literals)
@@ -157,8 +155,8 @@ BEYOND = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "above", "below"), BEYOND)
-@pytest.mark.parametrize(
+@for_each(("operation", "above", "below"), BEYOND)
+@for_each(
     ("type_", "literal"), [(INT, 2**31), (LONG, 2**63), (INT, Decimal("1e300")), (decimal(3, 1), 100), (INT, math.inf)]
 )
 def test_a_literal_beyond_the_range_decides_the_comparison(
@@ -170,7 +168,7 @@ def test_a_literal_beyond_the_range_decides_the_comparison(
     assert text(bound(type_, operation, literal, required=True)) == always[above]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("operation", "above", "below"),
     [
         (OP.LT, "c1 < 'Infinity'", "c1 = '-Infinity'"),
@@ -181,7 +179,7 @@ def test_a_literal_beyond_the_range_decides_the_comparison(
         (OP.NOT_EQ, "c1 IS NOT NULL", "c1 IS NOT NULL"),
     ],
 )
-@pytest.mark.parametrize(("type_", "literal"), [(FLOAT, 1e39), (FLOAT, 3.4028235e38), (DOUBLE, 10**400)])
+@for_each(("type_", "literal"), [(FLOAT, 1e39), (FLOAT, 3.4028235e38), (DOUBLE, 10**400)])
 def test_between_the_floats_and_infinity_nothing_lies(
     type_: Type, literal: Any, operation: Operation, above: str, below: str
 ):
@@ -217,7 +215,7 @@ BETWEEN_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "literal", "below"), BETWEEN_VALUES)
+@for_each(("type_", "literal", "below"), BETWEEN_VALUES)
 def test_a_literal_between_two_values_decides_the_comparison(type_: Type, literal: Any, below: str):
     assert text(bound(type_, OP.LT, literal)) == text(bound(type_, OP.LT_EQ, literal)) == f"c1 <= {below}"
     assert text(bound(type_, OP.GT, literal)) == text(bound(type_, OP.GT_EQ, literal)) == f"c1 > {below}"
@@ -231,7 +229,7 @@ def test_a_literal_just_above_the_last_value_lies_beyond_it():
     assert text(bound(decimal(3, 1), OP.GT, Decimal("-99.95"))) == "c1 IS NOT NULL"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "where", "expected"),
     [
         (DATE, "c1 >= today - 7", "c1 >= '2026-02-21'"),
@@ -256,8 +254,8 @@ def test_filters_are_bound_to_columns_of_each_type(type_: Type, where: str, expe
     assert text(bind(parse_where(where, 1_772_281_845_678), schema(type_))) == expected
 
 
-@pytest.mark.parametrize("type_", [VARIANT, UNKNOWN, parse_type("geometry"), parse_type("geography")])
-@pytest.mark.parametrize("where", ["c1 = 'x'", "c1 < 5", "c1 IN (1)", "c1 NOT IN ('x')", "c1", "NOT c1 > 1"])
+@for_each("type_", [VARIANT, UNKNOWN, parse_type("geometry"), parse_type("geography")])
+@for_each("where", ["c1 = 'x'", "c1 < 5", "c1 IN (1)", "c1 NOT IN ('x')", "c1", "NOT c1 > 1"])
 def test_types_without_a_comparison_are_refused_in_all_but_null_tests(type_: Type, where: str):
     with pytest.raises(
         ExpressionError, match=f"^column 'c1' is of type {type_}, which has no comparison; a filter may"
@@ -313,7 +311,7 @@ NEGATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("positive", "negative"), NEGATIONS)
+@for_each(("positive", "negative"), NEGATIONS)
 def test_not_is_pushed_down_to_the_predicates(positive: str, negative: str):
     expression = parse_where(positive)
     assert text(bind(Not(expression), schema(INT))) == negative

@@ -52,7 +52,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.spec.values import value_to_bytes
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import (
     COLUMN_TYPES,
     COMPARISONS,
@@ -120,9 +120,7 @@ IS_NAN, NOT_NAN = Predicate(OP.IS_NAN, "x"), Predicate(OP.NOT_NAN, "x")
 # Rows and partitions
 
 
-@pytest.mark.parametrize(
-    "where", ["x < 5", "x >= 5", "x = 5", "x != 5", "x IN (5, 6)", "x NOT IN (5, 6)", "x IS NOT NULL"]
-)
+@for_each("where", ["x < 5", "x >= 5", "x = 5", "x != 5", "x IN (5, 6)", "x NOT IN (5, 6)", "x IS NOT NULL"])
 def test_nothing_but_is_null_is_true_of_null(where: str):
     assert not row_matches(ask(INT, where), {1: None})
     assert not row_matches(ask(INT, where), {})
@@ -146,8 +144,8 @@ def test_nan_is_unequal_to_everything_and_neither_less_nor_greater(type_: Type):
     assert row_matches(ask(type_, NOT_NAN), {1: 0.0})
 
 
-@pytest.mark.parametrize("literal", [0.0, -0.0])
-@pytest.mark.parametrize("value", [0.0, -0.0])
+@for_each("literal", [0.0, -0.0])
+@for_each("value", [0.0, -0.0])
 def test_zero_equals_minus_zero(literal: float, value: float):
     assert row_matches(ask(DOUBLE, Predicate(OP.EQ, "x", (literal,))), {1: value})
     assert not row_matches(ask(DOUBLE, Predicate(OP.LT, "x", (literal,))), {1: value})
@@ -204,7 +202,7 @@ def test_partition_values_are_found_by_field_id():
 BOUNDED = metrics(INT, 30, 79)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "may_match", "must_match"),
     [
         ("x < 30", False, False), ("x < 31", True, False), ("x < 79", True, False), ("x < 80", True, True),
@@ -223,7 +221,7 @@ def test_bounds_decide_comparisons(where: str, may_match: bool, must_match: bool
     assert must(INT, where, BOUNDED) == must_match
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "may_match", "must_match"),
     [
         ("x = 5", True, True), ("x != 5", False, False), ("x IN (4, 5)", True, True), ("x NOT IN (4, 5)", False, False),
@@ -249,7 +247,7 @@ def test_nulls_beside_the_only_value_may_be_unequal_to_some_readers():
 ALL_NULL = metrics(INT, nulls=10)
 
 
-@pytest.mark.parametrize("where", ["x < 5", "x >= 5", "x = 5", "x IN (5, 6)", "x IS NOT NULL"])
+@for_each("where", ["x < 5", "x >= 5", "x = 5", "x IN (5, 6)", "x IS NOT NULL"])
 def test_a_file_of_nulls_has_no_match(where: str):
     assert not may(INT, where, ALL_NULL)
     assert not must(INT, where, ALL_NULL)
@@ -274,7 +272,7 @@ NAN_FILES = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "may_match", "must_match"),
     [
         (IS_NAN, {"all", "some", "unknown", "null or NaN"}, {"all"}),
@@ -352,7 +350,7 @@ def test_bounds_that_cannot_be_read_decide_nothing():
     assert may(STRING, "x = 'a'", metrics(STRING, lower_bounds={1: b"\xff"}, upper_bounds={1: b"\xff"}))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "low", "high", "below", "above"),
     [
         (INT, LONG, 30, 79, "x < 30", "x > 79"),
@@ -416,7 +414,7 @@ LOW, HIGH = "abcdefghijklmnop", "abcdefghijklmnoq"
 """The bounds of "abcdefghijklmnop-z", cut to 16."""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "may_match", "must_match"),
     [
         (f"x = '{LOW}-z'", True, False), (f"x = '{LOW}'", True, False), (f"x = '{HIGH}'", True, False),
@@ -452,9 +450,7 @@ SMALL, LARGE = (uuid.UUID(int=number << 124) for number in (1, 15))
 LOW_HALF, HIGH_HALF = uuid.UUID(int=1), uuid.UUID(int=15 << 60)
 
 
-@pytest.mark.parametrize(
-    ("lower", "upper"), [(SMALL, LARGE), (LARGE, SMALL), (LOW_HALF, HIGH_HALF), (HIGH_HALF, LOW_HALF)]
-)
+@for_each(("lower", "upper"), [(SMALL, LARGE), (LARGE, SMALL), (LOW_HALF, HIGH_HALF), (HIGH_HALF, LOW_HALF)])
 def test_bounds_of_uuids_are_read_in_both_orders(lower: uuid.UUID, upper: uuid.UUID):
     """Java compares them as two signed longs, so what begins with f is less than what begins with 1."""
     file = metrics(UUID, lower, upper)
@@ -515,8 +511,8 @@ def values_within(lower: int, upper: int, nulls: int) -> list[int | None]:
     return [*range(lower, upper + 1), *([None] if nulls else [])]
 
 
-@pytest.mark.parametrize("nulls", [0, 1])
-@pytest.mark.parametrize(("lower", "upper"), [(0, 0), (0, 1), (-1, 3)])
+@for_each("nulls", [0, 1])
+@for_each(("lower", "upper"), [(0, 0), (0, 1), (-1, 3)])
 def test_whole_numbers_are_decided_as_exactly_as_bounds_allow(lower: int, upper: int, nulls: int):
     file = metrics(INT, lower, upper, nulls=nulls)
     possible = values_within(lower, upper, nulls)
@@ -549,7 +545,7 @@ def manifest_may(type_: Type, where: str | Predicate, *summaries: FieldSummary) 
     return manifest_may_match(expression, (NestedField(field_id=1, name="x", type=type_),), summaries)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "expected"),
     [
         ("x < 30", False), ("x < 31", True), ("x <= 30", True), ("x > 79", False), ("x >= 79", True), ("x = 29", False),
@@ -561,9 +557,7 @@ def test_summaries_decide_as_bounds_do(where: str, expected: bool):
     assert manifest_may(INT, where, summary(INT, 30, 79)) == expected
 
 
-@pytest.mark.parametrize(
-    ("where", "expected"), [("x = 5", False), ("x IS NULL", True), ("x IS NOT NULL", False), ("x != 5", True)]
-)
+@for_each(("where", "expected"), [("x = 5", False), ("x IS NULL", True), ("x IS NOT NULL", False), ("x != 5", True)])
 def test_a_manifest_of_null_partitions(where: str, expected: bool):
     assert manifest_may(INT, where, summary(INT, null=True)) == expected
 

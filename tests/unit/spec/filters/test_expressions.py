@@ -18,6 +18,7 @@ from icekeep.spec.filters.expressions import (
     disjunction,
 )
 from icekeep.spec.types import INT, NestedField
+from kit.cases import for_each
 
 OP = Operation
 
@@ -46,7 +47,7 @@ def test_a_bound_set_is_sorted_and_distinct():
     assert bound_set(OP.NOT_IN, FIELD, [3, 3]) == BoundPredicate(OP.NOT_EQ, FIELD, (3,))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "expression",
     [
         Predicate(OP.EQ, "a", (1,)),

@@ -1,7 +1,6 @@
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from icekeep.spec.types import (
     Type,
     decimal,
 )
+from kit.cases import for_each
 from kit.filters import Column, columns, filters, schema_of
 
 OP = Operation
@@ -51,7 +51,7 @@ def text(expression: Expression) -> str:
     return format_expression(expression)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("expression", "expected"),
     [
         (ALWAYS_TRUE, "true"),
@@ -71,7 +71,7 @@ def test_an_expression_is_shown_as_sql(expression: Expression, expected: str):
     assert text(expression) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "literal", "expected"),
     [
         (DATE, "2013-01-05", "c1 = '2013-01-05'"),

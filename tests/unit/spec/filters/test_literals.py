@@ -44,6 +44,7 @@ from icekeep.spec.types import (
     parse_type,
 )
 from icekeep.spec.values import value_to_bytes, value_to_text
+from kit.cases import for_each
 from kit.strategies import primitive_types, typed_values, values_in_python_years, values_of
 
 LARGEST_FLOAT = float.fromhex("0x1.fffffep+127")
@@ -99,14 +100,14 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "literal", "value"), VALUES)
+@for_each(("type_", "literal", "value"), VALUES)
 def test_literals_become_values_of_the_column(type_: Type, literal: Any, value: Any):
     found = place(type_, literal)
     assert found == LiteralPosition(value)
     assert type(found.value) is type(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "literal", "side"),
     [
         (INT, 2**31 - 1, 0), (INT, 2**31, 1), (INT, -(2**31), 0), (INT, -(2**31) - 1, -1),
@@ -128,7 +129,7 @@ def test_literals_lie_inside_the_range_of_a_type_or_on_one_side_of_it(type_: Typ
     assert place(type_, literal).side == side
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "literal", "below"),
     [
         (INT, 2.5, 2),
@@ -149,7 +150,7 @@ def test_literals_with_more_digits_than_the_type_lie_between_two_of_its_values(t
     assert place(type_, literal) == LiteralPosition(below, is_above=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "literal"),
     [
         (BOOLEAN, 1), (BOOLEAN, "true"), (INT, "12"), (INT, True), (LONG, math.nan), (INT, Decimal("sNaN")), (INT, None),
@@ -205,13 +206,13 @@ def test_types_without_an_order_are_not_comparable():
         assert is_comparable(type_)
 
 
-@pytest.mark.parametrize("type_", [FLOAT, DOUBLE])
-@pytest.mark.parametrize("literal", [-0.0, Decimal("-0.0"), Decimal("-1E-400")])
+@for_each("type_", [FLOAT, DOUBLE])
+@for_each("literal", [-0.0, Decimal("-0.0"), Decimal("-1E-400")])
 def test_minus_zero_is_zero(type_: Type, literal: Any):
     assert math.copysign(1, place(type_, literal).value) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("literal", "text"),
     [
         (DateLiteral(0), "DATE '1970-01-01'"),
@@ -225,7 +226,7 @@ def test_typed_literals_are_shown_as_they_are_written(literal: Any, text: str):
     assert str(literal) == text
 
 
-@pytest.mark.parametrize("literal", [DateLiteral(0), TimestampLiteral(0), Moment(0), LiteralPosition(0)])
+@for_each("literal", [DateLiteral(0), TimestampLiteral(0), Moment(0), LiteralPosition(0)])
 def test_literals_are_values(literal: Any):
     assert hash(literal) == hash(type(literal)(0))
     with pytest.raises(AttributeError, match="immutable"):

@@ -31,7 +31,7 @@ from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.filters.parsing import MAX_LITERALS, MAX_NUMBER_LENGTH, MAX_TEXT_LENGTH, parse_where
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, NestedField
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import COMPARISONS, NAN_TESTS, NULL_TESTS, PREFIXES, SETS
 
 MOMENT_MS = 1_772_281_845_678
@@ -56,7 +56,7 @@ def test_the_cases_are_there():
     assert len(REFUSED) > 50
 
 
-@pytest.mark.parametrize(("text", "expected"), READ)
+@for_each(("text", "expected"), READ)
 def test_a_filter_is_read_as_written_beside_it(text: str, expected: str):
     expression = parse_where(text, MOMENT_MS)
     assert format_expression(expression) == expected
@@ -65,7 +65,7 @@ def test_a_filter_is_read_as_written_beside_it(text: str, expected: str):
     assert format_expression(again) == expected
 
 
-@pytest.mark.parametrize(("text", "position", "problem"), REFUSED)
+@for_each(("text", "position", "problem"), REFUSED)
 def test_what_is_no_filter_is_refused_at_its_place(text: str, position: str, problem: str):
     with pytest.raises(ExpressionError) as caught:
         parse_where(text, MOMENT_MS)
@@ -80,7 +80,7 @@ def test_an_empty_filter_is_refused(text: str):
         parse_where(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "literal"),
     [
         ("1", 1),
@@ -155,7 +155,7 @@ def nested(levels: int, opening: str, closing: str = "") -> str:
     return opening * levels + "a = 1" + closing * levels
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("opening", "closing"), [("(", ")"), ("NOT ", ""), ("NOT (", ")"), ("(b = 1 OR ", ")"), ("NOT (b = 1 AND ", ")")]
 )
 def test_nesting_has_a_greatest_depth(opening: str, closing: str):
@@ -182,9 +182,7 @@ def test_today_and_now_need_a_moment(text: str):
     parse_where(text, 0)
 
 
-@pytest.mark.parametrize(
-    ("moment_ms", "days"), [(0, 0), (86_399_999, 0), (86_400_000, 1), (-1, -1), (1_772_281_845_678, 20_512)]
-)
+@for_each(("moment_ms", "days"), [(0, 0), (86_399_999, 0), (86_400_000, 1), (-1, -1), (1_772_281_845_678, 20_512)])
 def test_today_is_the_day_of_the_moment_in_utc(moment_ms: int, days: int):
     assert parse_where("a = today", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days),))
     assert parse_where("a = today - 1", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days - 1),))
@@ -193,7 +191,7 @@ def test_today_is_the_day_of_the_moment_in_utc(moment_ms: int, days: int):
     assert parse_where("a = now + 1m", moment_ms) == Predicate(Operation.EQ, "a", (Moment(moment_ms + 60_000),))
 
 
-@pytest.mark.parametrize("opening", ["'", '"', "`", "'''", "'" + "''" * 50_000, '"' + 'a""' * 50_000])
+@for_each("opening", ["'", '"', "`", "'''", "'" + "''" * 50_000, '"' + 'a""' * 50_000])
 def test_an_open_quote_is_found_in_no_time(opening: str):
     with pytest.raises(ExpressionError, match="is not closed"):
         parse_where("a = " + opening + "x" * 100_000)

@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 from icekeep.spec.filters.expressions import Operation, Predicate
 from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.patterns import read_pattern
+from kit.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "text", "is_whole"),
     [
         ("", "", True),
@@ -24,7 +25,7 @@ def test_a_pattern_is_a_whole_value_or_a_prefix(pattern: str, text: str, is_whol
     assert read_pattern(pattern) == (text, is_whole)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "problem"),
     [
         ("%a", r"another % as \\%"),

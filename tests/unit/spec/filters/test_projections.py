@@ -59,7 +59,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.spec.values import TICKS_PER_SECOND
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import (
     COLUMN_TYPES,
     COMPARISONS,
@@ -115,7 +115,7 @@ IDENTITY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("type_", "where"), IDENTITY)
+@for_each(("type_", "where"), IDENTITY)
 def test_identity_keeps_the_predicate(type_: PrimitiveType, where: str):
     kept = where.replace("x", "p0", 1)
     assert projected(type_, Identity(), where) == [kept, kept]
@@ -125,7 +125,7 @@ def test_the_day_of_a_date_is_the_date():
     assert projected(DATE, Day(), "x = '1969-12-31'") == ["p0 = '1969-12-31'"] * 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "transform", "where", "inclusive", "strict"),
     [
         (INT, Truncate(10), "x < 20", "p0 <= 10", "p0 < 20"),
@@ -171,7 +171,7 @@ def test_projections_of_each_transform(
     assert projected(type_, transform, where) == [inclusive, strict]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "transform", "where", "inclusive", "strict"),
     [
         (INT, Identity(), "x != 5", "p0 != 5", "p0 != 5"),
@@ -337,7 +337,7 @@ def partitions_of(type_: PrimitiveType, transform: Transform, domain: Iterable[A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("type_", "transform", "domain", "literals"), DOMAINS)
+@for_each(("type_", "transform", "domain", "literals"), DOMAINS)
 def test_projections_are_exact_wherever_the_transform_lets_them(
     type_: PrimitiveType, transform: Transform, domain: list[Any], literals: list[Any]
 ):

@@ -8,6 +8,7 @@ from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Bucket, Day, Identity, Transform, UnknownTransform, Void
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP, ListType, MapType, NestedField, StructType, Type
+from kit.cases import for_each
 
 CITY = NestedField(field_id=7, name="city", type=STRING, required=True)
 ADDRESS = StructType((CITY, NestedField(field_id=8, name="zip code", type=STRING)))
@@ -62,7 +63,7 @@ def test_columns_in_lists_and_maps_cannot_be_named(name: str):
     assert find("tags").field_id == 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "hint"),
     [
         ("ID", "did you mean 'id'?"),

@@ -45,7 +45,7 @@ from icekeep.spec.types import (
     PrimitiveType,
     StructType,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import (
     COLUMN_TYPES,
     PREFIXES,
@@ -81,7 +81,7 @@ def left(type_: PrimitiveType, where: str, spec: PartitionSpec, *partition: Any)
 BETWEEN = "x >= '2013-01-05T10:00:00' AND x <= '2013-01-07T12:00:00'"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("day", "expected"),
     [
         ("2013-01-04", "false"),
@@ -101,7 +101,7 @@ def test_a_range_within_one_day_is_left_whole():
     assert left(TIMESTAMP, where, spec_of(Day()), 1) == where
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "transform", "where", "partition", "expected"),
     [
         (INT, Identity(), "x < 5", 4, "true"),

@@ -1,6 +1,5 @@
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +24,7 @@ from icekeep.spec.types import (
     NestedField,
     PrimitiveType,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.filters import COMPARISONS, literal_of, pool
 
 
@@ -36,7 +35,7 @@ def unfolded(type_: PrimitiveType, transform: Transform, where: str) -> str | No
     return None if expression is None else format_expression(expression)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "transform", "where", "expected"),
     [
         (TIMESTAMP, Day(), "p = '2026-01-31'", "x >= '2026-01-31' AND x < '2026-02-01'"),
@@ -74,7 +73,7 @@ def test_a_question_about_a_partition_is_one_about_its_column(
     assert unfolded(type_, transform, where) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "transform", "where"),
     [
         (TIMESTAMP, Day(), "p = '2026-01'"),

@@ -17,7 +17,7 @@ from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, INT, STRING, NestedField
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.foreign_filters import foreign_schema
 from kit.where_texts import ROWS, texts
 
@@ -94,7 +94,7 @@ READ_OTHERWISE_BY_PYICEBERG = [
 it finds rows with a null in != and NOT IN, and fails on them in <. It cuts fractions off (below)."""
 
 
-@pytest.mark.parametrize(("where", "reason"), REFUSED_BY_PYICEBERG)
+@for_each(("where", "reason"), REFUSED_BY_PYICEBERG)
 def test_what_pyiceberg_cannot_read_and_we_can(where: str, reason: str):
     parse_where(where, moment_ms=0)
     with pytest.raises((ParseException, ValueError, TypeError)):

@@ -16,6 +16,7 @@ from icekeep.spec.manifests.structs import (
     Status,
 )
 from icekeep.spec.types import LONG, STRING, NestedField, StructType
+from kit.cases import for_each
 from kit.manifests import (
     DAY,
     LIST,
@@ -141,8 +142,8 @@ def test_a_manifest_must_have_the_length_that_its_list_says(change: int):
     )
 
 
-@pytest.mark.parametrize("name", ["added_files_count", "existing_files_count", "deleted_files_count"])
-@pytest.mark.parametrize("change", [-1, 1])
+@for_each("name", ["added_files_count", "existing_files_count", "deleted_files_count"])
+@for_each("change", [-1, 1])
 def test_a_manifest_must_have_as_many_entries_as_its_list_says(name: str, change: int):
     data, row = write_manifest([added(), existing(), deleted()])
     message = refused(data, msgspec.structs.replace(row, **{name: 1 + change}))
@@ -236,7 +237,7 @@ def test_a_manifest_must_be_what_its_list_says(change: dict[str, Any], problem: 
     assert problem in refused(data, msgspec.structs.replace(row, **change))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("metadata", "problem"),
     [
         ({"content": b"files"}, "has the content 'files'; the spec knows data, deletes"),
@@ -315,7 +316,7 @@ def test_a_partition_field_that_no_id_finds_is_an_error_never_null():
 # Fields that are not what they must be.
 
 
-@pytest.mark.parametrize("field_id", [0, 2, 100, 101, 102, 103, 104])
+@for_each("field_id", [0, 2, 100, 101, 102, 103, 104])
 def test_a_field_that_the_spec_requires_must_be_there(field_id: int):
     data, row = write_manifest([added()])
     changed = changed_schema(data, lambda schema: field_of(schema, field_id).update({"field-id": 999}))
@@ -324,7 +325,7 @@ def test_a_field_that_the_spec_requires_must_be_there(field_id: int):
         assert message == f"cannot read {MANIFEST!r}: it has no field with id {field_id}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field_id", "null_id", "name"),
     [
         (100, 143, "file_path"),
@@ -360,7 +361,7 @@ def test_distinct_counts_of_older_writers_are_passed_over():
     assert entry.data_file == data_file()
 
 
-@pytest.mark.parametrize("field_id", [500, 501, 502, 503])
+@for_each("field_id", [500, 501, 502, 503])
 def test_a_field_that_the_spec_requires_of_a_list_must_be_there(field_id: int):
     changed = changed_schema(a_list(), lambda schema: field_of(schema, field_id).update({"field-id": 999}))
     with pytest.raises(InvalidTableError, match="an entry lacks ") as raised:
@@ -376,7 +377,7 @@ def test_whole_numbers_may_be_stored_in_either_width():
     assert read_entries(changed, resized(row, changed)) == read_entries(data, row)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field_id", "type_"),
     [
         (1, "string"),
@@ -397,7 +398,7 @@ def test_a_field_of_a_wrong_type_is_refused(field_id: int, type_: Any):
     refused(changed, resized(row, changed))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda schema: schema.pop("fields"),

@@ -25,6 +25,7 @@ from icekeep.spec.partitioning import spec_to_json
 from icekeep.spec.schema import schema_to_json
 from icekeep.spec.types import STRING, NestedField, StructType, decimal, fixed
 from icekeep.spec.types import UUID as UUID_TYPE
+from kit.cases import for_each
 from kit.manifests import (
     DAY,
     LIST,
@@ -184,7 +185,7 @@ def test_a_row_counts_files_and_rows_by_status():
     assert (row.partition_spec_id, row.added_snapshot_id, row.content) == (0, SNAPSHOT_ID, ManifestContent.DATA)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entries", "least"),
     [
         ([added()], None),
@@ -237,7 +238,7 @@ def test_equal_entries_at_one_location_give_equal_bytes():
     assert write_manifest([added()])[0] != write_manifest([added()], location="file:/other.avro")[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("codec", "avro"), [("gzip", "deflate"), ("uncompressed", "null"), ("zstd", "zstandard"), ("snappy", "snappy")]
 )
 def test_manifests_and_lists_are_compressed_as_asked(codec: str, avro: str):

@@ -8,6 +8,7 @@ import pytest
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.manifests.inspection import completed, inspect_manifest, lacks_counts
+from kit.cases import for_each
 from kit.manifests import DAY, MANIFEST, added, data_file, deleted, existing, with_metadata, write_manifest
 
 THREE = [
@@ -51,7 +52,7 @@ def test_a_manifest_without_a_spec_id_is_of_the_first_spec():
     assert inspect_manifest(data, MANIFEST).partition_spec_id == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("metadata", "problem"),
     [
         ({"partition-spec-id": b"x"}, "has the partition-spec-id"),

@@ -16,7 +16,7 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import DOUBLE, NestedField, PrimitiveType, StructType, parse_type
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.foreign_files import (
     our_manifest,
     read_list_with_pyiceberg,
@@ -170,7 +170,7 @@ def test_uuids_are_stored_as_pyiceberg_stores_them():
         assert record["data_file"]["partition"] == {"p0": UUIDS[0].bytes}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("types", "values"),
     [
         (("uuid", "uuid"), UUIDS),

@@ -13,6 +13,7 @@ from icekeep.spec.manifests.structs import (
     manifest_file_type,
 )
 from icekeep.spec.types import StructType, walk
+from kit.cases import for_each
 from kit.manifests import DAY, UNPARTITIONED, added, data_file, deleted, existing
 
 
@@ -73,7 +74,7 @@ def test_an_entry_that_is_not_deleted_is_live(entry: ManifestEntry, live: bool):
     assert ManifestEntry(status=Status.DELETED, data_file=data_file()).is_live is False
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("counts", "live", "may_have"),
     [
         ({"added_files_count": 2, "existing_files_count": 3, "deleted_files_count": 9}, 5, True),

@@ -41,6 +41,7 @@ from icekeep.spec.types import (
 )
 from icekeep.spec.types import UUID as UUID_TYPE
 from icekeep.spec.values import value_from_bytes, value_to_bytes
+from kit.cases import for_each
 from kit.strategies import typed_values, values_of
 
 FOREIGN: list[tuple[Any, PrimitiveType]] = [
@@ -72,7 +73,7 @@ def bounds(type_: Type, *values: Any) -> tuple[Any, Any]:
     return value_from_bytes(type_, found.lower_bound), value_from_bytes(type_, found.upper_bound)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("type_", "values", "least", "greatest"),
     [
         (INT, (3, -7, 5), -7, 5),

@@ -15,7 +15,7 @@ from icekeep.formats.parquet.thrift import (
     struct_bytes,
     struct_list_bytes,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 
 NOTHING = Struct(b"\0")
 
@@ -59,7 +59,7 @@ def test_pages_are_those_that_were_written(data):
 GOOD = [(100, 10, 0), (110, 20, 5), (130, 10, 9)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pages",
     [
         [],

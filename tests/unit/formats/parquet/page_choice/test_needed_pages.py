@@ -28,7 +28,7 @@ from icekeep.spec.name_mapping import parse_name_mapping
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import INT, LONG, STRING, ListType, StructType
 from kit import filters
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.spliced import with_edits, with_garbage
 from kit.storage import MemoryStorage
@@ -134,7 +134,7 @@ def test_the_rows_that_are_read_are_those_of_the_file_and_none_that_matches_is_l
     assert {n for n, row in enumerate(rows) if row_matches(bound, row)} <= {*places}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "expected", "tables"),
     [
         ("n = 42", [42], 1),
@@ -146,8 +146,8 @@ def test_the_rows_that_are_read_are_those_of_the_file_and_none_that_matches_is_l
         ("n > 41 and text = 'row 42x'", [], 0),
     ],
 )
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("dictionary", [True, False])
+@for_each("version", ["1.0", "2.0"])
+@for_each("dictionary", [True, False])
 def test_of_columns_that_the_filter_does_not_look_at_only_the_rows_that_match_are_read(
     where, expected, tables, version, dictionary
 ):
@@ -360,9 +360,9 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("name", ["n", "text"])
-@pytest.mark.parametrize("lie", LIES)
+@for_each("version", ["1.0", "2.0"])
+@for_each("name", ["n", "text"])
+@for_each("lie", LIES)
 def test_an_offset_index_that_is_wrong_costs_time_and_no_rows(lie, name, version):
     honest = in_pages(numbers(), use_dictionary=name == "text", data_page_version=version)
     data = with_places(honest, ["n", "text"].index(name), LIES[lie])

@@ -28,6 +28,7 @@ from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer
 from icekeep.formats.write_options import ParquetOptions, write_options
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType
+from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
 from kit.spliced import piece_of, with_edits
 from kit.storage import MemoryStorage
@@ -111,7 +112,7 @@ def test_a_file_of_another_number_of_rows_gives_nothing():
     assert ids(with_edits(file(), group={3: (I64, integer_bytes(29))})) == set()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("writer", "found"),
     [
         ("parquet-mr version 1.7.0 (build 1)", set()),
@@ -177,7 +178,7 @@ def metadata(**edits):
     return {int(name[1:]): (I64, integer_bytes(value)) for name, value in edits.items()}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "edits",
     [
         {"chunk": {1: (BINARY, binary_bytes(b"elsewhere"))}},

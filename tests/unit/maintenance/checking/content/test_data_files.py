@@ -13,6 +13,7 @@ from icekeep.spec.types import DOUBLE, LONG, STRING
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_sort_order import update_sort_order
+from kit.cases import for_each
 from kit.checked_entries import all_faults, listed, subject_of
 from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
@@ -79,8 +80,8 @@ def _item(damaged: Damager, name: str, key: int, value: Any) -> None:
     damaged.edit_file(place, **{name: items})
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
-@pytest.mark.parametrize(
+@for_each("file_format", ["parquet", "orc", "avro"])
+@for_each(
     ("number", "name", "key", "value"),
     [
         (405, "lower_bounds", 1, (1).to_bytes(8, "little")),

@@ -7,6 +7,7 @@ from icekeep.maintenance.checking.deletes import caps, row_ids, row_runs
 from icekeep.spec.metadata_columns import ROW_ID
 from icekeep.spec.schema import Schema
 from icekeep.tables.append import append
+from kit.cases import for_each
 from kit.checked_deletes import SCHEMA, checked, damager, made, rows, with_files, written
 from kit.written_deletes import data_files
 
@@ -74,7 +75,7 @@ def test_two_rows_with_each_of_many_ids():
     assert fault.where != fault.facts["other"]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_runs_tell_what_ids_tell(seed):
     """Some id of each overlap, and none that only one row has."""
     random = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import STRING, NestedField
+from kit.cases import for_each
 from kit.checked_deletes import POSITIONS, checked, damager, made, one_fault, with_files, written
 from kit.damager import DATA, POSITION_DELETES
 from kit.naive_scan import live_entries
@@ -126,8 +127,8 @@ def test_a_data_file_whose_count_says_nothing_has_any_row():
     assert checked(table)[0] == []
 
 
-@pytest.mark.parametrize("kind", ["reference", "bounds"])
-@pytest.mark.parametrize("several", [False, True])
+@for_each("kind", ["reference", "bounds"])
+@for_each("several", [False, True])
 def test_a_file_that_is_said_to_be_for_another_data_file(kind, several):
     table = made(2)
     first, second = paths_of(table)

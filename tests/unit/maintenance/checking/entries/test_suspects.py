@@ -11,13 +11,14 @@ from icekeep.maintenance.checking.entries import comparing
 from icekeep.maintenance.checking.entries.meeting import Meeting, twice
 from icekeep.maintenance.checking.entries.suspects import doubled_keys
 from icekeep.planning.spark.source import Engine
+from kit.cases import for_each
 from kit.checked_entries import Damaged, all_faults, checked, expected, listed, subject_of, told
 from kit.choices import Choices
 from kit.limits import limited
 from kit.no_spark import no_spark
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_doubled_keys_are_those_of_manifests_that_meet(seed: int) -> None:
     chosen = Choices(seed)
     meeting = Meeting(tuple(range(8)), tuple(BitMap(chosen.sample(range(8), chosen.randint(0, 2))) for _ in range(6)))
@@ -32,7 +33,7 @@ def test_doubled_keys_are_those_of_manifests_that_meet(seed: int) -> None:
     assert doubled_keys(keys, manifests, meeting).tolist() == sorted(slow)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_each_manifest_has_the_snapshots_that_have_it(seed: int) -> None:
     chosen = Choices(seed)
     table = Damaged(seed).table

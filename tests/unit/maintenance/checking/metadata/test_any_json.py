@@ -4,13 +4,12 @@ import copy
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.metadata_codec import metadata_from_json
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.faults import checked, serious
 from kit.metadata import sound_document
 from kit.table_strategies import json_values
@@ -62,7 +61,7 @@ def test_what_does_not_load_has_a_fault_or_a_gap(document):
         assert serious(tally) or tally.gaps()
 
 
-@pytest.mark.parametrize("key", ["schemas", "snapshots", "properties", "refs", "statistics"])
+@for_each("key", ["schemas", "snapshots", "properties", "refs", "statistics"])
 def test_metadata_that_is_nested_as_deep_as_json_may_be_raises_nothing(key):
     deep: Any = []
     for _ in range(800):

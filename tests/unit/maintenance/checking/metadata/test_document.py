@@ -1,10 +1,9 @@
 """The metadata file against the spec: each fault, with its place and no other."""
 
-import pytest
-
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.metadata.document import check_loads
 from icekeep.maintenance.checking.metadata.findings import Findings
+from kit.cases import for_each
 from kit.faults import WHERE, Edit, add, checked, drop, edited, facts, put, snapshot, the_fault, told
 from kit.metadata import full_document
 
@@ -148,7 +147,7 @@ FAULTS: dict[str, tuple[int, list[Edit], list[tuple[int, str]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "edits", "expected"), FAULTS.values(), ids=FAULTS)
+@for_each(("version", "edits", "expected"), FAULTS.values(), ids=FAULTS)
 def test_each_fault_is_told_with_its_place_and_no_other(version, edits, expected):
     assert told(edited(*edits, version=version)) == expected
 
@@ -204,6 +203,6 @@ def test_a_later_format_version_is_a_gap_and_no_fault():
     assert "format version 4" in tally.gaps()[0].why
 
 
-@pytest.mark.parametrize("document", [None, 7, [], {}, {"format-version": "2"}, {"format-version": 0}])
+@for_each("document", [None, 7, [], {}, {"format-version": "2"}, {"format-version": 0}])
 def test_what_is_no_metadata_at_all_is_a_fault(document):
     assert told(checked(document)) == [(101, WHERE)]

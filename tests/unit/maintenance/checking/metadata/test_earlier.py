@@ -8,6 +8,7 @@ import pytest
 
 from icekeep.errors import UnavailableError
 from icekeep.maintenance.checking.metadata.earlier import last_sound
+from kit.cases import for_each
 from kit.metadata import sound_document
 from kit.storage import HookedStorage, MemoryStorage
 
@@ -83,7 +84,7 @@ def test_a_notice_does_not_make_metadata_unsound():
 LOGS = [None, [], {"metadata-log": 7}, {"metadata-log": [7, {"metadata-file": 7}, {"metadata-file": "x"}]}]
 
 
-@pytest.mark.parametrize("raw", LOGS)
+@for_each("raw", LOGS)
 def test_without_a_log_the_files_beside_are_asked_by_their_versions(raw):
     files = {name(n): document(n) for n in (8, 9, 10)}
     gzipped = f"{HOME}/00007-aa.gz.metadata.json"

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.spec.metadata_codec import metadata_to_json
+from kit.cases import for_each
 from kit.faults import Edit, add, checked, drop, edited, put, snapshot, told
 from kit.metadata import MetadataBuilder, sound_document
 from kit.tables import add as commit
@@ -117,7 +118,7 @@ SOUND: dict[str, tuple[int, list[Edit]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "edits"), SOUND.values(), ids=SOUND)
+@for_each(("version", "edits"), SOUND.values(), ids=SOUND)
 def test_what_engines_leave_behind_is_sound(version, edits):
     tally = edited(*edits, version=version)
     assert (told(tally), tally.gaps()) == ([], ())
