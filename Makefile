@@ -32,16 +32,21 @@ SITE := build/site
 # Test processes beside each other; each that needs Spark has one of its own, of up to 2 GB.
 WORKERS ?= 2
 SINCE ?= HEAD
+# By how much to multiply generated cases in `make changed`; empty for what is run at each change.
+CASES ?=
+# How long `make nightly` takes, and more flags of tests/nightly.py.
+MINUTES ?= 90
+NIGHT ?=
 # PySpark has no wheel. The one that uv builds of it need not be compressed: half the processor time.
 STORED := --config-settings-package 'pyspark:--build-option=--compression=stored'
 COMPILE := $(UV) pip compile --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
 export UV_PYTHON_DOWNLOADS := never
 # Every process of a test run would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env flink-env trino-env judges-env rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop interop-core nightly airflow-env java-env flink-env trino-env judges-env judges-wheels rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,15 +79,19 @@ quick: $(READY) ## Run the unit tests that take no time, under a minute: for eve
 	done; \
 	for part in $$parts; do wait $$part || failed=1; done; cat "$$out"/*; [ -z "$$failed" ]
 
-test: $(READY) ## Run the tests that need nothing but this checkout and Java, eight to nine minutes
+test: $(READY) ## Run the tests that need nothing but this checkout and Java, five minutes
 	$(PYTEST)
 
-changed: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
+changed: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main; with CASES=1 those of the night too
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
-		if [ -n "$$files" ]; then $(PYTEST) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
+		if [ -n "$$files" ]; then $(PYTEST) $(if $(CASES),-m "" --cases $(CASES)) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
+	$(if $(CASES),@$(MAKE) --no-print-directory nightly MINUTES=$(MINUTES) NIGHT='--since "$(SINCE)"')
 
 interop: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests against foreign software (Iceberg Java, Flink, Trino, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
+
+interop-core: $(READY) java-env flink-env judges-wheels ## Run the part of `make interop` that every change must pass: each family of readers, writers, catalogs, conflicts, values, version 3
+	$(BIN)/python -m pytest -m "not (nightly or deep)" tests/interop
 
 cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail, about 45 minutes
 	$(BIN)/python -m pytest tests/cluster
@@ -90,12 +99,8 @@ cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spar
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
 
-nightly: $(READY) airflow-env java-env flink-env trino-env judges-env rivals-env ## Run all tests, generated at length: all histories, mutants, kills, races, large tables; six to eight hours on two cores
-	@failed=; \
-	$(PYTEST) -m "" --cases 2 || failed="$$failed tests"; \
-	$(PYTEST) -m "" --cases 2 --panel tests/interop || failed="$$failed interop"; \
-	for part in cluster fuzz mutants simulate; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
-	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+nightly: $(READY) airflow-env java-env flink-env trino-env judges-env rivals-env $(EXECUTORS_ENV) ## Run all tests, generated at length, within MINUTES (90); cases follow from the date, so each night looks elsewhere
+	WORKERS=$(WORKERS) $(BIN)/python tests/nightly.py --minutes $(MINUTES) $(NIGHT)
 
 airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provider, apart from our Spark
 
@@ -153,11 +158,16 @@ $(TRINO_READY): .ci/requirements-trino.lock $(wildcard .ci/trino/*) | $(UV_READY
 		{ echo "Trino needs Java 24 or newer, and there is none on PyPI for this machine: make trino-env TRINO_JAVA_HOME=/path/to/jdk"; exit 2; })
 	@touch $@
 
-judges-env: $(JUDGES_READY) ## Make .venv-judges: DuckDB, ClickHouse, iceberg-rust, polars and PyIceberg, and iceberg-go, built by the Go that is among its packages
+judges-env: $(JUDGES_VENV)/.go-ready ## Make .venv-judges: DuckDB, ClickHouse, iceberg-rust, polars and PyIceberg, and iceberg-go, built by the Go that is among its packages
 
-$(JUDGES_READY): .ci/requirements-judges.lock $(wildcard $(JUDGES_GO)/*) | $(UV_READY)
+judges-wheels: $(JUDGES_READY) ## The same without iceberg-go
+
+$(JUDGES_READY): .ci/requirements-judges.lock | $(UV_READY)
 	$(UV) venv --clear --python $(PYTHON) $(JUDGES_VENV)
 	$(UV) pip install --python $(JUDGES_VENV) --require-hashes -r .ci/requirements-judges.lock
+	@touch $@
+
+$(JUDGES_VENV)/.go-ready: $(JUDGES_READY) $(wildcard $(JUDGES_GO)/*)
 	GOTOOLCHAIN=local $(JUDGES_VENV)/bin/go build -C $(JUDGES_GO) -o $(CURDIR)/$(JUDGES_VENV)/bin/iceberg-go-judge .
 	@touch $@
 

@@ -10,7 +10,7 @@ import argparse
 import ast
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -40,9 +40,9 @@ def changed_since(commit: str) -> set[str]:
     return {line for line in told.splitlines() if line}
 
 
-def affected(changed: set[str]) -> list[str]:
-    """The test files that lead to something of this, sorted."""
-    files = sorted(file for file in TESTS.rglob("test_*.py") if LEFT_OUT not in file.parents)
+def affected(changed: set[str], files: Sequence[Path] = ()) -> list[str]:
+    """The files of these that lead to something of this, sorted; by default of all test files."""
+    files = files or sorted(file for file in TESTS.rglob("test_*.py") if LEFT_OUT not in file.parents)
     if changed & FOR_ALL:
         return [_name(file) for file in files]
     modules = _modules(changed)

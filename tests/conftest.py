@@ -1,4 +1,4 @@
-"""Settings for all tests: what needs what, how many cases are generated, and that Spark's workers run this Python."""
+"""Settings for all tests: what needs what, which cases are generated, and that Spark's workers run this Python."""
 
 import os
 import signal
@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
 
 from icekeep.planning.spark import source
+from kit.budget import Budget
 from kit.cases import FEW_EXAMPLES, scaled, set_share
 from kit.limits import GIVEN_IS_USED
+from kit.timings import Timings
+from kit.workers import Workers
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -52,6 +55,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="let all judges read what each interop test leaves (`make nightly` does)",
     )
     parser.addoption(
+        "--seed",
+        type=int,
+        help="generate other cases, and run the files in another order (default: the same in every run)",
+    )
+    parser.addoption(
+        "--minutes", type=float, help="after so many minutes begin no further test; print what was not reached"
+    )
+    parser.addoption(
         "--part",
         type=_part,
         metavar="K/N",
@@ -63,11 +74,20 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell lets what it starts with `&`, as `make quick` does, ignore Ctrl-C; tests send it to themselves.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    set_share(config.getoption("cases"))
-    # Properties are checked with the same examples in every run, and none fails where a machine is slow.
+    config.pluginmanager.register(Timings(TESTS, NEEDS))
+    config.pluginmanager.register(Workers())
+    seed, minutes = config.getoption("seed"), config.getoption("minutes")
+    set_share(config.getoption("cases"), seed or 0)
+    if seed is not None or minutes is not None:
+        config.pluginmanager.register(Budget(seed or 0, minutes))
+    # Files are in the order in which they are to begin.
+    config.option.loadscopereorder = False
+    # Hypothesis has no public name for it but its own flag, which would be a second one here.
+    core.global_force_seed = seed
+    # None fails where a machine is slow.
     settings.register_profile(
         "icekeep",
-        derandomize=True,
+        derandomize=seed is None,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
         max_examples=scaled(50, least=FEW_EXAMPLES),

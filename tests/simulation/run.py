@@ -3,6 +3,7 @@
     python tests/simulation/run.py --histories 100000 --seed 0
     python tests/simulation/run.py --streaming 2000 --seed 0
     python tests/simulation/run.py --mutants
+    python tests/simulation/run.py --minutes 10 --seed 2026112900000
 
 Each history has two to five writers and 20 to 60 operations; two in a hundred go through real bytes, and in one of
 them orphans are removed; in one of twenty the credentials of the store end after a while. Then every call of every operation
@@ -10,11 +11,11 @@ is the last before a crash, and fails in every other way. Prints what was done a
 an invariant was violated, and has printed the command that replays it, or if a run of 2,000 histories or more has never met
 something that it is there to meet. With `--streaming` it runs so many histories of a compaction beside writers that never
 stop, and no others. With `--mutants` it breaks the library on purpose, in one place after the other, and prints which
-invariant each fault breaks; exits with 1 if one breaks none that it is meant to.
+invariant each fault breaks; exits with 1 if one breaks none that it is meant to. With `--minutes` nothing begins later, and what
+was not reached is printed; the seed says which mutants come first.
 """
 
 import argparse
-import multiprocessing
 import os
 import sys
 import traceback
@@ -25,7 +26,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).parents[1])]
 
-from simulation import sweep  # noqa: E402 - the path comes first
+from kit.choices import Choices  # noqa: E402 - the path comes first
+from kit.sharing_out import shared_out  # noqa: E402
+from simulation import sweep  # noqa: E402
 from simulation.codec import values_in_place_of_bytes  # noqa: E402
 from simulation.doing import Told  # noqa: E402
 from simulation.faults import Fault  # noqa: E402
@@ -82,19 +85,33 @@ def _chunks(first: int, count: int) -> Iterator[range]:
         yield range(start, min(start + _CHUNK, first + count))
 
 
-def run_all(first: int, count: int, processes: int) -> tuple[Tally, list[str]]:
+def run_all(first: int, count: int, processes: int, minutes: float | None) -> tuple[Tally, list[str]]:
     """The same over several processes."""
     tally, failures = Tally(), []
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes) as pool:
-        for number, (part, failed) in enumerate(pool.imap_unordered(run, _chunks(first, count)), 1):
-            tally.add(part)
-            failures += failed
-            for failure in failed:
-                print(failure, flush=True)
-            if number % 50 == 0:
-                print(f"{tally.histories:9,} histories, {len(failures)} violations", flush=True)
+    for number, (part, failed) in enumerate(shared_out(run, _chunks(first, count), processes, minutes), 1):
+        tally.add(part)
+        failures += failed
+        for failure in failed:
+            print(failure, flush=True)
+        if number % 50 == 0:
+            print(f"{tally.histories:9,} histories, {len(failures)} violations", flush=True)
     return tally, failures
+
+
+def sweep_all(seed: int, processes: int, minutes: float | None) -> list[str]:
+    """Let every call of every operation go wrong, and print how many; the failures."""
+    pieces = [*sweep.PIECES]
+    if seed:
+        Choices(seed).shuffle(pieces)
+    swept, faults, failures = 0, 0, list[str]()
+    for tried, failed in shared_out(sweep.run, pieces, processes, minutes):
+        swept, faults = swept + 1, faults + tried
+        failures += failed
+        for failure in failed[:3]:
+            print(failure, flush=True)
+    print(f"{faults:11,} times one call of one operation went wrong, {len(failures)} violations")
+    print(f"{swept:11,} of {len(pieces)} operations on a kind of catalog were reached")
+    return failures
 
 
 def report(tally: Tally, failures: list[str]) -> None:
@@ -117,30 +134,38 @@ def report(tally: Tally, failures: list[str]) -> None:
     print(f"{len(failures):11,} violations", flush=True)
 
 
-def run_all_streaming(first: int, count: int, processes: int) -> list[str]:
+def run_all_streaming(first: int, count: int, processes: int, minutes: float | None) -> list[str]:
     """Run streaming histories over several processes, and print what came about; the failures."""
     seen, failures = Counter[str](), list[str]()
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for part, failed in pool.imap_unordered(run_streaming, _chunks(first, count)):
-            seen += part
-            failures += failed
-            for failure in failed:
-                print(failure, flush=True)
+    for part, failed in shared_out(run_streaming, _chunks(first, count), processes, minutes):
+        seen += part
+        failures += failed
+        for failure in failed:
+            print(failure, flush=True)
     for what, times in sorted(seen.items()):
         print(f"{times:11,} {what}")
     print(f"{len(failures):11,} violations", flush=True)
     return failures
 
 
-def report_mutants() -> int:
+def hunt(name: str) -> tuple[str, bool]:
+    """What is printed of a mutant, and whether a history catches it."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.__name__ == name)
+    caught = caught_by(mutant)
+    found = "NOT CAUGHT" if caught is None else f"breaks {caught.invariant:4} in history {caught.history}"
+    return f"{kind_of(mutant):11} {name:42} is to break {MUTANTS[mutant].breaks:7} {found}", caught is not None
+
+
+def report_mutants(seed: int, processes: int, minutes: float | None) -> int:
     """Print which invariant each broken library breaks and in which history; how many break none that they are meant to."""
-    missed = 0
-    for mutant, hunt in MUTANTS.items():
-        caught = caught_by(mutant)
-        missed += caught is None
-        found = "NOT CAUGHT" if caught is None else f"breaks {caught.invariant:4} in history {caught.history}"
-        print(f"{kind_of(mutant):11} {mutant.__name__:42} is to break {hunt.breaks:7} {found}", flush=True)
-    print(f"{len(MUTANTS)} mutants, {missed} not caught")
+    names = [mutant.__name__ for mutant in MUTANTS]
+    if seed:
+        Choices(seed).shuffle(names)
+    tried = missed = 0
+    for line, is_caught in shared_out(hunt, names, processes, minutes):
+        tried, missed = tried + 1, missed + (not is_caught)
+        print(line, flush=True)
+    print(f"{tried} of {len(names)} mutants tried, {missed} not caught")
     return missed
 
 
@@ -168,28 +193,26 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every call of the first history, and run no other")
     parser.add_argument("--streaming", type=int, default=0, help="how many streaming histories to run, instead")
     parser.add_argument("--mutants", action="store_true", help="break the library on purpose, instead")
+    parser.add_argument("--minutes", type=float, help="begin nothing later; at most what the other flags ask for")
     options = parser.parse_args()
     if options.mutants:
-        return 1 if report_mutants() else 0
+        return 1 if report_mutants(options.seed, options.processes, options.minutes) else 0
     if options.trace:
         (simulate_streaming if options.streaming else simulate)(options.seed, tell=print)
         return 0
     if options.streaming:
-        return 1 if run_all_streaming(options.seed, options.streaming, options.processes) else 0
-    tally, failures = run_all(options.seed, options.histories, options.processes)
+        return 1 if run_all_streaming(options.seed, options.streaming, options.processes, options.minutes) else 0
+    # The systematic part needs about as long as 20,000 histories.
+    minutes = options.minutes and options.minutes / 2
+    tally, failures = run_all(options.seed, options.histories, options.processes, minutes)
     report(tally, failures)
-    if options.histories >= _LONG:
+    if tally.histories >= _LONG:
         failures += (missed := [f"never met: {what}" for what in never_met(tally)])
         for line in missed:
             print(line)
     if options.histories > 1:
         # A single history is a replay; a run of many is the whole proof, with the systematic part.
-        with values_in_place_of_bytes():
-            swept, failed = sweep.run()
-        print(f"{swept:11,} times one call of one operation went wrong, {len(failed)} violations")
-        failures += failed
-        for failure in failed[:3]:
-            print(failure)
+        failures += sweep_all(options.seed, options.processes, minutes)
     return 1 if failures else 0
 
 

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Iterator
 from functools import cache
 
+from simulation.codec import values_in_place_of_bytes
 from simulation.compaction_operations import Compact
 from simulation.definition_operations import ChangePartitioning, SetStatistics
 from simulation.doing import Told
@@ -34,18 +35,23 @@ _PREPARED = (
 _AFTERWARDS = (Append, Compact, ExpireAndReclaim)
 
 
-def run() -> tuple[int, list[str]]:
-    """How many faults were tried, and each failure as text."""
+PIECES = tuple((make.__name__, catalog) for make in OPERATIONS for catalog in CATALOGS)
+"""Each operation on each kind of catalog."""
+
+
+def run(piece: tuple[str, str]) -> tuple[int, list[str]]:
+    """How many faults of an operation on a kind of catalog were tried, and each failure as text."""
+    name, catalog = piece
+    make = next(make for make in OPERATIONS if make.__name__ == name)
     failures: list[str] = []
     tried = 0
-    for make in OPERATIONS:
-        for catalog in CATALOGS:
-            for number, fault in cases(make, catalog):
-                tried += 1
-                try:
-                    check(make, catalog, number, fault)
-                except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-                    failures.append(traceback.format_exc())
+    with values_in_place_of_bytes():
+        for number, fault in cases(make, catalog):
+            tried += 1
+            try:
+                check(make, catalog, number, fault)
+            except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+                failures.append(traceback.format_exc())
     return tried, failures
 
 

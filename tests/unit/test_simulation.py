@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from icekeep.commit import retry
-from kit.cases import scaled
+from kit.cases import for_each, scaled, seeds
 from simulation import sweep
 from simulation.codec import values_in_place_of_bytes
 from simulation.compaction_operations import CompactHoldingItsStart
@@ -67,7 +67,7 @@ def test_orphans_are_removed_beside_plans_that_wait_and_files_that_come_back():
     """At the end nothing is left to which nothing leads."""
     seen = Counter[str]()
     # The last one finishes a plan of an earlier run, which one in ten does.
-    for seed in {*range(scaled(24, least=12)), 26}:
+    for seed in {*seeds(scaled(24, least=12)), 26}:
         history = History(seed, with_orphans=True)
         history.run()
         seen += history.world.seen
@@ -104,7 +104,7 @@ def test_a_long_run_that_has_not_met_something_says_so(simulated: tuple[Tally, l
 def test_compaction_beside_writers_that_never_stop_plans_nothing_anew_and_lands_within_its_retries():
     """Rows equal a serial replay after every commit, and a writer is refused only where a swap came before its commit."""
     count = scaled(STREAMING_HISTORIES, least=MIN_STREAMING_HISTORIES)
-    seen, failures = run_streaming(range(count))
+    seen, failures = run_streaming(seeds(count))
     assert failures == []
     assert seen["histories"] == count
     assert seen["histories of format version 2"] > count / 3 < seen["histories of format version 3"]
@@ -183,7 +183,8 @@ def test_after_a_fault_at_any_call_of_a_commit_into_a_directory_the_table_is_who
     assert len(tried) == 1 or len(tried) > 30
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{kind_of(mutant)} {mutant.__name__}")
+@pytest.mark.nightly
+@for_each("mutant", MUTANTS, ids=lambda mutant: f"{kind_of(mutant)} {mutant.__name__}")
 def test_a_library_that_is_broken_on_purpose_breaks_the_invariant_that_it_is_meant_to(mutant: Mutant):
     assert caught_by(mutant) is not None
 

@@ -1,0 +1,138 @@
+"""How tests are run: cases in one item, a budget of minutes, groups for workers, where the seconds went, and the nights."""
+
+import datetime
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import nightly
+from kit.cases import for_each
+from kit.workers import Workers
+from nightly import PARTS, Part, reached_by, run, seed_of
+
+ROOT = Path(__file__).parents[2]
+FEW = ("tests/unit/test_events.py", "tests/unit/spec/test_numbers.py")
+
+
+def pytest_says(*words: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words, *FEW]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 5), done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_run_says_where_its_seconds_went_and_what_it_did_not_reach() -> None:
+    whole = pytest_says("--seed", "7", "--numprocesses", "2", "--dist", "loadgroup")
+    count = int(re.search(r"^=+ (\d+) passed", whole, re.MULTILINE)[1])  # type: ignore[index]
+    assert f"seed 7: {count} of {count} tests were reached\n" in whole
+    assert re.search(rf"^ +[\d.]+ +{count}  together$", whole, re.MULTILINE)
+    assert {*re.findall(r"^(gw\d): [\d.]+ s, of them ", whole, re.MULTILINE)} == {"gw0", "gw1"}
+    assert re.search(r"^ +[\d.]+ +\d+  unit/spec/test_numbers.py$", whole, re.MULTILINE)
+    assert re.search(rf"^ +[\d.]+ +{count}  nothing$", whole, re.MULTILINE)
+    assert re.search(r"^ +[\d.]+  tests/unit/\S+::test_\w+", whole, re.MULTILINE)
+    nothing = pytest_says("--minutes", "0")
+    assert f"seed 0: 0 of {count} tests were reached in 0.0 minutes\n" in nothing
+    assert {*re.findall(r"^not reached: +\d+ of (\S+)$", nothing, re.MULTILINE)} == {*FEW}
+
+
+def test_all_cases_that_fail_are_listed_and_fixtures_are_left() -> None:
+    tried = []
+
+    @for_each("number", [1, 2, pytest.param(3, id="three")])
+    @for_each("text", ["a", "b"])
+    def test(number: int, text: str, fixture: str) -> None:
+        tried.append((number, text, fixture))
+        assert number < 2 or text == "a", "too large"
+
+    with pytest.raises(AssertionError, match=r"^2 of 3 cases fail\n--- 2\n") as failed:
+        test(fixture="given")
+    assert len(tried) == 6
+    assert "--- three" in str(failed.value)
+    assert str(failed.value).count("too large") >= 2
+    with pytest.raises(AssertionError, match="there is no case"):
+        for_each("number", [])(lambda number: None)()
+    with pytest.raises(AssertionError, match="use parametrize"):
+        for_each("number", [pytest.param(1, marks=pytest.mark.nightly)])
+
+
+def test_a_case_that_should_have_raised_is_listed() -> None:
+    @for_each("number", [1])
+    def test(number: int) -> None:
+        with pytest.raises(ValueError):
+            pass
+
+    with pytest.raises(AssertionError, match="1 of 1 cases fail"):
+        test()
+
+
+def item(path: str, *fixtures: str) -> Any:
+    marks: list[Any] = []
+    found = SimpleNamespace(path=Path(path), fixturenames=fixtures, marks=marks)
+    found.add_marker = lambda mark: marks.extend(mark.args)
+    found.get_closest_marker = lambda name: name if name in fixtures else None
+    return found
+
+
+def test_tests_of_one_engine_share_a_group_and_what_takes_long_comes_first() -> None:
+    items = [
+        item("tests/unit/test_c.py"),
+        item("tests/unit/test_d.py"),
+        item("tests/unit/test_d.py", "slow"),
+        item("tests/spark/test_a.py", "spark_session"),
+        item("tests/end_to_end/test_a.py"),
+        item("tests/interop/test_a.py", "java", "trino"),
+        item("tests/interop/test_b.py", "panel"),
+        item("tests/interop/test_b.py", "java"),
+    ]
+    Workers().pytest_collection_modifyitems(items)
+    assert [one.marks for one in items] == [["spark"], ["end-to-end"], ["trino"], ["trino"], [], [], [], []]
+    assert [one.path.name for one in items[5:]] == ["test_d.py", "test_d.py", "test_c.py"]
+
+
+def test_no_two_nights_have_a_seed_in_common() -> None:
+    nights = [seed_of(datetime.date(2026, 11, 29) + datetime.timedelta(days=n)) for n in range(3)]
+    assert {b - a for a, b in pairwise(nights)} == {nightly.SEEDS_A_NIGHT}
+
+
+def test_each_part_of_the_night_names_files_that_there_are() -> None:
+    named = [word for part in PARTS for word in (*part.command, *part.entries) if word.startswith("tests/")]
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_a_part_that_fails_fails_the_night_and_minutes_that_are_left_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = iter([0, 3, 5])
+    began = []
+
+    def runs(command: list[str], cwd: Path) -> SimpleNamespace:
+        began.append(command[1:])
+        return SimpleNamespace(returncode=next(statuses))
+
+    monkeypatch.setattr(nightly, "subprocess", SimpleNamespace(run=runs))
+    parts = [Part(name, weight, (name, "{minutes}", "{seed}")) for name, weight in (("a", 1), ("b", 1), ("c", 2))]
+    outcomes = run(parts, 40, 7)
+    assert [one.status for one in outcomes] == [0, 3, 0]
+    assert [
+        (name, float(minutes) > least, seed) for (name, minutes, seed), least in zip(began, (9, 12, 38), strict=True)
+    ] == [(name, True, "7") for name in "abc"]
+
+
+@pytest.mark.slow
+@for_each(
+    ("changed", "expected"),
+    [
+        ("lib/icekeep/commit/retry.py", {"mutants", "kills", "cluster", "streaming histories", "histories"}),
+        ("tests/fuzz/mutations.py", {"fuzz"}),
+        ("docs/install.md", set()),
+    ],
+)
+def test_a_change_leads_to_its_parts_of_the_night(changed: str, expected: set[str]) -> None:
+    assert {part.name for part in reached_by({changed})} == expected
