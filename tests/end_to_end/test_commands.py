@@ -6,6 +6,7 @@ import pytest
 
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag
+from kit.cases import for_each
 from kit.lake import events, multiset
 from kit.shell import BIN, Finished, Operator
 
@@ -42,7 +43,14 @@ def test_a_branch_is_made_listed_and_published_from_the_shell(operator: Operator
     assert operator.lake.rows() == rows
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def with_refs(operator: Operator) -> Operator:
+    """Somebody whose table has a branch, `audit`, and a tag, `v1`."""
+    create_tag(create_branch(operator.lake.filled(commits=1, files=1), "audit"), "v1")
+    return operator
+
+
+@for_each(
     ("words", "complaint"),
     [
         ("ref drop-branch audits", "no branch 'audits'; there is 'audit', 'main'"),
@@ -53,9 +61,8 @@ def test_a_branch_is_made_listed_and_published_from_the_shell(operator: Operator
         ("rewrite_manifests --branch v1", "'v1' is a tag; only a branch can be committed to"),
     ],
 )
-def test_a_wrong_name_is_one_line_and_exit_status_2(operator: Operator, words: str, complaint: str) -> None:
-    create_tag(create_branch(operator.lake.filled(commits=1, files=1), "audit"), "v1")
-    done = run(operator, *words.split(" "))
+def test_a_wrong_name_is_one_line_and_exit_status_2(with_refs: Operator, words: str, complaint: str) -> None:
+    done = with_refs.run_here(words)
     assert done.status == 2
     assert complaint in done.complaint
     assert len(done.err.strip().splitlines()) == 1

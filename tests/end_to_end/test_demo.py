@@ -58,7 +58,7 @@ def test_what_it_proposes_makes_the_tables_healthy(tmp_path: Path, capsys: Any) 
     assert run(check, capsys)[0] == 0
 
 
-@pytest.mark.parametrize("step", ["making tables", "looking at tables"])
+@pytest.mark.parametrize("step", ["making tables", pytest.param("looking at tables", marks=pytest.mark.nightly)])
 def test_an_interrupt_in_the_middle_leaves_nothing_and_says_so(tmp_path: Path, step: str) -> None:
     words = [str(BIN / "icekeep"), "demo", str(tmp_path / "it")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

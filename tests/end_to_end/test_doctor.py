@@ -62,6 +62,7 @@ def test_by_spark_submit_executors_are_asked(operator: Operator) -> None:
 
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a Python of the same version without our packages")
+@pytest.mark.nightly
 def test_executors_that_have_nothing_of_what_is_needed_are_told(operator: Operator) -> None:
     bare = getattr(sys, "_base_executable", sys.executable)
     done = run(operator, "--output", "json", submit=True, PYSPARK_PYTHON=bare)

@@ -8,6 +8,7 @@ from urllib.parse import urlparse
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
+from kit.cases import for_each
 from kit.lake import EVENTS, events, multiset
 from kit.shell import ROOT, Operator
 
@@ -40,16 +41,28 @@ def test_the_four_jobs_by_spark_submit_keep_every_row(operator: Operator) -> Non
 def test_a_dry_run_prints_the_plan_and_changes_nothing(operator: Operator) -> None:
     operator.lake.filled()
     files = operator.lake.files_on_disk()
-    done = operator.run("compact", "--dry-run", "--output", "json")
+    done = operator.run_here("compact", "--dry-run", "--output", "json")
     assert (done.status, done.json["dry_run"]) == (0, True)
     assert done.json["result"]["rewritten_data_files_count"] == 18
-    done = operator.run("expire_snapshots", "--older-than", "0s", "--dry-run")
+    done = operator.run_here("expire_snapshots", "--older-than", "0s", "--dry-run")
     assert done.status == 0
     assert "manifest list" in done.out
     assert operator.lake.files_on_disk() == files
 
 
-@pytest.mark.parametrize(
+def test_a_wrong_argument_is_exit_status_2_of_the_process_too(operator: Operator) -> None:
+    operator.lake.filled(commits=1, files=1)
+    done = operator.run("compact", "--where", "colour = 'red'")
+    assert (done.status, "no column 'colour'" in done.complaint, len(done.err.strip().splitlines())) == (2, True, 1)
+
+
+@pytest.fixture
+def with_a_file(operator: Operator) -> Operator:
+    operator.lake.filled(commits=1, files=1)
+    return operator
+
+
+@for_each(
     ("job", "arguments", "complaint"),
     [
         ("compact", ["--where", "colour = 'red'"], "no column 'colour'"),
@@ -66,10 +79,9 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(operator: Operator) -> No
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_status_2(
-    operator: Operator, job: str, arguments: list[str], complaint: str
+    with_a_file: Operator, job: str, arguments: list[str], complaint: str
 ) -> None:
-    operator.lake.filled(commits=1, files=1)
-    done = operator.run(job, *arguments)
+    done = with_a_file.run_here(job, *arguments)
     assert done.status == 2
     assert complaint in done.complaint
     assert len(done.err.strip().splitlines()) == 1
@@ -77,18 +89,18 @@ def test_a_wrong_argument_is_one_line_and_exit_status_2(
 
 def test_a_wrong_catalog_or_table_or_file_is_one_line_and_exit_status_2(operator: Operator) -> None:
     operator.lake.filled(commits=1, files=1)
-    assert operator.run("compact", table="db.event").status == 2
-    assert "'db.events'" in operator.run("compact", table="db.event").complaint
-    assert operator.run("compact", "--catalog", "prod").status == 2
-    assert operator.run("compact", "--conf", "/nowhere/icekeep.yaml").status == 2
+    assert operator.run_here("compact", table="db.event").status == 2
+    assert "'db.events'" in operator.run_here("compact", table="db.event").complaint
+    assert operator.run_here("compact", "--catalog", "prod").status == 2
+    assert operator.run_here("compact", "--conf", "/nowhere/icekeep.yaml").status == 2
     operator.conf.write_text(operator.conf.read_text() + "catalog: {}\n")
-    broken = operator.run("compact")
+    broken = operator.run_here("compact")
     assert (broken.status, "catalog" in broken.complaint) == (2, True)
 
 
 def test_gc_disabled_is_exit_status_4(operator: Operator) -> None:
     operator.lake.create(gc__enabled="false")
-    done = operator.run("expire_snapshots", "--older-than", "0s")
+    done = operator.run_here("expire_snapshots", "--older-than", "0s")
     assert done.status == 4
     assert "gc.enabled=false" in done.complaint
 
@@ -100,7 +112,7 @@ def test_an_encrypted_table_is_exit_status_4(operator: Operator, job: str) -> No
     operator.lake.create()
     operator.lake.edit_metadata(encryption_keys=[{"key-id": "1", "encrypted-key-metadata": "aWNlYmVyZwo="}])
     files = operator.lake.files_on_disk()
-    done = operator.run(job)
+    done = operator.run_here(job)
     assert done.status == 4
     assert "not supported yet" in done.complaint
     assert operator.lake.files_on_disk() == files
@@ -180,7 +192,7 @@ def test_an_interrupted_job_leaves_the_table_as_it_was(operator: Operator, sent:
 
 def test_every_job_says_what_it_is_for(operator: Operator) -> None:
     for path in sorted((ROOT / "jobs").glob("*.py")):
-        done = operator.run(path.stem, "--help")
+        done = operator.run_here(path.stem, "--help")
         assert done.status == 0
         asked = {"doctor": "--catalog", "apply": "FILE"}.get(path.stem, "--table")
         assert asked in done.out
@@ -190,18 +202,18 @@ def test_what_was_deleted_comes_back_and_what_is_purged_does_not(operator: Opera
     lake = operator.lake
     lake.filled()
     rows, files = lake.rows(), lake.content_on_disk()
-    planned = operator.run(
+    planned = operator.run_here(
         "expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--dry-run", "--output", "json"
     )
     approved = planned.json["result"]["hash"]
-    refused = operator.run("expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--approve", "0" * 32)
+    refused = operator.run_here("expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--approve", "0" * 32)
     assert (refused.status, "nothing is expired" in refused.err) == (4, True)
-    expired = operator.run(
+    expired = operator.run_here(
         "expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--approve", approved, "--output", "json"
     )
     assert expired.json["result"]["is_in_trash"] is True
     assert len(lake.foreign().snapshots()) == 1
-    restored = operator.run("restore", "--output", "json")
+    restored = operator.run_here("restore", "--output", "json")
     assert restored.json["result"]["restored_snapshots_count"] == 5
     assert len(lake.foreign().snapshots()) == 6
     assert {p for p in lake.content_on_disk() if ".icekeep" not in p.parts} >= files
@@ -215,18 +227,18 @@ def test_an_orphan_goes_to_the_trash_and_comes_back(operator: Operator) -> None:
     orphan.write_bytes(b"rows of nobody")
     ten_days_ago = orphan.stat().st_mtime - 10 * 24 * 3600
     os.utime(orphan, (ten_days_ago, ten_days_ago))
-    assert operator.run("remove_orphan_files", "--older-than", "1h").status == 2
-    done = operator.run("remove_orphan_files", "--output", "json")
+    assert operator.run_here("remove_orphan_files", "--older-than", "1h").status == 2
+    done = operator.run_here("remove_orphan_files", "--output", "json")
     assert (done.status, done.json["result"]["orphan_files_count"]) == (0, 1)
     assert not orphan.exists()
-    assert operator.run("restore").status == 0
+    assert operator.run_here("restore").status == 0
     assert orphan.read_bytes() == b"rows of nobody"
 
 
 def test_a_purged_table_is_gone_with_its_files(operator: Operator) -> None:
     operator.lake.filled(commits=2)
-    planned = operator.run("drop", "--purge", "--dry-run", "--output", "json")
+    planned = operator.run_here("drop", "--purge", "--dry-run", "--output", "json")
     assert planned.json["result"]["deleted_files_count"] > 10
-    assert operator.run("drop", "--purge").status == 0
+    assert operator.run_here("drop", "--purge").status == 0
     assert operator.lake.content_on_disk() == set()
-    assert operator.run("drop", "--purge").status == 2
+    assert operator.run_here("drop", "--purge").status == 2

@@ -11,7 +11,7 @@ from kit.racing import check_race, conflicts_of, names, racing_table, start_appe
 WRITERS, COMMITS = 4, 10
 
 
-@pytest.mark.parametrize("kind", ["filesystem", "sql"])
+@pytest.mark.parametrize("kind", ["sql", pytest.param("filesystem", marks=pytest.mark.nightly)])
 def test_four_processes_lose_no_commit_and_double_none(tmp_path, kind):
     lake = Lake(tmp_path, kind)
     racing_table(lake.properties)

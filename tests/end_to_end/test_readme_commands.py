@@ -13,6 +13,7 @@ import pytest
 import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
+from kit.cases import thinned
 from kit.lake import multiset
 from kit.pages import LEFT_OUT, Block, blocks, commands_of
 from kit.sales import COMMITS, ROWS_A_DAY, make_sales, sold_on
@@ -62,7 +63,7 @@ def begin(page: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield from others
 
 
-@pytest.fixture(scope="module", params=PAGES)
+@pytest.fixture(scope="module", params=thinned(PAGES, 2))
 def followed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Followed:
     directory = tmp_path_factory.mktemp("reader")
     lines = []

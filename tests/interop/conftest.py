@@ -21,7 +21,7 @@ _JUDGED_OF: defaultdict[Path, Counter[Count]] = defaultdict(Counter)
 """With `--panel`: what was judged of the tables of each test file."""
 
 
-@pytest.fixture(params=["sql", "filesystem"])
+@pytest.fixture(params=["sql", pytest.param("filesystem", marks=pytest.mark.deep)])
 def lake(tmp_path: Path, request: pytest.FixtureRequest, java: IcebergJava) -> Lake:
     """An empty catalog of each kind, called `local` by us and by Java."""
     lake = Lake(tmp_path, request.param)

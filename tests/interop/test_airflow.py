@@ -11,6 +11,8 @@ from kit.in_airflow import look, run
 from kit.lake import SCHEMA, events
 from kit.shell import Operator
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):

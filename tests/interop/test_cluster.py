@@ -14,6 +14,8 @@ from kit.spark_processes import bare_python, python_with_wheels
 from kit.spark_standalone import Standalone
 from kit.submitting import Submitter, zipped_package
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Standalone]:

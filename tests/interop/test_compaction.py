@@ -16,7 +16,7 @@ from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
-from kit.cases import cases, chosen_of
+from kit.cases import cases, chosen_of, thinned
 from kit.choices import Choices
 from kit.columns import table_of
 from kit.java import IcebergJava
@@ -93,7 +93,7 @@ def compacted(judges: Judges, options: dict[str, str], **arguments: Any) -> Rewr
     return result
 
 
-@pytest.mark.parametrize(("name", "file_format", "strategy"), TOLD)
+@pytest.mark.parametrize(("name", "file_format", "strategy"), thinned(TOLD, 3, pytest.mark.deep))
 def test_rows_that_java_deleted_stay_deleted_and_no_other_row_is_lost(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, name: str, file_format: str, strategy: str
 ) -> None:

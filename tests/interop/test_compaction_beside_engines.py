@@ -41,6 +41,8 @@ from kit.snapshot_rows import (
 )
 from kit.updating import Beside, Refusal, RowWriter, Updater
 
+pytestmark = pytest.mark.deep
+
 NUM_RETRIES = 4
 PATIENT = {"commit.retry.num-retries": str(NUM_RETRIES), "commit.retry.min-wait-ms": "10"}
 NAMES = count(1)

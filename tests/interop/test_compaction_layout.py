@@ -44,6 +44,8 @@ from kit.java_values import to_wire
 from kit.lake import Lake
 from kit.written_deletes import data_files
 
+pytestmark = pytest.mark.deep
+
 QUICK = cases(
     30,
     phases=(Phase.explicit, Phase.generate),

@@ -16,6 +16,8 @@ from conformance.world import NAME, World
 from kit.java import IcebergJava
 from kit.shell import ROOT
 
+pytestmark = pytest.mark.deep
+
 PAGE = ROOT / "docs" / "conformance.md"
 LEFT = " (left on disk)"
 

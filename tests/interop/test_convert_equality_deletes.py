@@ -24,6 +24,8 @@ from kit.lake import Lake
 from kit.naive_scan import live_entries
 from kit.story_rows import EVENTS, event, events
 
+pytestmark = pytest.mark.deep
+
 NAMES = count(1)
 FORMATS = ("parquet", "orc", "avro")
 KINDS: tuple[Any, ...] = ("k0", "k1", "k2", None)

@@ -39,6 +39,8 @@ from kit.naive_scan import lineage_of
 from kit.no_spark import no_spark
 from kit.row_texts import scanned_rows
 
+pytestmark = pytest.mark.deep
+
 ENGINES = {"Iceberg Java", "PyIceberg", "DuckDB"}
 VECTOR_BROKEN = 414
 """PyIceberg reads all vectors of a Puffin file, also one whose entry is gone: it does not judge this."""

@@ -1,5 +1,6 @@
 """icekeep, PyIceberg and Iceberg Java commit to one table at the same moment, on PostgreSQL: nothing is lost."""
 
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
 from icekeep.catalog.open import open_catalog
@@ -16,6 +17,8 @@ from kit.racing import (
     racing_table,
     rows_of,
 )
+
+pytestmark = pytest.mark.deep
 
 COMMITS = 20
 WRITERS = {"icekeep": COMMITS, "pyiceberg": COMMITS, "java": COMMITS}

@@ -52,6 +52,8 @@ from kit.reclaim_oracle import Oracle
 from kit.snapshot_rows import SCHEMA, as_table
 from kit.written_deletes import delete_equal, delete_positions, vector_files
 
+pytestmark = pytest.mark.deep
+
 HISTORIES = 50
 KINDS = {
     "append": 6,

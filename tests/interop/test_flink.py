@@ -67,18 +67,26 @@ def spark(flink: Flink, spark_session: SparkSession) -> SparkSession:
     return spark_session
 
 
+@pytest.mark.deep
 def test_the_page_names_these_versions(flink: Flink) -> None:
     versions = flink.versions()
     told = f"Flink {versions['flink']} with Iceberg's connector {versions['iceberg']} "
     assert told in (ROOT / "docs" / "judges.md").read_text()
 
 
-CASES: tuple[Any, ...] = (
-    (2, "parquet", (("kind", "identity"),), {}),
-    (3, "orc", (("id", "bucket[2]"),), V2_SINK),
-)
-MORE_CASES = tuple(
-    pytest.param(version, file_format, partition_by, settings, marks=pytest.mark.nightly)
+MARKS: dict[tuple[Any, ...], tuple[pytest.MarkDecorator, ...]] = {
+    (2, "parquet", (("kind", "identity"),), ""): (),
+    (3, "orc", (("id", "bucket[2]"),), "V2 sink"): (pytest.mark.deep,),
+}
+"""The cases that not only `make nightly` tries."""
+CASES = [
+    pytest.param(
+        version,
+        file_format,
+        partition_by,
+        V2_SINK if sink else {},
+        marks=MARKS.get((version, file_format, partition_by, sink), (pytest.mark.nightly,)),
+    )
     for version in (2, 3)
     for file_format in ("parquet", "orc", "avro")
     for partition_by in (
@@ -87,12 +95,11 @@ MORE_CASES = tuple(
         (("id", "bucket[2]"),),
         (("kind", "identity"), ("id", "bucket[2]")),
     )
-    for settings in ({}, V2_SINK)
-    if (version, file_format, partition_by, settings) not in CASES
-)
+    for sink in ("", "V2 sink")
+]
 
 
-@pytest.mark.parametrize(("version", "file_format", "partition_by", "settings"), [*CASES, *MORE_CASES])
+@pytest.mark.parametrize(("version", "file_format", "partition_by", "settings"), CASES)
 def test_every_job_works_beside_a_job_that_upserts(
     flink: Flink, lake: Lake, spark: SparkSession, version: int, file_format: str, partition_by: Any, settings: Any
 ) -> None:
@@ -115,6 +122,7 @@ def test_every_job_works_beside_a_job_that_upserts(
     written.job.cancel()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("version", "settings"), [(2, {}), pytest.param(3, V2_SINK, marks=pytest.mark.nightly)])
 def test_a_commit_that_is_under_way_lands_after_each_job(
     flink: Flink, lake: Lake, spark: SparkSession, version: int, settings: Any
@@ -144,6 +152,7 @@ def flink_snapshots(written: FlinkTable) -> list[Any]:
     return [s.summary[CHECKPOINT] for s in written.table.metadata.snapshots if s.summary and CHECKPOINT in s.summary]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("has_key", "file_format", "settings"), [(True, "avro", {}), (False, "parquet", V2_SINK)])
 def test_a_job_that_starts_again_commits_nothing_twice_and_loses_nothing(
     flink: Flink, lake: Lake, spark: SparkSession, has_key: bool, file_format: str, settings: Any
@@ -176,6 +185,7 @@ def test_a_job_that_starts_again_commits_nothing_twice_and_loses_nothing(
     written.job.cancel()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("settings", [{}, V2_SINK])
 def test_without_its_progress_a_job_does_not_start_again(
     flink: Flink, lake: Lake, spark: SparkSession, settings: Any
@@ -190,6 +200,7 @@ def test_without_its_progress_a_job_does_not_start_again(
         written.started(last)
 
 
+@pytest.mark.deep
 def test_a_job_that_commits_vectors_needs_all_of_the_history(flink: Flink, lake: Lake) -> None:
     """apache/iceberg #2482, for vectors: Iceberg Java looks for those of others, and Flink does not say from where on."""
     written = FlinkTable(flink, lake, version=3)
@@ -216,6 +227,7 @@ def aged(written: FlinkTable, days: int) -> None:
         os.utime(path, (then, then))
 
 
+@pytest.mark.deep
 def test_orphan_removal_beside_a_job_whose_files_no_snapshot_has_yet(flink: Flink, lake: Lake) -> None:
     """apache/iceberg #4194, #8994, #9002: young files stay; those of a job that was away for days come back from the trash."""
     written = FlinkTable(flink, lake)
@@ -252,6 +264,7 @@ def followed(flink: Flink, written: FlinkTable, strategy: str) -> Follower:
     return flink.follow(written.name, f"SELECT {columns} FROM {quoted(written.name)} /*+ OPTIONS({options}) */")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("strategy", ["TABLE_SCAN_THEN_INCREMENTAL", "INCREMENTAL_FROM_EARLIEST_SNAPSHOT"])
 def test_a_streaming_query_has_each_row_once_whatever_is_rewritten(
     flink: Flink, lake: Lake, spark: SparkSession, strategy: str
@@ -270,6 +283,7 @@ def test_a_streaming_query_has_each_row_once_whatever_is_rewritten(
     written.job.cancel()
 
 
+@pytest.mark.deep
 def test_a_streaming_query_has_no_rows_of_commits_with_deletes(flink: Flink, lake: Lake) -> None:
     """apache/iceberg #9948: of a table that is upserted it has what was there when it began, and what others append."""
     written = FlinkTable(flink, lake)

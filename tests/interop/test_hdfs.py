@@ -47,6 +47,8 @@ from kit.racing import (
 from kit.storage import contents
 from kit.tcp_proxy import TcpProxy
 
+pytestmark = pytest.mark.deep
+
 RENAME = b"rename2"
 CLOSED_PORT = 1
 IMPATIENT = {"dfs.client.failover.max.attempts": "0"}

@@ -7,6 +7,7 @@ must then read the rows that we read, old files through the newest schema.
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
@@ -48,6 +49,8 @@ from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.naive_scan import scan_rows, spec_rows
 from kit.row_texts import row_texts
+
+pytestmark = pytest.mark.deep
 
 HISTORIES = 20
 NUMBERS = count(1)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
@@ -44,6 +45,8 @@ from kit.filters import (
 )
 from kit.java import IcebergJava, JavaError
 from kit.java_values import filter_tree, metrics_tree, summary_tree, to_wire
+
+pytestmark = pytest.mark.deep
 
 CASES_AT_ONCE = 10
 GENERATED = cases(

@@ -13,7 +13,7 @@ from icekeep.spec.metadata_codec import format_metadata, parse_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from kit.cases import SQL_BY_DAY, cases
+from kit.cases import SQL_BY_DAY, cases, thinned
 from kit.columns import table_of
 from kit.java import IcebergJava
 from kit.java_tables import (
@@ -43,7 +43,7 @@ METRICS = ("record_count", "value_counts", "null_value_counts", "nan_value_count
 NUMBERS = count(1)
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "avro", "orc"])
+@pytest.mark.parametrize("file_format", thinned(["parquet", "avro", "orc"], 3, pytest.mark.deep))
 @GENERATED
 @given(data=st.data())
 def test_java_reads_the_tables_that_we_write(java: IcebergJava, lake: Lake, tried, file_format: str, data) -> None:
@@ -64,7 +64,7 @@ def test_java_reads_the_tables_that_we_write(java: IcebergJava, lake: Lake, trie
     tried("rows of ours that Java read", len(generated.rows))
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "avro", "orc"])
+@pytest.mark.parametrize("file_format", thinned(["parquet", "avro", "orc"], 3, pytest.mark.deep))
 @GENERATED
 @given(data=st.data())
 def test_we_read_the_tables_that_java_writes(java: IcebergJava, lake: Lake, tried, file_format: str, data) -> None:

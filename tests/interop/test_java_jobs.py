@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from kit.cases import thinned
 from kit.every_job import FAR_AHEAD_MS
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
@@ -50,7 +51,7 @@ def spark_rows(java: IcebergJava) -> Counter[str]:
     return Counter(repr(sorted(row.items())) for row in java.sql("SELECT * FROM local.db.t"))
 
 
-@pytest.mark.parametrize("partitioned_by", SPECS)
+@pytest.mark.parametrize("partitioned_by", thinned(SPECS, 2, pytest.mark.deep))
 def test_compaction_of_javas_files_changes_no_row(
     java: IcebergJava, lake: Lake, spark: SparkSession, partitioned_by: str
 ) -> None:
@@ -70,7 +71,7 @@ def test_compaction_of_javas_files_changes_no_row(
     assert dict(summary["summary"])["total-records"] == "80"
 
 
-@pytest.mark.parametrize("partitioned_by", SPECS)
+@pytest.mark.parametrize("partitioned_by", thinned(SPECS, 2, pytest.mark.deep))
 def test_rewriting_javas_manifests_changes_no_entry(
     java: IcebergJava, lake: Lake, spark: SparkSession, partitioned_by: str
 ) -> None:

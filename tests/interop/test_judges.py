@@ -43,6 +43,9 @@ WRONG_BEFORE = (
 )
 """Examples with equality deletes that some judge reads wrongly without an error."""
 
+OF_EACH_FAMILY = ("DuckDB", "ClickHouse", "iceberg-rust", "PyIceberg")
+"""Judges that share no code with each other nor with Iceberg Java, and need no server and no compiler."""
+
 Made = Callable[[str], Table]
 
 
@@ -66,10 +69,12 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make
 
 
+@pytest.mark.deep
 def test_the_list_of_faults_is_of_these_versions(panel: Panel) -> None:
     assert {judge.name: judge.version for judge in panel.judges} == VERSIONS
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [*EXAMPLES, HISTORY, *ALL_OF_JAVA])
 def test_who_is_not_known_to_fail_reads_it(name: str, made: Made, panel: Panel) -> None:
     left_out = panel.counts[LEFT_OUT]
@@ -77,6 +82,7 @@ def test_who_is_not_known_to_fail_reads_it(name: str, made: Made, panel: Panel) 
     assert panel.counts[LEFT_OUT] == left_out
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.judge} {fault.what}")
 def test_a_fault_is_still_there(fault: Fault, made: Made, panel: Panel) -> None:
     table, judge = made(fault.example), panel.judge(fault.judge)
@@ -90,6 +96,7 @@ def test_a_fault_is_still_there(fault: Fault, made: Made, panel: Panel) -> None:
     assert (_numbers(expected - rows), _numbers(rows - expected)) == (fault.missing, fault.added)
 
 
+@pytest.mark.deep
 def test_what_java_named_beyond_avro_others_read_once_icekeep_has_rewritten_the_manifests(
     made: Made, panel: Panel
 ) -> None:
@@ -103,6 +110,7 @@ def test_what_java_named_beyond_avro_others_read_once_icekeep_has_rewritten_the_
         panel.judge("iceberg-go").rows(table)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", WRONG_BEFORE)
 def test_once_compacted_all_read_it(name: str, tmp_path: Path, panel: Panel, spark_session: SparkSession) -> None:
     lake = Lake(tmp_path)
@@ -114,6 +122,17 @@ def test_once_compacted_all_read_it(name: str, tmp_path: Path, panel: Panel, spa
     assert expected == scanned_rows(table)
     for judge in panel.judges:
         assert judge.rows(table) == expected, judge.name
+
+
+@pytest.mark.parametrize("judge", OF_EACH_FAMILY)
+def test_once_compacted_a_judge_of_each_family_reads_it(
+    judge: str, tmp_path: Path, panel: Panel, spark_session: SparkSession
+) -> None:
+    lake = Lake(tmp_path)
+    table = example(lake, HISTORY)
+    compact(table, spark_session, options={"rewrite-all": "true", "remove-dangling-deletes": "true"})
+    table = lake.catalog.load(table.identifier)
+    assert panel.judge(judge).rows(table) == answer_texts(table.metadata.schema, our_rows(table))
 
 
 def _named_by_java(lake: Lake, java: IcebergJava) -> Table:

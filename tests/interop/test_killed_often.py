@@ -29,6 +29,8 @@ from kit.killing import (
 from kit.runtime import FakeRuntime
 from kit.shell import Operator
 
+pytestmark = pytest.mark.deep
+
 KILLS = 10
 # The first is one commit, the second one for each of its three groups, the third is sorted.
 WAYS = (

@@ -23,6 +23,8 @@ from kit.postgres import Postgres
 from kit.runtime import FakeRuntime
 from kit.tcp_proxy import TcpProxy
 
+pytestmark = pytest.mark.deep
+
 COMMIT = b"COMMIT\x00"
 ROWS = pa.table({"id": [1, 2, 3]})
 OUR_BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'icekeep' AND datname = current_database()"

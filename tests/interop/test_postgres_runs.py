@@ -1,8 +1,12 @@
 """The record of runs in PostgreSQL: as in SQLite, and read by PostgreSQL's own client."""
 
+import pytest
+
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import CUT_OFF_MS, LastRuns, RunFilter, RunRecord
 from kit.many_writers import assert_all_are_there
+
+pytestmark = pytest.mark.deep
 
 NOW_MS = 1_700_000_000_000
 

@@ -16,6 +16,8 @@ from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files
 
+pytestmark = pytest.mark.deep
+
 FILES = 6
 ROWS = 600
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32()), ("text", pa.string())])

@@ -11,6 +11,8 @@ from kit.cases import scaled
 from kit.lake import EVENTS, Lake
 from kit.racing import check_race, conflicts_of, names, racing_table, start_appending
 
+pytestmark = pytest.mark.deep
+
 WRITERS, COMMITS = 8, scaled(25, least=10)
 
 

@@ -16,6 +16,8 @@ from kit.lost_lists import LIST, entries_of
 from kit.no_spark import no_spark
 from kit.row_texts import scanned_rows
 
+pytestmark = pytest.mark.deep
+
 TABLE = ("db", "foreign")
 MERGES = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 HEADS: dict[str, Callable[[Any], object]] = {

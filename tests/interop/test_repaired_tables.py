@@ -17,6 +17,8 @@ from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, vector_files
 
+pytestmark = pytest.mark.deep
+
 NAME = "local.db.events"
 
 

@@ -17,6 +17,8 @@ from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
 from kit.report_values import bare_table, full_history, full_table, not_read, report_of
 
+pytestmark = pytest.mark.deep
+
 HOSTILE = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>" + "wide_" * 40 + "x" * 200
 
 FAINT_TEXTS = """

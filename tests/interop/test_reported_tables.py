@@ -14,6 +14,8 @@ from kit.lake import Lake
 from kit.naive_health import check_data, check_deletes, check_jobs, check_partitions, check_references
 from kit.no_spark import no_spark
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory) -> Lake:

@@ -14,6 +14,7 @@ from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import thinned
 from kit.java import IcebergJava
 from kit.java_compaction import Judges
 from kit.java_delete_stories import STORIES
@@ -67,7 +68,7 @@ def check(judges: Judges, before: Any, readers: tuple[str, ...] = READERS) -> No
     assert rewrite_position_deletes(judges.load(), judges.spark).commits_count == 0
 
 
-@pytest.mark.parametrize(("name", "file_format"), TOLD)
+@pytest.mark.parametrize(("name", "file_format"), thinned(TOLD, 3, pytest.mark.deep))
 def test_rows_that_java_deleted_stay_deleted_and_no_other_row_is_lost(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, name: str, file_format: str
 ) -> None:
@@ -106,7 +107,7 @@ def summed(files: list[DataFile]) -> dict[Any, tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("granularity", ["file", "partition"])
+@pytest.mark.parametrize("granularity", thinned(["file", "partition"], 2, pytest.mark.deep))
 def test_it_makes_what_javas_own_procedure_makes(
     java: IcebergJava, lake: Lake, spark: SparkSession, granularity: str
 ) -> None:

@@ -19,6 +19,7 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.create import create_table
+from kit.cases import thinned
 from kit.java import IcebergJava
 from kit.java_delete_stories import STORIES, partitioned_by
 from kit.java_histories import ByJava
@@ -65,7 +66,18 @@ SPECS: dict[str, tuple[tuple[str, str], ...]] = {
 
 @pytest.mark.parametrize(
     ("spec", "version"),
-    [("unpartitioned", 2), ("identity", 1), ("identity", 3), ("transforms", 1), ("transforms", 2), ("transforms", 3)],
+    thinned(
+        [
+            ("identity", 3),
+            ("unpartitioned", 2),
+            ("identity", 1),
+            ("transforms", 2),
+            ("transforms", 1),
+            ("transforms", 3),
+        ],
+        every=3,
+        others=pytest.mark.deep,
+    ),
 )
 def test_tables_of_java_keep_every_entry(case: Case, spec: str, version: int) -> None:
     """With entries of deleted files among the others, and with null, NaN and both zeros in partitions."""
@@ -92,7 +104,7 @@ TOLD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", thinned(TOLD, 2, pytest.mark.deep))
 def test_tables_whose_rows_java_deleted_keep_every_entry(case: Case, name: str) -> None:
     """Delete manifests too, all specs in one commit: every kind of delete file and vector, evolved specs and schemas."""
     story = STORIES[name]
@@ -111,7 +123,7 @@ def test_tables_whose_rows_java_deleted_keep_every_entry(case: Case, name: str) 
     assert len(case.table.metadata.snapshots) == snapshots + 1
 
 
-@pytest.mark.parametrize("version", HISTORIES)
+@pytest.mark.parametrize("version", thinned(HISTORIES, 2, pytest.mark.deep))
 def test_generated_histories_keep_every_entry(case: Case, version: int, tried: Any) -> None:
     """Appends, deletes, changed columns and specs, as `kit.row_histories` has them."""
     for seed in HISTORIES[version]:

@@ -41,6 +41,8 @@ from kit.rewritten_manifests import (
 from kit.story_rows import EVENTS
 from kit.story_rows import events as story_rows
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def shared_lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory) -> Lake:

@@ -18,6 +18,7 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import Schema
 from icekeep.tables.scan import scan
+from kit.cases import thinned
 from kit.java import IcebergJava, JavaError
 from kit.java_delete_stories import STORIES, Story
 from kit.java_row_deletes import JavaTable
@@ -93,7 +94,7 @@ def rows_of_java(table: JavaTable, story: Story, wanted: Schema) -> Counter[str]
     return table.rows_of_spark()
 
 
-@pytest.mark.parametrize(("name", "file_format"), TOLD)
+@pytest.mark.parametrize(("name", "file_format"), thinned(TOLD, 2, pytest.mark.deep))
 def test_rows_are_those_that_java_reads(
     told: Teller, spark: SparkSession, tried: Any, name: str, file_format: str
 ) -> None:

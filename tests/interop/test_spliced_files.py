@@ -47,7 +47,7 @@ from kit.spliced_rows import (
     text,
 )
 
-pytestmark = pytest.mark.parametrize("lake", ["sql"], indirect=True)
+pytestmark = [pytest.mark.deep, pytest.mark.parametrize("lake", ["sql"], indirect=True)]
 
 
 def sources(

@@ -27,7 +27,7 @@ from kit.java_tables import java_entries, our_entries
 from kit.lake import Lake
 from kit.row_texts import row_texts
 
-pytestmark = pytest.mark.parametrize("lake", ["sql"], indirect=True)
+pytestmark = [pytest.mark.deep, pytest.mark.parametrize("lake", ["sql"], indirect=True)]
 
 PLAIN = schema_of(column(1, "n", LONG, required=True), column(2, "s", STRING))
 # Java takes gzip where a table that it did not make says nothing.

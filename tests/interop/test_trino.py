@@ -30,6 +30,8 @@ from kit.no_spark import no_spark
 from kit.trino import Trino
 from kit.trino_tables import TrinoTable
 
+pytestmark = pytest.mark.deep
+
 JOBS: Mapping[str, Work] = {
     "rewrite_manifests": COMMON["rewrite_manifests"],
     "rewrite_position_deletes": COMMON["rewrite_position_deletes"],

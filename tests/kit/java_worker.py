@@ -24,7 +24,7 @@ class Worker:
 
     def __init__(self, jars: str, directory: str) -> None:
         settings = {
-            "spark.master": "local[2]",
+            "spark.master": "local[1]",
             "spark.driver.extraClassPath": jars,
             "spark.driver.memory": "2g",
             "spark.driver.bindAddress": "127.0.0.1",

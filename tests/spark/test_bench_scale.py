@@ -24,6 +24,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 
 # The listing of orphan removal and of the check is a class of the benchmark's, which workers of this session do not find.
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted({case.work for case in SCALE.cases.values()} - {"plan_orphans", "check"}))
 def test_what_icekeep_says_is_what_the_benchmark_checks(name: str, table: Kept, spark_session: SparkSession) -> None:
     copies.restore(table.path, table.pristine)

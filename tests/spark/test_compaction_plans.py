@@ -31,6 +31,7 @@ from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from icekeep.tables.update_spec import update_spec
+from kit.cases import thinned
 from kit.lake import Lake
 from kit.limits import limited
 
@@ -161,9 +162,7 @@ def stored(table: Table) -> set[str]:
     return {path.as_uri() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("seed", "has_vectors"), [(1, False), pytest.param(2, False, marks=pytest.mark.nightly), (3, True)]
-)
+@pytest.mark.parametrize(("seed", "has_vectors"), thinned([(3, True), (1, False), (2, False)], 3))
 def test_tasks_come_to_the_groups_that_the_driver_comes_to(
     lake: Lake, spark_session: SparkSession, seed: int, has_vectors: bool
 ) -> None:
@@ -234,7 +233,7 @@ def test_the_files_of_a_group_say_all_that_their_entries_do(lake: Lake, spark_se
     assert (found.snapshot_id, found.sequence_number) == (table.metadata.current_snapshot_id, 2)
 
 
-@pytest.mark.parametrize("limit", [200_000, IN_TASKS])
+@pytest.mark.parametrize("limit", thinned([IN_TASKS, 200_000], 2))
 def test_deletes_ask_for_a_rewrite_by_number_or_by_share(lake: Lake, spark_session: SparkSession, limit: int) -> None:
     table = lake.create(partition_by=())
     table = appended(table, [described(table, name, 900) for name in ("many", "most", "few", "none")])
@@ -257,7 +256,7 @@ def test_deletes_ask_for_a_rewrite_by_number_or_by_share(lake: Lake, spark_sessi
     assert names(group, table) == {"many", "most", "few"}
 
 
-@pytest.mark.parametrize("limit", [200_000, IN_TASKS])
+@pytest.mark.parametrize("limit", thinned([IN_TASKS, 200_000], 2))
 def test_deletes_of_a_whole_partition_count_by_number_alone(
     lake: Lake, spark_session: SparkSession, limit: int
 ) -> None:
@@ -269,7 +268,7 @@ def test_deletes_of_a_whole_partition_count_by_number_alone(
     assert planned(table, spark_session, limit=limit, run="5", delete_file_threshold="2").groups
 
 
-@pytest.mark.parametrize("limit", [200_000, IN_TASKS])
+@pytest.mark.parametrize("limit", thinned([IN_TASKS, 200_000], 2))
 def test_deletes_that_are_older_than_a_file_do_not_ask_for_it_again(
     lake: Lake, spark_session: SparkSession, limit: int
 ) -> None:

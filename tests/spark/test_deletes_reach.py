@@ -24,7 +24,7 @@ from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
-from kit.cases import cases
+from kit.cases import cases, thinned
 from kit.reaching import (
     REFUSED,
     SPECS,
@@ -113,7 +113,7 @@ def tables() -> tuple[list[ManifestEntry], list[ManifestEntry]]:
     return data, deletes
 
 
-@pytest.mark.parametrize("is_counted", [True, False])
+@pytest.mark.parametrize("is_counted", thinned([True, False], 2))
 def test_joins_give_each_data_file_the_deletes_that_the_rule_gives_it(
     spark_session: SparkSession, tables: tuple[list[ManifestEntry], list[ManifestEntry]], is_counted: bool
 ) -> None:
@@ -133,7 +133,7 @@ def test_joins_give_each_data_file_the_deletes_that_the_rule_gives_it(
     assert [] in wanted.values()
 
 
-@pytest.mark.parametrize("parts_count", [1, 7])
+@pytest.mark.parametrize("parts_count", thinned([7, 1], 2))
 def test_tasks_give_each_data_file_the_deletes_that_the_rule_gives_it(
     spark_session: SparkSession,
     tables: tuple[list[ManifestEntry], list[ManifestEntry]],
@@ -146,8 +146,8 @@ def test_tasks_give_each_data_file_the_deletes_that_the_rule_gives_it(
     assert found(planned) == expected(data, deletes)
 
 
-@pytest.mark.parametrize(("deletes", "problem"), REFUSED)
-@pytest.mark.parametrize("parts_count", [1, 5])
+@pytest.mark.parametrize(("deletes", "problem"), thinned(REFUSED, 3))
+@pytest.mark.parametrize("parts_count", thinned([5, 1], 2))
 def test_what_cannot_be_is_refused_by_tasks_as_by_the_rule(
     spark_session: SparkSession, deletes: list[ManifestEntry], problem: str, parts_count: int
 ) -> None:
@@ -173,7 +173,7 @@ def test_tasks_read_both_sides_once(spark_session: SparkSession, tmp_path: Path)
     assert [log.read_text(encoding="utf-8").count("read") for log in logs] == [2, 2]
 
 
-@pytest.mark.parametrize(("deletes", "problem"), REFUSED)
+@pytest.mark.parametrize(("deletes", "problem"), thinned(REFUSED, 3))
 @pytest.mark.parametrize(
     ("run", "deletes_count"),
     [(collected, 2), (collected, None), (lambda rows: list(streamed(rows)), None)],

@@ -89,6 +89,7 @@ def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, in_tasks:
     assert frame.count() == 12 * 20 - 2
 
 
+@pytest.mark.nightly
 def test_partitions_that_are_crowded_with_deletes_give_the_same_tasks(
     lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
