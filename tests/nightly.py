@@ -13,6 +13,7 @@ not those that run test files, which `make changed CASES=1` runs itself.
 import argparse
 import datetime
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -31,8 +32,11 @@ KILLS_A_MINUTE = 0.25
 """`--cases` of `test_killed_often.py` for each minute: 2.5 are fifty kills, in ten minutes."""
 NO_TESTS = 5
 """The exit status by which pytest says that it found none."""
-PYTEST = ("-m", "pytest", "-m", "", "--seed", "{seed}", "--minutes", "{minutes}")
-BESIDE = ("--numprocesses", "{workers}", "--dist", "loadgroup")
+SIMULATION = "tests/simulation/run.py"
+KILLS = "tests/interop/test_killed_often.py"
+WITHIN = "--seed {seed} --minutes {minutes}"
+PYTEST = f"-m pytest -m '' {WITHIN}"
+BESIDE = "--numprocesses {workers} --dist loadgroup --cases 2"
 
 
 @dataclass(frozen=True)
@@ -41,61 +45,27 @@ class Part:
 
     Attributes:
         weight: its share of the minutes.
-        command: arguments of Python, in which `{seed}`, `{minutes}`, `{workers}` and `{kills}` are filled in.
+        command: what follows `python`; `{seed}`, `{minutes}`, `{workers}` and `{kills}` are filled in.
         entries: the files whose imports say whether a change leads to it; none if `make changed` runs its tests by file.
     """
 
     name: str
     weight: float
-    command: tuple[str, ...]
+    command: str
     entries: tuple[str, ...] = ()
 
 
-SIMULATION = ("tests/simulation/run.py",)
 PARTS = (
-    Part("mutants", 3, (*SIMULATION, "--mutants", "--seed", "{seed}", "--minutes", "{minutes}"), SIMULATION),
+    Part("mutants", 3, f"{SIMULATION} --mutants {WITHIN}", (SIMULATION,)),
+    Part("fuzz", 5, f"tests/fuzz/run.py --inputs 1000000 {WITHIN}", ("tests/fuzz/run.py",)),
+    Part("kills", 6, f"-m pytest -m '' --seed {{seed}} --cases {{kills}} {KILLS}", (KILLS,)),
     Part(
-        "fuzz",
-        5,
-        ("tests/fuzz/run.py", "--inputs", "1000000", "--seed", "{seed}", "--minutes", "{minutes}"),
-        ("tests/fuzz/run.py",),
+        "cluster", 18, f"{PYTEST} tests/cluster", ("tests/cluster/test_standalone.py", "tests/cluster/test_faults.py")
     ),
-    Part(
-        "kills",
-        6,
-        ("-m", "pytest", "-m", "", "--seed", "{seed}", "--cases", "{kills}", "tests/interop/test_killed_often.py"),
-        ("tests/interop/test_killed_often.py",),
-    ),
-    Part(
-        "cluster", 18, (*PYTEST, "tests/cluster"), ("tests/cluster/test_standalone.py", "tests/cluster/test_faults.py")
-    ),
-    Part(
-        "interop, all judges",
-        24,
-        (
-            *PYTEST,
-            *BESIDE,
-            "--cases",
-            "2",
-            "--panel",
-            "--ignore",
-            "tests/interop/test_killed_often.py",
-            "tests/interop",
-        ),
-    ),
-    Part("tests", 18, (*PYTEST, *BESIDE, "--cases", "2")),
-    Part(
-        "streaming histories",
-        4,
-        (*SIMULATION, "--streaming", "1000000", "--seed", "{seed}", "--minutes", "{minutes}"),
-        SIMULATION,
-    ),
-    Part(
-        "histories",
-        12,
-        (*SIMULATION, "--histories", "1000000", "--seed", "{seed}", "--minutes", "{minutes}"),
-        SIMULATION,
-    ),
+    Part("judges", 24, f"{PYTEST} {BESIDE} --panel --ignore {KILLS} tests/interop"),
+    Part("tests", 18, f"{PYTEST} {BESIDE}"),
+    Part("streaming", 4, f"{SIMULATION} --streaming 1000000 {WITHIN}", (SIMULATION,)),
+    Part("histories", 12, f"{SIMULATION} --histories 1000000 {WITHIN}", (SIMULATION,)),
 )
 
 
@@ -109,9 +79,14 @@ class Outcome:
     status: int
 
 
-def seed_of(date: datetime.date) -> int:
+def date(text: str) -> datetime.date:
+    """A date as `--date` takes it; argparse calls it by this name."""
+    return datetime.date.fromisoformat(text)
+
+
+def seed_of(night: datetime.date) -> int:
     """The first seed of a night."""
-    return date.toordinal() * SEEDS_A_NIGHT
+    return night.toordinal() * SEEDS_A_NIGHT
 
 
 def reached_by(changed: set[str]) -> list[Part]:
@@ -134,13 +109,10 @@ def run(parts: list[Part], minutes: float, seed: int) -> list[Outcome]:
             "workers": os.environ.get("WORKERS", "2"),
             "kills": f"{share * KILLS_A_MINUTE:.2f}",
         }
-        command = [word.format(**filled) for word in part.command]
-        print(
-            f"==== {part.name}, {share:.1f} minutes: python {' '.join(word or repr('') for word in command)}",
-            flush=True,
-        )
+        command = part.command.format(**filled)
+        print(f"==== {part.name}, {share:.1f} minutes: python {command}", flush=True)
         began = perf_counter()
-        status = subprocess.run([sys.executable, *command], cwd=ROOT).returncode
+        status = subprocess.run([sys.executable, *shlex.split(command)], cwd=ROOT).returncode
         outcomes.append(Outcome(part, share, (perf_counter() - began) / 60, 0 if status == NO_TESTS else status))
     return outcomes
 
@@ -148,9 +120,7 @@ def run(parts: list[Part], minutes: float, seed: int) -> list[Outcome]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=90, help="of all parts together (default: %(default)s)")
-    parser.add_argument(
-        "--date", type=datetime.date.fromisoformat, default=datetime.date.today(), help="default: today"
-    )
+    parser.add_argument("--date", type=date, default=datetime.date.today(), help="default: today")
     parser.add_argument("--since", metavar="COMMIT", help="only parts that a change since this commit leads to")
     parser.add_argument("--only", metavar="PARTS", help=f"of {', '.join(part.name for part in PARTS)}")
     options = parser.parse_args()
@@ -158,8 +128,10 @@ def main() -> int:
     if options.since is not None:
         parts = reached_by(changed_since(options.since))
     if options.only is not None:
-        wanted = [name.strip() for name in options.only.split(",")]
-        parts = [part for part in parts if part.name.partition(",")[0] in wanted]
+        wanted = options.only.split(",")
+        if unknown := {*wanted} - {part.name for part in PARTS}:
+            parser.error(f"there is no part {min(unknown)!r}; there is {', '.join(part.name for part in PARTS)}")
+        parts = [part for part in parts if part.name in wanted]
     if not parts:
         print("no part of the night leads to what is asked for")
         return 0

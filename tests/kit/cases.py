@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import pytest
-from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
 
 Place = TypeVar("Place")
@@ -20,6 +19,9 @@ SQL_BY_DAY = ("sql", pytest.param("filesystem", marks=pytest.mark.nightly))
 
 SHOWN_WHOLE = 5
 """How many failed cases of one test are printed with their tracebacks; of the others there is a line each."""
+
+_Given: Any = type(pytest.param())
+"""A case that a test has given an id."""
 
 _share, _first_seed = 1.0, 0
 
@@ -88,7 +90,10 @@ def for_each(
     For tests that take a moment and need nothing fresh for each case: a fixture of the test is the same for all of them.
     """
     parameters = names.replace(",", " ").split() if isinstance(names, str) else list(names)
-    cases_of = [ParameterSet.extract_from(value, force_tuple=len(parameters) == 1) for value in values]
+    cases_of = [
+        value if isinstance(value, _Given) else pytest.param(*((value,) if len(parameters) == 1 else value))
+        for value in values
+    ]
     assert not any(case.marks for case in cases_of), "a mark needs an item of its own: use parametrize"
 
     def decorated(test: Callable[..., None]) -> Callable[..., None]:

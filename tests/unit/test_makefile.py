@@ -82,3 +82,12 @@ def test_pyspark_s_wheel_is_stored_uncompressed_wherever_it_is_built():
     for lock in locks:
         [line] = [one for one in lines if " pip install " in one and one.endswith(f"/{lock}")]
         assert "--config-settings-package 'pyspark:--build-option=--compression=stored'" in line
+
+
+def test_a_change_is_tested_at_length_with_its_own_parts_of_the_night():
+    command = ["make", "--dry-run", "--no-print-directory", "changed", "SINCE=main", "MINUTES=7"]
+    short = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "tests/nightly.py" not in short
+    long = subprocess.run([*command, "CASES=1"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert '-m "" --cases 1 $files' in long
+    assert 'tests/nightly.py --minutes 7 --since "main"' in long
