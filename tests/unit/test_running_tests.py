@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.java_gateway import GatewayClient, _garbage_collect_object
 
 import nightly
 from kit.cases import for_each
@@ -71,6 +72,11 @@ def test_a_case_that_should_have_raised_is_listed() -> None:
 
     with pytest.raises(AssertionError, match="1 of 1 cases fail"):
         test()
+
+
+def test_what_py4j_collects_of_earlier_tests_is_no_need_of_this_one() -> None:
+    """Spark's tests come first, and their objects in the JVM are given back whenever Python collects."""
+    _garbage_collect_object(GatewayClient(port=1), "o1")
 
 
 def item(path: str, *fixtures: str) -> Any:
