@@ -63,7 +63,8 @@ PARTS = (
         "cluster", 18, f"{PYTEST} tests/cluster", ("tests/cluster/test_standalone.py", "tests/cluster/test_faults.py")
     ),
     Part("judges", 24, f"{PYTEST} {BESIDE} --panel --ignore {KILLS} tests/interop"),
-    Part("tests", 18, f"{PYTEST} {BESIDE}"),
+    Part("tests", 11, f"{PYTEST} {BESIDE} tests/unit tests/local"),
+    Part("spark", 7, f"{PYTEST} {BESIDE} tests/spark tests/end_to_end"),
     Part("streaming", 4, f"{SIMULATION} --streaming 1000000 {WITHIN}", (SIMULATION,)),
     Part("histories", 12, f"{SIMULATION} --histories 1000000 {WITHIN}", (SIMULATION,)),
 )

@@ -24,7 +24,7 @@ class Budget:
         self._reached = 0
         self._not_reached: list[str] = []
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """The files in another order; the tests of a file stay together, since they share fixtures."""
         files: dict[str, list[pytest.Item]] = {}

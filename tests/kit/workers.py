@@ -20,17 +20,21 @@ _TOGETHER = {"panel": "trino"}
 class Workers:
     """A plugin of pytest: groups of tests, and their distribution."""
 
-    @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """What takes long comes first, so that no worker is left with it at the end: engines, then files that are `slow`."""
-        ranks: dict[Path, int] = {}
+        """Files that are `slow` come first, so that no worker is left with one at the end, and engines last.
+
+        A test that needs nothing would find the Spark of an earlier one in its process, and what it commits would name it.
+        """
+        engines, slow = set[Path](), set[Path]()
         for item in items:
             group = OF_FOLDERS.get(item.path.parent.name) or _engine(getattr(item, "fixturenames", ()))
             if group is not None:
                 item.add_marker(pytest.mark.xdist_group(group))
-            rank = 0 if group is not None else 1 if item.get_closest_marker("slow") else 2
-            ranks[item.path] = min(rank, ranks.get(item.path, rank))
-        items.sort(key=lambda item: ranks[item.path])
+                engines.add(item.path)
+            elif item.get_closest_marker("slow"):
+                slow.add(item.path)
+        items.sort(key=lambda item: (item.path in engines, item.path not in slow))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> "_ByGroupOrFile | None":
