@@ -82,8 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Budget(seed or 0, minutes))
     # Files are in the order in which they are to begin.
     config.option.loadscopereorder = False
-    # Hypothesis has no public name for it but its own flag, which would be a second one here.
-    core.global_force_seed = seed
+    if seed is not None:
+        # Hypothesis has no public name for it but its own flag, which would be a second one here.
+        core.global_force_seed = seed
     # None fails where a machine is slow.
     settings.register_profile(
         "icekeep",
@@ -161,17 +162,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 def _refuse_what_is_not_marked(event: str, arguments: Any) -> None:
-    if _is_pure and event in FORBIDDEN and not _py4j_collects():
+    if _is_pure and event in FORBIDDEN:
         # The arguments of a process may hold secrets.
         _refused.append(f"{event} {arguments[1]}" if event.startswith("socket.") else event)
         raise AssertionError(f"{REFUSAL}: {event}")
-
-
-def _py4j_collects() -> bool:
-    """Whether an object of Spark's is given back to the JVM, which may happen in any test after one that used it."""
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name.startswith("_garbage_collect_"):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from py4j.java_gateway import GatewayClient, _garbage_collect_object
 
 import nightly
 from kit.cases import for_each
@@ -72,11 +71,6 @@ def test_a_case_that_should_have_raised_is_listed() -> None:
 
     with pytest.raises(AssertionError, match="1 of 1 cases fail"):
         test()
-
-
-def test_what_py4j_collects_of_earlier_tests_is_no_need_of_this_one() -> None:
-    """Objects in the JVM are given back whenever Python collects, in whatever test that is."""
-    _garbage_collect_object(GatewayClient(port=1), "o1")
 
 
 def item(path: str, *fixtures: str) -> Any:
