@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from kit.shell import run_script
 
 SCRIPT = """
@@ -50,6 +52,7 @@ spark.stop()
 """
 
 
+@pytest.mark.nightly
 def test_what_an_interrupt_ends_deletes_nothing_more_and_the_session_is_as_before(tmp_path: Path) -> None:
     done = run_script(SCRIPT, tmp_path, str(tmp_path / "lake"), timeout_s=900)
     assert done.out.splitlines() == [

@@ -13,17 +13,17 @@ from kit.lake import EVENTS, events, multiset
 from kit.shell import ROOT, Operator
 
 
-def test_the_four_jobs_by_spark_submit_keep_every_row(operator: Operator) -> None:
+def test_jobs_by_spark_submit_and_by_themselves_keep_every_row(operator: Operator) -> None:
     operator.lake.filled()
     rows = operator.lake.rows()
-    planned = operator.run("plan_scan", "--output", "json", submit=True)
+    planned = operator.run_here("plan_scan", "--output", "json")
     assert (planned.status, planned.json["result"]["data_files_count"]) == (0, 18)
     compacted = operator.run("compact", "--output", "json", submit=True)
     assert (compacted.status, compacted.json["status"]) == (0, "done")
     assert compacted.json["result"]["rewritten_data_files_count"] == 18
     summary = operator.lake.foreign().snapshot_by_id(compacted.json["snapshot_id_after"]).summary
     assert (summary["engine-name"], summary["icekeep.run-id"]) == ("icekeep", compacted.json["run_id"])
-    rewritten = operator.run("rewrite_manifests", "--output", "json", submit=True)
+    rewritten = operator.run("rewrite_manifests", "--output", "json")
     assert rewritten.json["result"]["rewritten_manifests_count"] == 6
     expired = operator.run(
         "expire_snapshots",

@@ -146,7 +146,7 @@ def begun(operator: Operator, count: int) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
 def test_a_run_that_is_ended_and_started_again_goes_on_and_loses_nothing(
     operator: Operator, number: signal.Signals
 ) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -18,6 +19,7 @@ from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_codec import format_metadata, metadata_to_json, parse_metadata
 from icekeep.spec.sorting import SortDirection
 from icekeep.spec.types import LONG, TIMESTAMP, TIMESTAMPTZ
+from kit.cases import thinned
 from kit.columns import column, schema_of
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
@@ -82,8 +84,7 @@ def check(java: IcebergJava, lake: Lake) -> Table:
     return table
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(("spec", "version"), thinned(product(SPECS, (1, 2, 3)), 4, pytest.mark.deep))
 def test_a_table_of_java_is_understood_to_the_last_key(java: IcebergJava, lake: Lake, spec: str, version: int) -> None:
     """Judged by Iceberg Java: metadata, manifests, entries with all columns, and counts, in every format version."""
     make(java, SPECS[spec], version)
@@ -94,8 +95,9 @@ def test_a_table_of_java_is_understood_to_the_last_key(java: IcebergJava, lake: 
     assert int(table.metadata.snapshots[-1].summary["total-records"]) == 18
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("spec", ["unpartitioned", "times", "buckets"])
+@pytest.mark.parametrize(
+    ("spec", "version"), thinned(product(("unpartitioned", "times", "buckets"), (1, 2, 3)), 4, pytest.mark.deep)
+)
 def test_manifests_and_lists_of_java_are_read_in_the_fast_way(
     java: IcebergJava, lake: Lake, spec: str, version: int
 ) -> None:

@@ -57,6 +57,7 @@ class TestPostgresqlCatalog(CatalogRaceContract):
         return properties
 
 
+@pytest.mark.deep
 class TestPostgresqlCatalogOfSchemaVersionZero(CatalogContract):
     keeps_previous = True
     deletes_metadata = True

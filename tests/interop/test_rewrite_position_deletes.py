@@ -68,7 +68,7 @@ def check(judges: Judges, before: Any, readers: tuple[str, ...] = READERS) -> No
     assert rewrite_position_deletes(judges.load(), judges.spark).commits_count == 0
 
 
-@pytest.mark.parametrize(("name", "file_format"), thinned(TOLD, 3, pytest.mark.deep))
+@pytest.mark.parametrize(("name", "file_format"), thinned(TOLD, 4, pytest.mark.deep))
 def test_rows_that_java_deleted_stay_deleted_and_no_other_row_is_lost(
     java: IcebergJava, lake: Lake, spark: SparkSession, tried: Any, name: str, file_format: str
 ) -> None:

@@ -104,7 +104,7 @@ TOLD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", thinned(TOLD, 2, pytest.mark.deep))
+@pytest.mark.parametrize("name", thinned(TOLD, 4, pytest.mark.deep))
 def test_tables_whose_rows_java_deleted_keep_every_entry(case: Case, name: str) -> None:
     """Delete manifests too, all specs in one commit: every kind of delete file and vector, evolved specs and schemas."""
     story = STORIES[name]

@@ -94,7 +94,7 @@ def rows_of_java(table: JavaTable, story: Story, wanted: Schema) -> Counter[str]
     return table.rows_of_spark()
 
 
-@pytest.mark.parametrize(("name", "file_format"), thinned(TOLD, 2, pytest.mark.deep))
+@pytest.mark.parametrize(("name", "file_format"), thinned(TOLD, 3, pytest.mark.deep))
 def test_rows_are_those_that_java_reads(
     told: Teller, spark: SparkSession, tried: Any, name: str, file_format: str
 ) -> None:
@@ -117,7 +117,10 @@ FILTERED = (
 )
 
 
-@pytest.mark.parametrize(("name", "file_format", "texts"), [(name, kind, texts) for name, kind, *texts in FILTERED])
+@pytest.mark.parametrize(
+    ("name", "file_format", "texts"),
+    thinned(((name, kind, texts) for name, kind, *texts in FILTERED), 2, pytest.mark.deep),
+)
 def test_filtered_rows_are_those_that_java_reads(
     told: Teller, spark: SparkSession, tried: Any, name: str, file_format: str, texts: list[str]
 ) -> None:
@@ -182,7 +185,7 @@ PLANNED = (
 )
 
 
-@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("name", thinned(PLANNED, 2, pytest.mark.deep))
 def test_each_data_file_gets_the_deletes_that_java_plans_for_it(told: Teller, spark: SparkSession, name: str) -> None:
     """But for equality deletes that Java leaves out by the bounds of the columns compared."""
     java_table, table = told(name, dict(TOLD)[name])
@@ -247,7 +250,7 @@ FOR_PYICEBERG = (
 )
 
 
-@pytest.mark.parametrize("name", FOR_PYICEBERG)
+@pytest.mark.parametrize("name", thinned(FOR_PYICEBERG, 2, pytest.mark.deep))
 def test_rows_are_those_that_pyiceberg_reads(told: Teller, spark: SparkSession, name: str) -> None:
     _, table = told(name, "parquet")
     struct = table.metadata.schema.as_struct()

@@ -66,12 +66,10 @@ def some_of(places: Iterable[Place], *, least: int, kind: Callable[[Place], Any]
     return [found[number] for number in sorted(chosen)]
 
 
-def chosen_of(count: int, chosen: Sequence[int]) -> list[Any]:
-    """Seeds of generated tables: those that differ most always, the others in `make nightly` alone."""
-    others = [
-        pytest.param(_first_seed + seed, marks=pytest.mark.nightly) for seed in range(count) if seed not in chosen
-    ]
-    return [*(seed for seed in range(count) if seed in chosen), *others]
+def chosen_of(count: int, chosen: Sequence[int], others: pytest.MarkDecorator = pytest.mark.nightly) -> list[Any]:
+    """Seeds of generated tables: those that differ most at each change; the others have a mark."""
+    marked = [pytest.param(_first_seed + seed, marks=others) for seed in range(count) if seed not in chosen]
+    return [*(seed for seed in range(count) if seed in chosen), *marked]
 
 
 def thinned(values: Iterable[Any], every: int, others: pytest.MarkDecorator = pytest.mark.nightly) -> list[Any]:

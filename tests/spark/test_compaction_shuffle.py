@@ -29,7 +29,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, UNKNOWN, NestedField, StructType
 from icekeep.storage.open import open_storage
-from kit.cases import cases
+from kit.cases import cases, thinned
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_table
 from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file
@@ -128,7 +128,7 @@ def events(ids: range) -> pa.Table:
     return table_of(EVENTS, [{"id": id_ * 7919 % 1000, "kind": f"kind-{id_ % 5}"} for id_ in ids])
 
 
-@pytest.mark.parametrize("points_count", [0, 3])
+@pytest.mark.parametrize("points_count", thinned([3, 0], 2))
 def test_deleted_rows_stay_away_and_each_row_that_was_read_counts_once(
     tmp_path: Path, spark_session: SparkSession, points_count: int
 ) -> None:
@@ -258,7 +258,7 @@ def test_a_not_a_number_keeps_its_bits(tmp_path: Path, spark_session: SparkSessi
     [(by(MOVING, "key"), 3), (Ordering(partition_by=UNPARTITIONED), 1)],
     ids=["sorted", "moved to no partitions"],
 )
-@pytest.mark.parametrize("max_bytes", [2**20, 0])
+@pytest.mark.parametrize("max_bytes", thinned([0, 2**20], 2))
 def test_tasks_tell_where_each_row_went_that_others_read(
     tmp_path: Path,
     spark_session: SparkSession,

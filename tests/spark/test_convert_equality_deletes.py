@@ -11,6 +11,7 @@ from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.equality_deletes.plan import plan
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import Engine
+from kit.cases import thinned
 from kit.counted_tasks import Counted
 from kit.lake import Lake
 from kit.naive_scan import naive_rows
@@ -20,7 +21,7 @@ from kit.row_histories import History
 from unit.maintenance.equality_deletes.test_convert_equality_deletes import KINDS
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", thinned([3, 2], 2))
 def test_what_is_planned_in_spark_is_the_same(
     lake: Lake, spark_session: SparkSession, in_tasks: Engine, version: int
 ) -> None:
@@ -35,7 +36,7 @@ def test_what_is_planned_in_spark_is_the_same(
     assert naive_rows(history.table) == history.expected()
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", thinned([3, 2], 2))
 def test_data_files_are_planned_once_and_then_forgotten(
     lake: Lake,
     spark_session: SparkSession,

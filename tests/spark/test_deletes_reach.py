@@ -146,7 +146,7 @@ def test_tasks_give_each_data_file_the_deletes_that_the_rule_gives_it(
     assert found(planned) == expected(data, deletes)
 
 
-@pytest.mark.parametrize(("deletes", "problem"), thinned(REFUSED, 3))
+@pytest.mark.parametrize(("deletes", "problem"), thinned(REFUSED, 4))
 @pytest.mark.parametrize("parts_count", thinned([5, 1], 2))
 def test_what_cannot_be_is_refused_by_tasks_as_by_the_rule(
     spark_session: SparkSession, deletes: list[ManifestEntry], problem: str, parts_count: int
@@ -173,7 +173,7 @@ def test_tasks_read_both_sides_once(spark_session: SparkSession, tmp_path: Path)
     assert [log.read_text(encoding="utf-8").count("read") for log in logs] == [2, 2]
 
 
-@pytest.mark.parametrize(("deletes", "problem"), thinned(REFUSED, 3))
+@pytest.mark.parametrize(("deletes", "problem"), thinned(REFUSED, 4))
 @pytest.mark.parametrize(
     ("run", "deletes_count"),
     [(collected, 2), (collected, None), (lambda rows: list(streamed(rows)), None)],

@@ -6,6 +6,7 @@ from icekeep.errors import ExpressionError, NotFoundError
 from icekeep.planning.scan.plan import open_scan, planned_files
 from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.spark.source import Engine
+from kit.cases import thinned
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_by_vector, delete_equal
 
@@ -45,15 +46,18 @@ def test_entries_are_pruned_by_partition_where_a_manifest_holds_several(
 
 @pytest.mark.parametrize(
     "where",
-    [
-        "id >= 3000000 and id < 5000010",
-        "kind = 'kind-1'",
-        "kind is null",
-        "at = '2013-03-01T05:00:00+00:00'",
-        "amount > 18.00",
-        "id in (1, 17000019, 5)",
-        "kind >= 'kind-9'",
-    ],
+    thinned(
+        [
+            "id >= 3000000 and id < 5000010",
+            "kind = 'kind-1'",
+            "kind is null",
+            "at = '2013-03-01T05:00:00+00:00'",
+            "amount > 18.00",
+            "id in (1, 17000019, 5)",
+            "kind >= 'kind-9'",
+        ],
+        2,
+    ),
 )
 def test_the_planned_files_are_those_that_pyiceberg_plans(lake: Lake, spark_session: SparkSession, where: str) -> None:
     table = lake.filled()

@@ -39,6 +39,7 @@ from icekeep.planning.spark.source import Engine, SparkSource
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from icekeep.tables.append import append
+from kit.cases import thinned
 from kit.lake import Lake, events
 from kit.limits import limited
 from kit.tables import memory_table
@@ -127,7 +128,7 @@ def paths(found: RemoveOrphanFilesResult) -> set[Path]:
     return {Path(location.removeprefix("file://")) for location in found.orphan_file_locations}
 
 
-@pytest.mark.parametrize("limit", [0, 10])
+@pytest.mark.parametrize("limit", thinned([10, 0], 2))
 def test_many_files_are_compared_in_tasks_with_the_same_result(
     place: Place, spark_session: SparkSession, limit: int
 ) -> None:
@@ -147,7 +148,7 @@ def test_many_files_are_compared_in_tasks_with_the_same_result(
     assert (many.kept, many.files_by_kind) == (few.kept, few.files_by_kind)
 
 
-@pytest.mark.parametrize("limit", [0, 1000])
+@pytest.mark.parametrize("limit", thinned([0, 1000], 2))
 def test_the_strays_go_and_the_table_reads_as_before(place: Place, spark_session: SparkSession, limit: int) -> None:
     rows = place.lake.rows()
     done = run(place.table, listing(spark_session, limit), trash=0)
@@ -211,7 +212,7 @@ def view(spark: SparkSession, rows: list[dict[str, object]], name: str = "files"
     return name
 
 
-@pytest.mark.parametrize("limit", [0, 1000])
+@pytest.mark.parametrize("limit", thinned([0, 1000], 2))
 def test_a_view_of_files_takes_the_place_of_a_listing(place: Place, spark_session: SparkSession, limit: int) -> None:
     """testCompareToFileList."""
     listed = plan_orphans(place.table, spark_session, search(), SYSTEM)
@@ -246,7 +247,7 @@ def test_a_file_of_a_view_is_deleted_only_if_it_is_old_by_the_view(place: Place,
     assert (done.orphan_files_count, done.kept.young_count) == (0, 6)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "orc", "csv"])
+@pytest.mark.parametrize("suffix", thinned(["parquet", "orc", "csv"], 3))
 def test_files_may_be_listed_in_files(place: Place, spark_session: SparkSession, tmp_path: Path, suffix: str) -> None:
     rows = pa.Table.from_pylist(place.rows())
     target = tmp_path / "lists" / f"part-0.{suffix}"
@@ -282,7 +283,9 @@ def test_a_view_of_other_columns_is_a_mistake(place: Place, spark_session: Spark
         plan_orphans(place.table, spark_session, search(file_list_view="wrong"), SYSTEM)
 
 
-@pytest.mark.parametrize("name", ["no_such_view", "file:///no/such/files.parquet", "file:///no/such/directory"])
+@pytest.mark.parametrize(
+    "name", thinned(["no_such_view", "file:///no/such/files.parquet", "file:///no/such/directory"], 3)
+)
 def test_a_list_that_is_not_there_is_a_mistake(place: Place, spark_session: SparkSession, name: str) -> None:
     with pytest.raises(UsageError, match="file_list_view") as raised:
         plan_orphans(place.table, spark_session, search(file_list_view=name), SYSTEM)
@@ -352,7 +355,7 @@ def test_small_tables_need_no_spark(place: Place) -> None:
     assert remove_orphan_files(place.table, no_spark).deleted_files_count == 5
 
 
-@pytest.mark.parametrize("limit", [-1, 1_000_000])
+@pytest.mark.parametrize("limit", thinned([-1, 1_000_000], 2))
 def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
     lake: Lake, spark_session: SparkSession, limit: int
 ) -> None:

@@ -71,7 +71,7 @@ def test_what_is_little_is_no_spark_job_though_a_session_is_given(
     assert last_job() > jobs
 
 
-@pytest.mark.parametrize("partial", ["true", "false"])
+@pytest.mark.parametrize("partial", thinned(["true", "false"], 2))
 def test_a_task_that_fails_leaves_none_of_its_groups_files(
     lake: Lake, spark_session: SparkSession, partial: str
 ) -> None:
@@ -127,7 +127,7 @@ def test_deletes_are_rewritten_in_tasks(
     assert not convert_equality_deletes(lake.load(), spark_session).has_landed
 
 
-@pytest.mark.parametrize(("is_local", "rounds"), [(True, 1), (True, 2), (False, 1)])
+@pytest.mark.parametrize(("is_local", "rounds"), thinned([(True, 2), (True, 1), (False, 1)], 2))
 def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
     lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, is_local: bool, rounds: int
 ) -> None:

@@ -31,6 +31,7 @@ from icekeep.planning.spark.source import Engine
 from icekeep.planning.spark.steps import described, in_spark, spark_run
 from icekeep.planning.spark.tasks import finished_tasks, run_tasks
 from icekeep.runtime import SYSTEM
+from kit.cases import thinned
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.spark_jobs import count_at_rest, jobs_after, last_job, running_tasks_count
@@ -63,7 +64,7 @@ def with_deletes(lake: Lake) -> Table:
     return lake.load()
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", thinned(JOBS, 4))
 def test_every_spark_job_has_the_tag_of_its_run_and_says_what_it_is_for(lake: Lake, in_tasks: Engine, job: str) -> None:
     """Also that there are any: all that is checked of them is in `checked_run`, for every run of every test here."""
     table = with_deletes(lake)

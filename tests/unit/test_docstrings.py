@@ -3,10 +3,10 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,8 +17,6 @@ FILES = [path for room in ("lib", "tests") for path in sorted((ROOT / room).rglo
 ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): ")
 SAID_BY_TYPE = {"table", "catalog", "spark", "listener"}
 """Arguments that mean the same wherever they are taken."""
-
-Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def entries(doc: str, title: str) -> list[str]:
@@ -38,19 +36,18 @@ def entries(doc: str, title: str) -> list[str]:
     return found
 
 
-@cache
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text("utf-8")) for path in FILES}
+class Documented(NamedTuple):
+    """A module, class or function, as far as docstrings tell of it: trees of all files would fill the memory of later tests."""
 
-
-@cache
-def classes() -> dict[str, list[ast.ClassDef]]:
-    found: dict[str, list[ast.ClassDef]] = {}
-    for tree in trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(node)
-    return found
+    path: Path
+    line: int
+    name: str
+    doc: str
+    names: frozenset[str]
+    """Its arguments, or its fields and methods."""
+    related: tuple[str, ...]
+    """The bases of a class; the type of a function's `request`, whose fields are arguments of what `takes` makes of it."""
+    is_class: bool
 
 
 def name_of(node: ast.expr | None) -> str:
@@ -65,8 +62,12 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, *filter(None, more)]
 
 
+def targets(item: ast.stmt) -> list[ast.expr]:
+    return [item.target] if isinstance(item, ast.AnnAssign) else item.targets if isinstance(item, ast.Assign) else []
+
+
 def fields(node: ast.ClassDef) -> set[str]:
-    """What an object has, by its class and by those that it inherits from."""
+    """What the class itself gives an object."""
     found = {target.id for item in node.body for target in targets(item) if isinstance(target, ast.Name)}
     for item in ast.walk(node):
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
@@ -75,50 +76,56 @@ def fields(node: ast.ClassDef) -> set[str]:
             found.add(item.name)
         if isinstance(item, ast.Attribute) and name_of(item.value) == "self":
             found.add(item.attr)
-    for base in node.bases:
-        for above in classes().get(name_of(base), []):
-            found |= fields(above) if above is not node else set()
     return found
 
 
-def targets(item: ast.stmt) -> list[ast.expr]:
-    return [item.target] if isinstance(item, ast.AnnAssign) else item.targets if isinstance(item, ast.Assign) else []
-
-
-def known(node: Documented) -> set[str]:
-    """The names that a docstring may tell of; a request's fields are arguments of what `takes` makes of a function."""
-    if isinstance(node, ast.ClassDef):
-        return fields(node)
-    found = {argument.arg for argument in arguments(node)}
-    for argument in arguments(node):
-        if argument.arg == "request":
-            found = found.union(*map(fields, classes().get(name_of(argument.annotation), [])))
-    return found
-
-
-def untrue(tree: ast.Module) -> Iterator[str]:
+def documented(path: Path, tree: ast.Module) -> Iterator[Documented]:
+    yield Documented(path, 0, path.stem, ast.get_docstring(tree) or "", frozenset(), (), False)
     for node in ast.walk(tree):
-        if isinstance(node, Documented) and (doc := ast.get_docstring(node)):
-            for title in ("Args", "Attributes"):
-                for name in entries(doc, title):
-                    if name not in known(node):
-                        yield f"line {node.lineno}, {node.name}: {name}"
+        if isinstance(node, ast.ClassDef):
+            names, related = fields(node), tuple(map(name_of, node.bases))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names = {argument.arg for argument in arguments(node)}
+            related = tuple(name_of(one.annotation) for one in arguments(node) if one.arg == "request")
+        else:
+            continue
+        doc = ast.get_docstring(node) or ""
+        yield Documented(path, node.lineno, node.name, doc, frozenset(names), related, isinstance(node, ast.ClassDef))
+
+
+@cache
+def everything() -> list[Documented]:
+    return [one for path in FILES for one in documented(path, ast.parse(path.read_text("utf-8")))]
+
+
+def known(one: Documented, classes: Mapping[str, list[Documented]]) -> frozenset[str]:
+    """The names that a docstring may tell of."""
+    above = (known(base, classes) for name in one.related for base in classes.get(name, []) if base is not one)
+    return one.names.union(*above)
+
+
+def untrue(found: Iterable[Documented], classes: Mapping[str, list[Documented]]) -> Iterator[str]:
+    for one in found:
+        names = entries(one.doc, "Args") + entries(one.doc, "Attributes")
+        if names and (gone := [name for name in names if name not in known(one, classes)]):
+            yield f"{one.path}, line {one.line}, {one.name}: {', '.join(gone)}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", ["lib", "tests"])
-def test_a_docstring_tells_of_nothing_that_is_not_there(room: str) -> None:
-    found = {path: list(untrue(tree)) for path, tree in trees().items() if path.is_relative_to(ROOT / room)}
-    assert len(found) > 100
-    assert {str(path): names for path, names in found.items() if names} == {}
+def test_a_docstring_tells_of_nothing_that_is_not_there() -> None:
+    classes: dict[str, list[Documented]] = {}
+    for one in everything():
+        if one.is_class:
+            classes.setdefault(one.name, []).append(one)
+    assert len(everything()) > 5_000
+    assert list(untrue(everything(), classes)) == []
 
 
 @pytest.mark.slow
 def test_a_test_that_a_docstring_names_is_there() -> None:
-    nodes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, Documented | ast.Module)]
-    named = {name for node in nodes for name in re.findall(r"`(test_\w+)`", ast.get_docstring(node) or "")}
+    named = {name for one in everything() for name in re.findall(r"`(test_\w+)`", one.doc)}
     assert len(named) > 1
-    assert named <= {path.stem for path in FILES} | {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    assert named <= {one.name for one in everything()}
 
 
 def test_a_public_function_tells_of_each_argument() -> None:
@@ -136,4 +143,5 @@ def test_a_public_function_tells_of_each_argument() -> None:
 def test_a_name_that_is_gone_is_seen() -> None:
     doc = "Do.\n\n    Args:\n        a, old: x,\n            y: z\n        *b: w\n\n    Raises:\n        Other: v\n    "
     tree = ast.parse(f'def f(a, *b):\n    """{doc}"""\n\nclass C:\n    """Attributes:\n        c: x\n    """')
-    assert list(untrue(tree)) == ["line 1, f: old", "line 13, C: c"]
+    found = [*documented(Path("t.py"), tree)]
+    assert list(untrue(found, {})) == ["t.py, line 1, f: old", "t.py, line 13, C: c"]

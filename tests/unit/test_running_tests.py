@@ -81,7 +81,7 @@ def item(path: str, *fixtures: str) -> Any:
     return found
 
 
-def test_tests_of_one_engine_share_a_group_and_engines_come_last() -> None:
+def test_tests_of_one_engine_share_a_group_and_what_is_long_comes_first() -> None:
     items = [
         item("tests/unit/test_c.py"),
         item("tests/unit/test_d.py"),
@@ -93,8 +93,59 @@ def test_tests_of_one_engine_share_a_group_and_engines_come_last() -> None:
         item("tests/interop/test_b.py", "java"),
     ]
     Workers().pytest_collection_modifyitems(items)
-    assert [one.path.name for one in items[:3]] == ["test_d.py", "test_d.py", "test_c.py"]
-    assert [one.marks for one in items[3:]] == [["spark"], ["end-to-end"], ["trino"], ["trino"], []]
+    assert [(one.path.parent.name, one.path.stem, one.marks) for one in items] == [
+        ("unit", "test_d", []),
+        ("unit", "test_d", []),
+        ("spark", "test_a", ["spark"]),
+        ("interop", "test_b", []),
+        ("unit", "test_c", []),
+        ("end_to_end", "test_a", ["end-to-end"]),
+        ("interop", "test_a", ["trino"]),
+        ("interop", "test_b", ["trino"]),
+    ]
+
+
+class Node:
+    """A worker of pytest-xdist as its scheduler sees it."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.shutting_down = False
+        self.given: list[int] = []
+
+    def send_runtest_some(self, numbers: list[int]) -> None:
+        self.given += numbers
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+@for_each("workers", [1, 2, 3])
+def test_every_test_runs_and_after_spark_only_groups_do_in_its_worker(workers: int) -> None:
+    names = [f"tests/unit/test_{n}.py::test_{m}" for n in range(3) for m in range(3)]
+    names += [f"tests/spark/test_s.py::test_{m}@spark" for m in range(3)]
+    names += [f"tests/unit/test_{n}.py::test_{m}" for n in range(3, 9) for m in range(3)]
+    names += [f"tests/end_to_end/test_e.py::test_{m}@end-to-end" for m in range(3)]
+    config: Any = SimpleNamespace(
+        option=SimpleNamespace(dist="loadgroup", loadscopereorder=False), getvalue=lambda name: ["popen"] * workers
+    )
+    scheduler: Any = Workers().pytest_xdist_make_scheduler(config, None)
+    nodes: list[Any] = [Node(f"gw{n}") for n in range(workers)]
+    for node in nodes:
+        scheduler.add_node(node)
+        scheduler.add_node_collection(node, names)
+    scheduler.schedule()
+    done: dict[Any, list[int]] = {node: [] for node in nodes}
+    while busy := [node for node in nodes if len(done[node]) < len(node.given)]:
+        for node in busy:
+            number = node.given[len(done[node])]
+            done[node].append(number)
+            scheduler.mark_test_complete(node, number)
+    assert sorted(number for ran in done.values() for number in ran) == [*range(len(names))]
+    if workers > 1:
+        for ran in done.values():
+            groups = ["@" in names[number] for number in ran]
+            assert groups == sorted(groups)
 
 
 def test_no_two_nights_have_a_seed_in_common() -> None:

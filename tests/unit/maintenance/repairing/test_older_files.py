@@ -61,7 +61,7 @@ def stored(by: ByIcekeep) -> set[str]:
 
 @for_each("share", range(4))
 def test_rows_and_row_ids_are_the_same_as_before_the_loss(share):
-    wanted, done = scaled(8, least=3), 0
+    wanted, done = scaled(8), 0
     for seed in seeds(240)[share::4]:
         if done == wanted:
             break
@@ -72,6 +72,9 @@ def test_rows_and_row_ids_are_the_same_as_before_the_loss(share):
         history.went_on((kind, chosen.getrandbits(31)) for kind in chosen.choices(AFTER, k=chosen.randint(0, 3)))
         table = history.table
         files = rewritten_files(table)
+        if not files:
+            # All rows had been deleted.
+            continue
         before, sound = Rows.of(table), faults_of(table)
         assert before.scanned == history.expected()
         lose(history.by, *chosen.sample(files, min(len(files), chosen.randint(1, 2))))

@@ -1,6 +1,7 @@
 """Manifest lists that are gone and put together again: what was live is live, entry by entry."""
 
 from collections import Counter
+from itertools import product
 
 import pytest
 
@@ -11,7 +12,7 @@ from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.append import append
-from kit.cases import for_each, scaled, seeds
+from kit.cases import for_each, scaled, seeds, some_of
 from kit.choices import Choices
 from kit.lost_lists import LIST, Before, mended_by, some_rows, without_list
 from kit.naive_scan import live_entries
@@ -70,8 +71,7 @@ def made(seed: int, last: str, version: int) -> ByIcekeep:
     return history.by
 
 
-@for_each("version", [1, 2, 3])
-@for_each("last", LAST)
+@for_each(("last", "version"), some_of(product(LAST, (1, 2, 3)), least=6, kind=lambda place: place[0]))
 def test_a_list_is_put_together_or_left(last, version):
     wanted, mended, left = scaled(5, least=2), 0, Counter()
     for seed in seeds(SEEDS):
