@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.field_ids import has_ids, with_mapped_ids
+from icekeep.formats.arrow.field_ids import all_have_ids, has_ids, with_mapped_ids
 from icekeep.formats.arrow.filter import rows_that_match
 from icekeep.formats.arrow.literals import constant_array
 from icekeep.formats.arrow.masks import where_true
-from icekeep.formats.arrow.projection import project, projected_columns
+from icekeep.formats.arrow.projection import project, projected_columns, refuse_unidentified
 from icekeep.formats.arrow.promotion import is_same
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, field_id
 from icekeep.formats.avro.files import AvroReader
@@ -59,7 +59,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
         file_format: as manifests say it, in any case.
         constants: values of columns that the file may lack since the partition says them (identity transforms), by id
             of the source column.
-        name_mapping: the table's, for files without field ids.
+        name_mapping: the table's, for columns without field ids.
         spec_id: of the file's partition spec.
         partition: the file's partition values by id of the partition field, for `_partition`.
         first_row_id: the `_row_id` of the first row, `None` where rows have none.
@@ -138,8 +138,11 @@ class FileColumns:
         )
 
     def _find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
-        identified = _identified(file_schema, source)
+        named = _identified(file_schema, source)
+        # A file of which the mapping names nothing has ids nevertheless: it is known that none of its columns is wanted.
+        identified = named if source.name_mapping is None or has_ids(named) else pa.schema([])
         names = projected_columns(identified, self._stored)
+        refuse_unidentified(named, self._stored, source.constants)
         for name in names:
             if len(identified.get_all_field_indices(name)) > 1:
                 raise InvalidTableError(f"it has two columns named {name!r}")
@@ -183,7 +186,7 @@ def read_file(
     Raises:
         MissingFileError: there is no such file.
         InvalidTableError: it is damaged, or does not fit the schema.
-        UnsupportedError: it has no field ids and the table no name mapping, or its format is not known.
+        UnsupportedError: a column has no field id that the file or the name mapping tells, or the format is not known.
     """
     for _, table in read_positioned(storage, source, schema, parts, batch_rows=batch_rows):
         yield table
@@ -263,12 +266,10 @@ def _open(stream: BinaryIO, file_format: str) -> FileReader:
 
 
 def _identified(file_schema: pa.Schema, source: SourceFile) -> pa.Schema:
-    """The file's schema with field ids; where they come from names, what the partition says goes before them."""
-    if source.name_mapping is None or has_ids(file_schema):
+    """The file's schema with field ids; what the partition says goes before those that come from names."""
+    if source.name_mapping is None or all_have_ids(file_schema):
         return file_schema
-    mapped = with_mapped_ids(file_schema, source.name_mapping, without=source.constants.keys())
-    # A file of which the mapping names nothing has ids nevertheless: it is known that none of its columns is wanted.
-    return mapped if has_ids(mapped) else pa.schema([])
+    return with_mapped_ids(file_schema, source.name_mapping, without=source.constants.keys())
 
 
 def _selected(data: pa.Table, file_schema: pa.Schema, columns: Sequence[str]) -> pa.Table:

@@ -40,7 +40,7 @@ from icekeep.spec.types import (
     NestedField,
     StructType,
 )
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import column, schema_of, table_of
 from kit.data_files import options_for, read_table, read_tables, write_files
 from kit.storage import MemoryStorage
@@ -298,6 +298,12 @@ def test_of_a_file_without_ids_the_partition_is_believed_before_a_mapped_column(
         storage, location, schema, file_format=file_format, name_mapping=mapping, constants={2: "partition"}
     )
     assert table.to_pylist() == [{"id": 1, "data": "partition"}]
+    # So it is where columns beside it have ids, and where no mapping names it.
+    half = pa.schema([marked("id", pa.int64(), 1), marked("data", pa.string())])
+    location = put(storage, foreign_bytes("PARQUET", pa.table([[1], ["file"]], schema=half)), "memory:/t/half")
+    for names in (mapping, None):
+        facts = {"file_format": "PARQUET", "name_mapping": names, "constants": {2: "partition"}}
+        assert read_table(storage, location, schema, **facts)["data"].to_pylist() == ["partition"]
 
 
 def test_a_file_with_ids_needs_no_mapping_and_takes_none(storage):
@@ -305,6 +311,82 @@ def test_a_file_with_ids_needs_no_mapping_and_takes_none(storage):
     mapping = parse_name_mapping('[{"field-id": 2, "names": ["n"]}]')
     schema = schema_of(column(1, "n", LONG), column(2, "other", LONG))
     assert read_table(storage, file.file_path, schema, name_mapping=mapping).to_pylist() == [{"n": 1, "other": None}]
+
+
+def marked(name, type_, id_=None):
+    return pa.field(name, type_, metadata=None if id_ is None else {"PARQUET:field_id": str(id_)})
+
+
+HALF_MAPPED = schema_of(
+    column(1, "id", LONG),
+    column(2, "place", StructType((column(3, "lat", LONG), column(4, "lon", LONG)))),
+    column(5, "tags", ListType(element_id=6, element=LONG)),
+    column(7, "notes", MapType(key_id=8, key=STRING, value_id=9, value=LONG)),
+)
+HALF_MAPPING = """[
+    {"field-id": 1, "names": ["id", "copy"]},
+    {"field-id": 2, "names": ["place"],
+     "fields": [{"field-id": 3, "names": ["lat"]}, {"field-id": 4, "names": ["lon", "long"]}]},
+    {"field-id": 5, "names": ["tags"], "fields": [{"field-id": 6, "names": ["element"]}]},
+    {"field-id": 7, "names": ["notes"],
+     "fields": [{"field-id": 8, "names": ["key"]}, {"field-id": 9, "names": ["value"]}]}]"""
+PLACE = pa.struct([marked("lat", pa.int64()), marked("long", pa.int64())])
+TAGS, NOTES = pa.list_(marked("element", pa.int64())), pa.map_(pa.string(), pa.int64())
+HALF_ROW = {"id": 1, "place": {"lat": 2, "lon": 3}, "tags": [4], "notes": [("k", 5)]}
+
+
+@for_each(
+    "fields",
+    [
+        # One column has an id, which the others lack at every level.
+        [marked("id", pa.int64(), 1), marked("place", PLACE), marked("tags", TAGS), marked("notes", NOTES)],
+        # Columns have ids, and what lies in them has none; the names of those with ids do not count.
+        [marked("id", pa.int64(), 1), marked("p", PLACE, 2), marked("t", TAGS, 5), marked("n", NOTES, 7)],
+        # An id that the file has goes to no column that is called so.
+        [marked("copy", pa.int64(), 1), marked("place", PLACE, 2), marked("tags", TAGS), marked("notes", NOTES),
+         marked("id", pa.int64())],
+    ],
+)  # fmt: skip
+def test_columns_without_ids_beside_columns_with_one_are_mapped_at_every_level(fields):
+    storage = MemoryStorage()
+    values = [[1], [{"lat": 2, "long": 3}], [[4]], [[("k", 5)]], [None]]
+    columns = [pa.array(some, field.type) for some, field in zip(values, fields, strict=False)]
+    location = put(storage, foreign_bytes("PARQUET", pa.Table.from_arrays(columns, schema=pa.schema(fields))))
+    facts = {"file_format": "PARQUET", "name_mapping": parse_name_mapping(HALF_MAPPING)}
+    assert read_table(storage, location, HALF_MAPPED, **facts).to_pylist() == [HALF_ROW]
+
+
+@for_each(
+    ("fields", "mapping", "lost"),
+    [
+        ([marked("id", pa.int64(), 1), marked("tags", TAGS)], None, "tags"),
+        ([marked("id", pa.int64(), 1), marked("tags", TAGS)], "[]", "tags"),
+        ([marked("id", pa.int64()), marked("tags", TAGS)], "[]", "id"),
+        ([marked("place", PLACE, 2)], None, "place.lat"),
+        ([marked("place", PLACE, 2)], '[{"field-id": 9, "names": ["place"]}]', "place.lat"),
+        ([marked("tags", TAGS, 5)], None, "tags.element"),
+        ([marked("notes", NOTES, 7)], None, "notes.key"),
+    ],
+)
+def test_a_column_that_has_neither_an_id_nor_a_mapped_name_is_refused_and_not_read_as_null(fields, mapping, lost):
+    storage = MemoryStorage()
+    table = pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], schema=pa.schema(fields))
+    location = put(storage, foreign_bytes("PARQUET", table))
+    mapping = None if mapping is None else parse_name_mapping(mapping)
+    says = rf"column '{lost}' has no field id in the file.* add it to .*'schema\.name-mapping\.default'"
+    with pytest.raises(UnsupportedError, match=says):
+        read_table(storage, location, HALF_MAPPED, file_format="PARQUET", name_mapping=mapping)
+    # It is in nobody's way who does not read it.
+    other = schema_of(column(10, "other", LONG))
+    facts = {"file_format": "PARQUET", "name_mapping": mapping}
+    assert read_table(storage, location, other, **facts)["other"].to_pylist() == [None]
+
+
+def test_two_columns_of_one_id_are_an_invalid_table(storage):
+    location = put(storage, foreign_bytes("PARQUET", pa.table({"id": [1], "copy": [2]})))
+    mapping = parse_name_mapping(HALF_MAPPING)
+    with pytest.raises(InvalidTableError, match="column 'id' is there twice in the file, as 'id' and 'copy'"):
+        read_table(storage, location, HALF_MAPPED, file_format="PARQUET", name_mapping=mapping)
 
 
 def test_a_file_of_which_the_mapping_names_nothing_has_rows_of_nulls(storage):

@@ -4,12 +4,12 @@ Whatever the format calls it (`PARQUET:field_id`, `iceberg.id`, `element-id`), t
 its Arrow field under `arrow.schema.FIELD_ID_KEY`, at every level.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import pyarrow as pa
 
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
-from icekeep.spec.name_mapping import MappedField, NameMapping, find
+from icekeep.spec.name_mapping import NameMapping, find
 
 STORED_AS_KEY = b"icekeep:stored-as"
 """Says, in the metadata of an Arrow field, that its values mean more than the Arrow type can tell."""
@@ -28,6 +28,14 @@ def has_ids(schema: pa.Schema) -> bool:
     return any(_has_id(field) for field in schema)
 
 
+def all_have_ids(schema: pa.Schema) -> bool:
+    """Whether each field at each level has an id."""
+    fields = [*schema]
+    for field in fields:
+        fields += [child for _, child in child_fields(field.type)]
+    return all(field_id(field) is not None for field in fields)
+
+
 def field_ids(schema: pa.Schema) -> set[int]:
     """The ids of all fields at every level."""
     fields = [*schema]
@@ -37,20 +45,26 @@ def field_ids(schema: pa.Schema) -> set[int]:
 
 
 def with_mapped_ids(schema: pa.Schema, mapping: NameMapping, without: Collection[int] = ()) -> pa.Schema:
-    """The schema of a file that has no ids, with those that a name mapping gives; fields that it does not name get none.
+    """The schema of a file with the ids that a name mapping gives to fields without one (spec, "Column Projection").
+
+    An id that a field of the file has is given to no other. Below a field with an id, the names are those that the mapping has
+    for that id, whatever the field is called. A field that the mapping does not name gets no id.
 
     Args:
         schema: of the file.
         mapping: whose names for what lies in lists and maps are `element`, `key` and `value`, whatever the file's are.
         without: ids that no field shall get.
     """
+    taken = {*field_ids(schema), *without}
+    below: dict[tuple[str, ...], NameMapping] = {(): mapping}
 
     def mapped(field: pa.Field, path: tuple[str, ...]) -> Metadata:
-        found = _find(mapping, path)
-        kept = {key: value for key, value in (field.metadata or {}).items() if key != FIELD_ID_KEY}
-        if found is None or found.field_id is None or found.field_id in without:
-            return kept
-        return {**kept, FIELD_ID_KEY: str(found.field_id).encode()}
+        named, id_, metadata = below[path[:-1]], field_id(field), field.metadata or {}
+        found = find(named, path[-1]) if id_ is None else next((one for one in named if one.field_id == id_), None)
+        below[path] = () if found is None else found.fields
+        if id_ is not None or found is None or found.field_id is None or found.field_id in taken:
+            return metadata
+        return {**metadata, FIELD_ID_KEY: str(found.field_id).encode()}
 
     return map_fields(schema, mapped)
 
@@ -122,13 +136,3 @@ def _with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType:
 
 def _has_id(field: pa.Field) -> bool:
     return field_id(field) is not None or any(_has_id(child) for _, child in child_fields(field.type))
-
-
-def _find(mapping: NameMapping, path: Iterable[str]) -> MappedField | None:
-    found: MappedField | None = None
-    for name in path:
-        found = find(mapping, name)
-        if found is None:
-            return None
-        mapping = found.fields
-    return found

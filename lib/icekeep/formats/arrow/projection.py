@@ -5,7 +5,7 @@ matches by name, for data that a caller hands in. Both promote types as "Schema 
 value changes its representation, never what it says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError, UsageError
+from icekeep.formats.arrow.field_ids import child_fields as child_fields_of
 from icekeep.formats.arrow.field_ids import has_ids, is_list
 from icekeep.formats.arrow.literals import constant_array, without_nulls
 from icekeep.formats.arrow.nested import elements, null_mask, offsets
@@ -21,7 +22,7 @@ from icekeep.formats.arrow.promotion import is_same, promoted
 from icekeep.formats.arrow.schema import arrow_field, arrow_schema, arrow_type, field_id
 from icekeep.spec.defaults import initial_value, write_value
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import STRING, ListType, MapType, NestedField, StructType, Type, child_fields
+from icekeep.spec.types import STRING, UNKNOWN, ListType, MapType, NestedField, StructType, Type, child_fields
 
 KEPT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 """What pyarrow reads a dictionary-encoded string column as when it is asked to keep the encoding."""
@@ -36,6 +37,29 @@ def projected_columns(file_schema: pa.Schema, schema: Schema) -> list[str]:
     _validate_ids(file_schema)
     wanted = {field.field_id for field in schema.fields}
     return [field.name for field in file_schema if field_id(field) in wanted]
+
+
+def unidentified(
+    stored: Iterable[pa.Field], wanted: Sequence[NestedField], constants: Collection[int] = ()
+) -> dict[int, str]:
+    """Fields at any level that a file has by their name only: read by id they are null, and a rewrite would keep the nulls.
+
+    Args:
+        stored: columns of a file, with the ids that they and the table's name mapping give.
+        wanted: columns of the table.
+        constants: ids of columns that the partition says.
+
+    Returns:
+        The full names in the table by field id, of fields whose id no field of the file has while one without id has their name.
+    """
+    named = [(field.name, field) for field in stored]
+    return dict(_unidentified(named, wanted, constants, ""))
+
+
+def refuse_unidentified(stored: pa.Schema, schema: Schema, constants: Collection[int] = ()) -> None:
+    """Raise `UnsupportedError` for the first column that `unidentified` finds."""
+    for path in unidentified(stored, schema.fields, constants).values():
+        raise _without_id(path)
 
 
 def project(data: pa.Table, schema: Schema, constants: Mapping[int, Any] | None = None) -> pa.Table:
@@ -114,9 +138,7 @@ class _ByFieldId(msgspec.Struct, frozen=True):
     def validate_child(self, field: pa.Field, wanted: NestedField, path: str) -> None:
         found = field_id(field)
         if found is None:
-            raise UnsupportedError(
-                f"column {path!r} has no field id in a data file; rewrite the file with one", column=path
-            )
+            raise _without_id(path)
         if found != wanted.field_id:
             raise self.error(path, f"has field id {found} in a data file; the schema says {wanted.field_id}")
 
@@ -165,9 +187,30 @@ def _validate_ids(file_schema: pa.Schema) -> None:
         )
 
 
+def _without_id(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"column {path!r} has no field id in the file, and the table's name mapping has no id for its name; add it to the table "
+        "property 'schema.name-mapping.default'",
+        column=path,
+    )
+
+
+def _unidentified(
+    stored: Sequence[tuple[str, pa.Field]], wanted: Sequence[NestedField], constants: Collection[int], path: str
+) -> Iterator[tuple[int, str]]:
+    by_id = {field_id(field): field for _, field in stored}
+    without_id = {name for name, field in stored if field_id(field) is None}
+    for field in wanted:
+        found, full_name = by_id.get(field.field_id), _join(path, field.name)
+        if found is not None:
+            yield from _unidentified(child_fields_of(found.type), child_fields(field.type), constants, full_name)
+        elif field.name in without_id and field.field_id not in constants and field.type != UNKNOWN:
+            yield field.field_id, full_name
+
+
 def _select(data: pa.Table, schema: Schema, target: pa.Schema, matching: _Matching) -> pa.Table:
     sources = list(data.schema)
-    positions = _positions(sources, matching)
+    positions = _positions(sources, schema.fields, "", matching)
     fields, columns = [], []
     for wanted, target_field in zip(schema.fields, target, strict=True):
         position = positions.get(matching.wanted_key(wanted))
@@ -181,8 +224,19 @@ def _select(data: pa.Table, schema: Schema, target: pa.Schema, matching: _Matchi
     return type(data).from_arrays(columns, schema=pa.schema(fields))
 
 
-def _positions(sources: Sequence[pa.Field], matching: _Matching) -> dict[int | str | None, int]:
-    return {matching.key(source): position for position, source in enumerate(sources)}
+def _positions(
+    sources: Sequence[pa.Field], wanted: Sequence[NestedField], path: str, matching: _Matching
+) -> dict[int | str | None, int]:
+    keys = [matching.key(source) for source in sources]
+    positions = {key: position for position, key in enumerate(keys)}
+    if len(positions) < len(keys):
+        for field in wanted:
+            same = [s.name for s, key in zip(sources, keys, strict=True) if key == matching.wanted_key(field)]
+            if len(same) > 1:
+                raise matching.error(
+                    _join(path, field.name), f"is there twice in the file, as {same[0]!r} and {same[1]!r}"
+                )
+    return positions
 
 
 def _column(
@@ -222,7 +276,7 @@ def _struct(array: pa.Array, source: pa.Field, type_: StructType, path: str, mat
         raise matching.error(path, f"holds '{array.type}', which cannot become '{type_}'")
     sources = list(source.type)
     matching.validate(sources, type_.fields, path)
-    positions = _positions(sources, matching)
+    positions = _positions(sources, type_.fields, path, matching)
     children = []
     for wanted in type_.fields:
         child_path = _join(path, wanted.name)

@@ -168,8 +168,8 @@ CONTENT_CLASSES = (
     FaultClass(
         number=423,
         name="field-id-unknown",
-        rule="columns of a file have field ids, or names that the table's name mapping knows",
+        rule="columns of a file, and fields in them, have field ids, or names that the table's name mapping knows",
         readers="the column reads as null",
-        mend="set schema.name-mapping.default, or write the file anew",
+        mend="set schema.name-mapping.default",
     ),
 )

@@ -200,6 +200,16 @@ def another_default() -> ByIcekeep:
 
 def found_by_names() -> ByIcekeep:
     """One of the sources has no field ids: another engine's file, imported as it was."""
+    return found_by_name_of(lambda bare: bare)
+
+
+def half_found_by_names() -> ByIcekeep:
+    """One column of a source has a field id, the other none."""
+    with_id = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    return found_by_name_of(lambda bare: bare.cast(bare.schema.set(0, with_id)))
+
+
+def found_by_name_of(ids: Callable[[pa.Table], pa.Table]) -> ByIcekeep:
     by = filled()
     mapping = '[{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["kind"]}]'
     commit(by.table, ChangeProperties(updates={"schema.name-mapping.default": mapping}))
@@ -207,7 +217,7 @@ def found_by_names() -> ByIcekeep:
     like = data_files(table)[0]
     rows = pq.read_table(io.BytesIO(damager(by).read(like.file_path)))
     bare = rows.cast(rows.schema.remove_metadata()).select(["id", "kind"])
-    bare = pa.table({name: bare.column(name).combine_chunks() for name in ("id", "kind")})
+    bare = ids(pa.table({name: bare.column(name).combine_chunks() for name in ("id", "kind")}))
     out = io.BytesIO()
     pq.write_table(bare, out)
     path = like.file_path.replace(".parquet", "-bare.parquet")
@@ -275,7 +285,8 @@ REFUSED = {
     moved_to_another_spec: "several partition specs",
     column_revived: "column 'number' was not there",
     another_default: "the default of column 8",
-    found_by_names: "has no field ids",
+    found_by_names: "has columns without field ids",
+    half_found_by_names: "has columns without field ids",
     no_row_ids_before: "no row ids",
     row_ids_since: "no row ids",
     manifest_of_before_gone: "has rewritten cannot be read",

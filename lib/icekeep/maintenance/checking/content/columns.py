@@ -8,7 +8,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.projection import project
+from icekeep.formats.arrow.projection import project, unidentified
 from icekeep.formats.arrow.schema import field_id
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type
@@ -22,7 +22,8 @@ class FileColumns(msgspec.Struct, frozen=True, kw_only=True):
         leaves: primitive fields in no list or map that the file has itself.
         wrong: by id of a top-level column why it cannot be read as the table's.
         unreadable: the same of columns whose type icekeep does not read.
-        absent: ids of required fields that the file lacks, and nothing gives.
+        unidentified: full names, by field id, of fields that the file has by their name only.
+        absent: ids of other required fields that the file lacks, and nothing gives.
         promoted: ids of top-level columns whose type in the file is another one.
     """
 
@@ -30,6 +31,7 @@ class FileColumns(msgspec.Struct, frozen=True, kw_only=True):
     leaves: frozenset[int]
     wrong: Mapping[int, str]
     unreadable: Mapping[int, str]
+    unidentified: Mapping[int, str]
     absent: tuple[int, ...]
     promoted: frozenset[int]
 
@@ -46,13 +48,14 @@ def columns_of(
         without: columns that turned out not to fit, and why.
     """
     by_id = {field_id(field): field for field in stored}
+    lost = unidentified(stored, schema.fields, constants)
     fields: list[NestedField] = []
     leaves: set[int] = set()
     promoted: set[int] = set()
     wrong, unreadable = dict(without), {}
     for field in schema.fields:
         found = by_id.get(field.field_id)
-        if found is None or field.field_id in without:
+        if found is None or field.field_id in without or unidentified([found], [field], constants):
             continue
         optional = _optional(field)
         try:
@@ -72,7 +75,8 @@ def columns_of(
         leaves=frozenset(leaves),
         wrong=wrong,
         unreadable=unreadable,
-        absent=tuple(_absent(schema.as_struct(), by_id, constants)),
+        unidentified=lost,
+        absent=tuple(_absent(schema.as_struct(), by_id, {*constants, *lost})),
         promoted=frozenset(promoted),
     )
 

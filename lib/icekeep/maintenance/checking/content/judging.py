@@ -190,6 +190,10 @@ def _file_findings(content: Content, schema: Schema) -> Iterator[Finding]:
         detail = "its columns have no field ids, and the table has no name mapping"
         yield Finding(number=_UNKNOWN_IDS, detail=detail)
         return
+    if columns.unidentified:
+        ids = sorted(columns.unidentified)
+        detail = f"it has values of {_names(ids, schema)} without a field id, and the table's name mapping has no id for the name"
+        yield Finding(number=_UNKNOWN_IDS, detail=detail, columns=tuple(ids))
     if columns.wrong:
         ids = sorted(columns.wrong)
         yield Finding(number=_TYPES, detail=columns.wrong[ids[0]], columns=tuple(ids))

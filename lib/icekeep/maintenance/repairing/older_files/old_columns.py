@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.field_ids import field_ids, has_ids
+from icekeep.formats.arrow.field_ids import all_have_ids, field_ids
 from icekeep.formats.read import open_reader
 from icekeep.maintenance.repairing.reasons import CannotMendError
 from icekeep.spec.manifests.structs import DataFile
@@ -46,8 +46,10 @@ def _ids_of(storage: Storage, file: DataFile) -> set[int]:
     """Without ids columns are found by names, and no metadata says which these were then."""
     try:
         with open_reader(storage, file.file_path, file.file_format) as reader:
-            if not has_ids(reader.schema):
-                raise CannotMendError(f"file {file.file_path!r}, which the rewrite has read, has no field ids")
+            if not all_have_ids(reader.schema):
+                raise CannotMendError(
+                    f"file {file.file_path!r}, which the rewrite has read, has columns without field ids"
+                )
             return field_ids(reader.schema)
     except (InvalidTableError, UnsupportedError) as error:
         raise CannotMendError(f"file {file.file_path!r} cannot be read: {first_line(error)}") from error

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from icekeep.catalog.base import Table
+from icekeep.formats.arrow.field_ids import map_fields
 from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DOUBLE, LONG, STRING
+from icekeep.spec.types import DOUBLE, LONG, STRING, ListType, StructType
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_sort_order import update_sort_order
@@ -29,7 +30,7 @@ ROWS = [{"id": n, "kind": "a", "score": None if n == 2 else float(n)} for n in r
 def made(schema: Schema, data: pa.Table, file_format: str = "parquet", version: int = 2, **facts: Any) -> Damager:
     catalog = MemoryCatalog()
     catalog.create_namespace(("db",))
-    properties = {"write.format.default": file_format}
+    properties = {"write.format.default": file_format, **facts.pop("properties", {})}
     append(create_table(catalog, NAME, schema, format_version=version, properties=properties, **facts), data)
     return damager(catalog)
 
@@ -168,6 +169,35 @@ def test_columns_without_ids_are_found():
     bare = pa.schema([pa.field(field.name, field.type) for field in plain().schema])
     replace_rows(damaged, plain().cast(bare))
     assert numbers(damaged) == [423]
+
+
+NESTED = schema_of(
+    column(1, "id", LONG, required=True),
+    column(2, "place", StructType((column(4, "lat", LONG), column(5, "lon", LONG, required=True)))),
+    column(3, "tags", ListType(element_id=6, element=LONG)),
+)
+NESTED_MAPPING = """[{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["place"],
+    "fields": [{"field-id": 4, "names": ["lat"]}, {"field-id": 5, "names": ["lon"]}]},
+    {"field-id": 3, "names": ["tags"], "fields": [{"field-id": 6, "names": ["element"]}]}]"""
+
+
+@for_each(
+    ("with_ids", "lost", "said"),
+    [
+        ({"id"}, [2, 3], "columns 'place', 'tags'"),
+        ({"id", "place", "tags"}, [4, 5, 6], "columns 'place.lat', 'place.lon', 'tags.element'"),
+        ({"place", "lat", "lon", "tags", "element"}, [1], "column 'id'"),
+    ],
+)
+def test_columns_without_ids_beside_columns_with_one_are_found_unless_a_mapping_names_them(with_ids, lost, said):
+    data = table_of(NESTED, [{"id": 1, "place": {"lat": 2, "lon": 3}, "tags": [4]}])
+    columns = map_fields(data.schema, lambda field, path: (field.metadata or {}) if path[-1] in with_ids else {})
+    for mapping in ({}, {"schema.name-mapping.default": NESTED_MAPPING}):
+        damaged = made(NESTED, data, properties=mapping)
+        replace_rows(damaged, data.cast(columns))
+        found = [(fault.number, fault.facts["columns"], fault.detail) for fault in faults(damaged)]
+        detail = f"it has values of {said} without a field id, and the table's name mapping has no id for the name"
+        assert found == ([] if mapping else [(423, lost, detail)])
 
 
 def test_statistics_of_row_groups_that_do_not_hold_the_values_are_found():
