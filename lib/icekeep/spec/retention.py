@@ -3,7 +3,7 @@
 Pure: metadata, a policy and a moment in, ids out. Nothing is changed here and no file is looked at.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -91,15 +91,30 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
     )
 
 
-def unused_schema_ids(metadata: TableMetadata, removed_snapshot_ids: frozenset[int]) -> tuple[int, ...]:
+def unused_schema_ids(
+    metadata: TableMetadata, removed_snapshot_ids: frozenset[int], equality_ids: Iterable[int] = ()
+) -> tuple[int, ...]:
     """Schemas that are neither current nor named by a snapshot that stays.
 
-    Those that alone know the type of a partition spec's source column stay too: without it its manifests cannot be read.
+    Those that say the type of a partition spec's source column stay too, without which its manifests cannot be read, and so do
+    those of columns that equality deletes compare: a column that was dropped is still used to apply them (spec, "Equality
+    Delete Files").
+
+    Args:
+        equality_ids: columns that equality deletes of the snapshots that stay compare.
     """
     used = {s.schema_id for s in metadata.snapshots if s.snapshot_id not in removed_snapshot_ids}
     used.add(metadata.current_schema_id)
+    used.update(metadata.schema_of(field_id).schema_id for field_id in equality_ids)
     used.update(metadata.schema_of(f.source_id).schema_id for spec in metadata.partition_specs for f in spec.fields)
     return tuple(s.schema_id for s in metadata.schemas if s.schema_id not in used)
+
+
+def columns_of_schemas(metadata: TableMetadata, schema_ids: Collection[int]) -> frozenset[int]:
+    """Ids of the columns that would be unknown, or known by an older definition only, without some schemas."""
+    current_last = sorted(metadata.schemas, key=lambda s: (s.schema_id == metadata.current_schema_id, s.schema_id))
+    newest = {field_id: schema.schema_id for schema in current_last for field_id in schema.fields_by_id}
+    return frozenset(field_id for field_id, schema_id in newest.items() if schema_id in schema_ids)
 
 
 def unused_spec_ids(metadata: TableMetadata, spec_ids_of_retained_manifests: Iterable[int]) -> tuple[int, ...]:

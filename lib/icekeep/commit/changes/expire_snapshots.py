@@ -1,12 +1,24 @@
 """Remove the snapshots and references that a retention policy does not keep; no file is deleted here."""
 
+from collections.abc import Hashable, Sequence
+from itertools import chain
+
 import msgspec
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.filtering import EntryReader, identity, without_history
 from icekeep.commit.used_specs import used_spec_ids
 from icekeep.errors import ConflictError
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import Expired, RetentionPolicy, select_expired, unused_schema_ids, unused_spec_ids
+from icekeep.spec.retention import (
+    Expired,
+    RetentionPolicy,
+    columns_of_schemas,
+    select_expired,
+    unused_schema_ids,
+    unused_spec_ids,
+)
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas, RemoveSnapshotRef, RemoveSnapshots, Update
 
@@ -15,7 +27,8 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
     """A policy and the moment that ages are measured against (epoch ms), the same for every attempt.
 
     Attributes:
-        clean_expired_metadata: schemas and partition specs that nothing uses any more are removed as well.
+        clean_expired_metadata: schemas and partition specs that neither snapshots nor their files use any more are removed as
+            well.
         expected: what was planned: that goes and no more, as far as it is still there; where the policy keeps any of it by
             now, it is a conflict. `None`: whatever the policy expires.
     """
@@ -43,9 +56,44 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
         used = used_spec_ids(others, _retained(base, expired), attempt.reader)
         if spec_ids := unused_spec_ids(base, used):
             updates.append(RemovePartitionSpecs(spec_ids))
-        if schema_ids := unused_schema_ids(base, expired.snapshot_ids):
+        schema_ids = unused_schema_ids(base, expired.snapshot_ids)
+        if columns := columns_of_schemas(base, schema_ids):
+            compared = _compared_ids(base, columns, _retained(base, expired), attempt)
+            schema_ids = unused_schema_ids(base, expired.snapshot_ids, compared)
+        if schema_ids:
             updates.append(RemoveSchemas(schema_ids))
         return updates
+
+
+class _ComparedIds(msgspec.Struct, frozen=True):
+    """Which of some columns the live equality deletes of a manifest compare."""
+
+    base: TableMetadata
+    columns: frozenset[int]
+
+    @property
+    def key(self) -> Hashable:
+        return "compared", self.columns
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[int]:
+        live = (entry.data_file.equality_ids or () for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return self.columns.intersection(chain.from_iterable(live))
+
+
+def _compared_ids(
+    base: TableMetadata, columns: frozenset[int], retained: Sequence[Snapshot], attempt: Attempt
+) -> frozenset[int]:
+    """Which of some columns equality deletes of the snapshots compare: all delete manifests are read, whatever their lists say
+    of counts.
+    """
+    manifests = {
+        identity(manifest): manifest
+        for snapshot in retained
+        for manifest in attempt.reader.manifests(snapshot)
+        if manifest.content is ManifestContent.DELETES
+    }
+    found = attempt.gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
+    return frozenset().union(*found)
 
 
 def _retained(base: TableMetadata, expired: Expired) -> list[Snapshot]:

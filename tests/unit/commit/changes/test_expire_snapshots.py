@@ -4,9 +4,11 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, NotFoundError, UsageError
+from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
@@ -213,6 +215,79 @@ def test_a_spec_and_a_schema_that_nothing_uses_any_more_go_when_asked_for(catalo
     assert [s.schema_id for s in table.metadata.schemas] == [1]
     assert live(catalog.load(EVENTS)) == {"new": 1}
     assert expire(table, clean_expired_metadata=True).changed is False
+
+
+def without_compared_column(catalog, *, tagged=False, promoted=False):
+    """A table of which rows were deleted by `kind`, which was dropped since; `promoted`: a schema after the first changed it."""
+    table = add(memory_table(catalog), "old")
+    kind = table.metadata.schema.ids_by_name["kind"]
+    deletes = replace(
+        data_file("deletes"), content=FileContent.EQUALITY_DELETES, equality_ids=(kind,), sort_order_id=None
+    )
+    table = run(table, RowDelta(added_deletes=(deletes,))).table
+    if tagged:
+        table = set_ref(table, "audit", table.metadata.current_snapshot_id)
+    schema = table.metadata.schema
+    others = [f for f in schema.fields if f.name != "kind"]
+    newer = [replace(f, doc="newer") if f.name == "kind" else f for f in schema.fields]
+    schemas = [schema, *([replace(schema, schema_id=1, fields=tuple(newer))] if promoted else [])]
+    schemas.append(replace(schema, schema_id=len(schemas), fields=tuple(others)))
+    metadata = replace(table.metadata, schemas=tuple(schemas), current_schema_id=schemas[-1].schema_id)
+    catalog.drop(EVENTS)
+    table = add(catalog.create(EVENTS, metadata), "new")
+    catalog.runtime.pass_ms(DAY_MS)
+    return table
+
+
+def schema_ids(table):
+    return [schema.schema_id for schema in table.metadata.schemas]
+
+
+def without_deletes(table):
+    class WithoutDeletes:
+        def apply(self, base, attempt):
+            kept = [
+                m for m in attempt.reader.manifests(base.current_snapshot) if m.content is not ManifestContent.DELETES
+            ]
+            return attempt.snapshot_updates("delete", kept, SummaryBuilder())
+
+    table = run(table, WithoutDeletes()).table
+    table.catalog.runtime.pass_ms(DAY_MS)
+    return table
+
+
+def test_the_schema_of_a_column_that_live_equality_deletes_compare_stays(catalog):
+    table = expire(without_compared_column(catalog), clean_expired_metadata=True).table
+    assert (len(ids(table)), schema_ids(table)) == (1, [0, 1])
+    table = expire(without_deletes(table), clean_expired_metadata=True).table
+    assert (len(ids(table)), schema_ids(table)) == (1, [1])
+
+
+def test_it_stays_for_the_deletes_of_any_snapshot_that_stays_whatever_counts_say(catalog):
+    table = without_deletes(without_compared_column(catalog, tagged=True))
+    tagged = table.metadata.snapshot(table.metadata.refs["audit"].snapshot_id)
+    reader = Claiming(catalog.storage)
+    assert [m.may_have_live_files for m in reader.manifests(tagged)] == [False, False]
+    table = expire(table, clean_expired_metadata=True, reader=reader).table
+    assert (len(ids(table)), schema_ids(table)) == (2, [0, 1])
+
+
+def test_of_two_schemas_with_a_compared_column_the_newer_one_stays(catalog):
+    table = without_compared_column(catalog, promoted=True)
+    assert schema_ids(expire(table, clean_expired_metadata=True).table) == [1, 2]
+    # Where a snapshot that stays has the older one, the newer one says still what the column is.
+    table = without_compared_column(MemoryCatalog(), tagged=True, promoted=True)
+    assert schema_ids(expire(table, clean_expired_metadata=True).table) == [0, 1, 2]
+
+
+class Claiming(StorageManifestReader):
+    """Reads lists that say of no manifest that it has live files."""
+
+    def manifests(self, snapshot):
+        return [replace(m, added_files_count=0, existing_files_count=0) for m in super().manifests(snapshot)]
+
+    def entries(self, manifest, metadata):
+        return super().entries(replace(manifest, added_files_count=None, existing_files_count=None), metadata)
 
 
 def test_a_schema_that_no_snapshot_names_goes_when_asked_for_and_only_then(catalog):
