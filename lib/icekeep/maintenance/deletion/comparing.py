@@ -20,6 +20,7 @@ from icekeep.planning.entries.read import Reading, folded, shares
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import dataframe_from_tasks
+from icekeep.storage.local.links import LinkedFiles
 from icekeep.storage.location_keys import AS_SPELLED, Keys, Locations, Spelling, loose_keys
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ class ReachedPaths:
         examples: for each prefix key a location that has it.
     """
 
-    def __init__(self, paths: Keys, spelling: Spelling) -> None:
+    def __init__(self, paths: Keys, spelling: Spelling, roots: tuple[str, ...] = ()) -> None:
         """Begin with paths of which nothing is known.
 
         Args:
             paths: path keys, which ascend.
+            roots: as `Reached` has them.
         """
-        self._paths, self._spelling = paths, spelling
+        self._paths, self._spelling, self._links = paths, spelling, LinkedFiles(roots)
         self.by_prefix: dict[int, NDArray[np.bool_]] = {}
         self.examples: dict[int, str] = {}
 
@@ -57,7 +59,13 @@ class ReachedPaths:
         self.take(decoded.entries["file_path"])
 
     def take(self, locations: Locations) -> None:
-        """Take in files that are reached."""
+        """Take in files that are reached, and those of them again that have another name than the one that was found."""
+        found = self._take(locations)
+        if not found.all():
+            self._take(self._links.respelled(locations.filter(pa.array(~found))))
+
+    def _take(self, locations: Locations) -> Mask:
+        """Take in files; which of them were found."""
         path_keys, prefix_keys = loose_keys(locations, self._spelling)
         places = np.searchsorted(self._paths, path_keys)
         places[places == len(self._paths)] = 0
@@ -66,6 +74,9 @@ class ReachedPaths:
             own = hit[prefix_keys[hit] == prefix]
             self._of(prefix)[places[own]] = True
             self.examples.setdefault(prefix, locations[int(own[0])].as_py())
+        found = np.zeros(len(locations), np.bool_)
+        found[hit] = True
+        return found
 
     def merge(self, other: "ReachedPaths") -> None:
         for prefix, mask in other.by_prefix.items():
@@ -93,9 +104,8 @@ def held_against(
         InvalidTableError: a manifest is not whole.
     """
     task = reached.decode_task()
-    found = folded(
-        task.storage, spark, task.manifests, task.wanted, task.columns, partial(ReachedPaths, paths, spelling), reading
-    )
+    fold = partial(ReachedPaths, paths, spelling, reached.roots)
+    found = folded(task.storage, spark, task.manifests, task.wanted, task.columns, fold, reading)
     found.take(reached.named["location"])
     return found
 
@@ -106,9 +116,11 @@ def reached_keys(reached: Reached, spark: "SparkSession", spelling: Spelling | N
     Args:
         spelling: the prefix keys are wanted as well.
     """
-    tasks = [_KeysTask(share, spelling) for share in shares(reached.decode_task(), spark)]
+    tasks = [_KeysTask(share, spelling, reached.roots) for share in shares(reached.decode_task(), spark)]
+    links = LinkedFiles(reached.roots)
     named = pa.Table.from_batches(
-        [_keys_of(chunk, spelling) for chunk in reached.named["location"].chunks], _schema(spelling)
+        [keys for chunk in reached.named["location"].chunks for keys in _keys_of(chunk, spelling, links)],
+        _schema(spelling),
     )
     read = dataframe_from_tasks(spark, tasks, _read_keys, _schema(spelling))
     return read.union(arrow_dataframe(spark, named))
@@ -117,18 +129,23 @@ def reached_keys(reached: Reached, spark: "SparkSession", spelling: Spelling | N
 class _KeysTask(msgspec.Struct, frozen=True):
     decode: DecodeTask
     spelling: Spelling | None
+    roots: tuple[str, ...]
 
 
 def _read_keys(task: _KeysTask) -> Iterator[pa.RecordBatch]:
+    links = LinkedFiles(task.roots)
     for decoded in decode(task.decode):
-        yield _keys_of(decoded.entries["file_path"], task.spelling)
+        yield from _keys_of(decoded.entries["file_path"], task.spelling, links)
 
 
 def _schema(spelling: Spelling | None) -> pa.Schema:
     return pa.schema([_KEYS.field("path_key")]) if spelling is None else _KEYS
 
 
-def _keys_of(locations: Locations, spelling: Spelling | None) -> pa.RecordBatch:
+def _keys_of(locations: Locations, spelling: Spelling | None, links: LinkedFiles) -> Iterator[pa.RecordBatch]:
+    """The keys of files, and of those of them that have another name."""
     schema = _schema(spelling)
-    keys = loose_keys(locations, spelling or AS_SPELLED)[: len(schema)]
-    return pa.record_batch([pa.array(some, pa.int64()) for some in keys], schema=schema)
+    for some in (locations, links.respelled(locations)):
+        if len(some):
+            keys = loose_keys(some, spelling or AS_SPELLED)[: len(schema)]
+            yield pa.record_batch([pa.array(column, pa.int64()) for column in keys], schema=schema)

@@ -10,7 +10,7 @@ be read, stays instead.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import msgspec
@@ -21,6 +21,7 @@ from icekeep.catalog.version_files import HINT
 from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FileKind
 from icekeep.maintenance.deletion.path_set import PathsOfPrefix, SpelledPaths, paths_by_prefix
+from icekeep.maintenance.deletion.territory import territory
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import in_threads
 from icekeep.planning.manifests.lists import listed_manifests
@@ -30,7 +31,8 @@ from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-from icekeep.storage.location_keys import Keys
+from icekeep.storage.local.links import LinkedFiles
+from icekeep.storage.location_keys import Keys, Locations
 from icekeep.storage.locations import is_location
 
 _ListName: TypeAlias = str | tuple[str, ...]
@@ -61,6 +63,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         metadata: with the partition specs of the manifests.
         manifests: each once; their live entries are reached too.
         named: all else, and the manifests themselves, rows of `file_kinds.GARBAGE`.
+        roots: directories of files that may go: what is named through a symbolic link, and lies there, has the name too that it
+            has below them.
         seen: what was read for it, and before it.
         untotalled_count: snapshots whose summaries do not say how many files they have, so that nothing proves their
             manifest lists whole but the store's word.
@@ -71,6 +75,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     storage: Storage
     manifests: tuple[ManifestFile, ...]
     named: pa.Table = GARBAGE.empty_table()
+    roots: tuple[str, ...] = ()
     seen: Seen = NOTHING_SEEN
     untotalled_count: int = 0
     unreadable: tuple[str, ...] = ()
@@ -78,7 +83,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def named_paths(self) -> SpelledPaths:
         """The files that are reached by name."""
-        return SpelledPaths.of(paths_by_prefix(self.named["location"]))
+        return SpelledPaths.of(_all_names(self.named["location"], LinkedFiles(self.roots)))
 
     def decode_task(self, columns: frozenset[str] = _PATHS) -> DecodeTask:
         """The work of reading all live entries; columns are names of `entry_schema.ENTRIES`."""
@@ -128,6 +133,7 @@ def read_reached(
         storage=storage,
         manifests=listed.manifests,
         named=named_files(statistics_files(metadata), metadata.snapshots, listed.manifests, metadata_files),
+        roots=territory(metadata).roots,
         seen=Seen(since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files),
         untotalled_count=listed.untotalled_count,
     )
@@ -199,8 +205,9 @@ def reached_paths(reached: Reached, *, stays: str = _NOTHING_DELETED) -> Spelled
         SafetyError: one of the manifests could not be read whole, so that what `stays` says is not done.
     """
     with fails_closed(stays):
-        read = [some for share in in_threads(reached.decode_task(), _live_paths) for some in share]
-        return SpelledPaths.of([*paths_by_prefix(reached.named["location"]), *read])
+        work = partial(_live_paths, reached.roots)
+        read = [some for share in in_threads(reached.decode_task(), work) for some in share]
+        return SpelledPaths.of([*_all_names(reached.named["location"], LinkedFiles(reached.roots)), *read])
 
 
 @contextmanager
@@ -226,5 +233,11 @@ def _rows(kind: FileKind, locations: Iterable[str], sizes: Iterable[int] | None 
     return pa.table([pa.repeat(pa.scalar(str(kind), pa.string()), len(names)), names, lengths], schema=GARBAGE)
 
 
-def _live_paths(task: DecodeTask) -> list[PathsOfPrefix]:
-    return [some for decoded in decode(task) for some in paths_by_prefix(decoded.entries["file_path"])]
+def _live_paths(roots: tuple[str, ...], task: DecodeTask) -> list[PathsOfPrefix]:
+    links = LinkedFiles(roots)
+    return [some for decoded in decode(task) for some in _all_names(decoded.entries["file_path"], links)]
+
+
+def _all_names(locations: Locations, links: LinkedFiles) -> list[PathsOfPrefix]:
+    """Files by how they are named, and by how they are named without links."""
+    return [*paths_by_prefix(locations), *paths_by_prefix(links.respelled(locations))]

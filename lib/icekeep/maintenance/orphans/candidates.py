@@ -17,7 +17,7 @@ from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.neighbours import neighbours
-from icekeep.maintenance.deletion.reachable import Reached, fails_closed
+from icekeep.maintenance.deletion.reachable import NOTHING_SEEN, Reached, Seen, fails_closed
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.orphans.checks import (
     OrphanShare,
@@ -147,7 +147,7 @@ def find_candidates(
     living = living_runs(table, runtime)
     latest = _loaded_anew(table)
     with fails_closed():
-        reached = reached_by(latest, spark, trust_manifest_list=search.trust_manifest_list)
+        reached = _reached(latest, root, spark, search)
         compared = compare(listing.files, listing.files_count, reached, search.spelling, spark, keeper)
         if not compared.named_count and any_below(root, reached, spark):
             refuse_unmatched(table, root)
@@ -192,12 +192,18 @@ def still_unnamed(
     """
     _refuse_other_table(candidates.table, now)
     with fails_closed():
-        newly = reached_by(now, spark, trust_manifest_list=search.trust_manifest_list, since=candidates.reached.seen)
+        newly = _reached(now, candidates.root, spark, search, candidates.reached.seen)
         compared = compare(candidates.files, candidates.files_count, newly, search.spelling, spark, keeper)
     if not compared.named_count:
         return candidates, 0
     left = msgspec.structs.replace(candidates, files=compared.unnamed, files_count=compared.unnamed_count)
     return left, compared.named_count
+
+
+def _reached(table: Table, root: str, spark: SparkSource, search: Search, since: Seen = NOTHING_SEEN) -> Reached:
+    """What the table leads to, to be held against files below a directory."""
+    reached = reached_by(table, spark, trust_manifest_list=search.trust_manifest_list, since=since)
+    return msgspec.structs.replace(reached, roots=(root,))
 
 
 def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper: RowKeeper) -> Listing:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,16 +14,18 @@ from kit.storage import MemoryStorage
 from kit.tables import memory_table
 
 
-def reached(*names: str) -> Reached:
+def reached(*names: str, roots: tuple[str, ...] = ()) -> Reached:
     named = named_files({}, [], [], names)
-    return Reached(metadata=memory_table().metadata, storage=MemoryStorage(), manifests=(), named=named)
+    return Reached(metadata=memory_table().metadata, storage=MemoryStorage(), manifests=(), named=named, roots=roots)
 
 
-def compared(listed, named, schemes=None, authorities=None):
+def compared(listed, named, schemes=None, authorities=None, roots=()):
     rule = spelling(schemes, authorities)
     count = len(listed)
     rows = keyed_rows(pa.array(listed, pa.string()), pa.array([1] * count), pa.array([0] * count), rule)
-    return compare(pa.Table.from_batches([rows]), count, reached(*named), rule, lambda: pytest.fail("Spark"), None)
+    return compare(
+        pa.Table.from_batches([rows]), count, reached(*named, roots=roots), rule, lambda: pytest.fail("Spark"), None
+    )
 
 
 def unnamed(listed, named, **equal):
@@ -51,6 +55,28 @@ def test_every_spelling_of_a_live_file_keeps_it(listed, named):
     found = compared([listed], [named])
     assert found.unnamed.num_rows == 0
     assert (found.named_count, found.mismatched_count) == (1, 0)
+
+
+def test_a_file_that_metadata_names_through_links_is_named(tmp_path):
+    root = tmp_path / "wh" / "t"
+    (root / "data").mkdir(parents=True)
+    (tmp_path / "old").symlink_to(tmp_path / "wh")
+    (tmp_path / "older").symlink_to(tmp_path / "old" / "t")
+    (root / "inner").symlink_to("data")
+    (root / "link.parquet").symlink_to(root / "data" / "e")
+    names = [tmp_path / "old/t/data/a", tmp_path / "older/data/b", root / "inner/c", tmp_path / "old/t/inner/d"]
+    names += [root / "link.parquet", tmp_path / "older/data/../data/f", tmp_path / "elsewhere/g", root / "data/h"]
+    listed = [str(root / "data" / name) for name in "abcdefgh"]
+    for path in listed:
+        Path(path).touch()
+    named = [str(name) for name in names]
+    assert unnamed(listed, named) == [listed[place] for place in (0, 1, 2, 3, 4, 5, 6)]
+    for scheme in ("", "file:", "file://"):
+        at = tuple(f"{scheme}{place}" for place in (root, tmp_path / "other"))
+        assert unnamed([f"{scheme}{path}" for path in listed], named, roots=at) == [f"{scheme}{listed[6]}"]
+    # The directory that is listed may be named through a link itself.
+    at = str(tmp_path / "older")
+    assert unnamed([f"{at}/data/a", f"{at}/data/x"], [f"{root}/data/a"], roots=(f"{at}/",)) == [f"{at}/data/x"]
 
 
 @for_each(

@@ -13,6 +13,8 @@ from icekeep.errors import SafetyError
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.runtime import SYSTEM
 from icekeep.tables.append import append
+from kit.choices import Choices
+from kit.damager import Damager
 from kit.lake import EVENTS, Lake, events
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
@@ -66,6 +68,22 @@ def test_rows_are_as_before_and_strays_are_in_the_trash(lake):
     again = remove_orphan_files(lake.load(), no_spark)
     # The stray, the plan of two files, and beside them what says that nobody is at work on it any more.
     assert (again.orphan_files_count, again.kept.hidden_count) == (0, 6)
+
+
+def test_live_files_that_metadata_names_through_a_link_stay(lake, tmp_path):
+    """The warehouse was moved, and a link left in its old place."""
+    old_place = tmp_path / "old place"
+    old_place.symlink_to(root_of(lake))
+    stray = put(lake, "data/stray")
+    damager = Damager(lake.catalog, EVENTS, Choices(1))
+    place = damager.entry()
+    path = Path(urlparse(place.file["file_path"]).path)
+    damager.edit_file(place, file_path=f"file://{old_place}/{path.relative_to(root_of(lake))}")
+    age_all(lake)
+    rows = lake.rows()
+    result = remove_orphan_files(lake.load(), no_spark, options={"max-orphan-ratio": 1})
+    assert result.orphan_file_locations == (f"file://{stray}",)
+    assert (path.exists(), stray.exists(), lake.rows()) == (True, False, rows)
 
 
 def test_links_are_not_followed_and_directories_stay(lake, tmp_path):
