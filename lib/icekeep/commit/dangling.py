@@ -21,6 +21,7 @@ from icekeep.commit.partition_ranges import PartitionRanges
 from icekeep.spec.applicability import DeleteScopes, MinNumbers, Specs, is_dangling, sequence_number
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.types import OPAQUE, Type
 
 T = TypeVar("T")
 _Asked = tuple[tuple[Any, ...], int]
@@ -138,7 +139,10 @@ class PossibleManifests:
         by_spec: defaultdict[int, list[_Asked]] = defaultdict(list)
         for (spec_id, values), number in asked.partitions.items():
             by_spec[spec_id].append((values, number))
-        self._asked = {spec_id: _Partitions(some) for spec_id, some in by_spec.items()}
+        self._asked = {
+            spec_id: _Partitions(some, [field.type for field in base.partition_type(spec_id).fields])
+            for spec_id, some in by_spec.items()
+        }
 
     def holds_reached_files(self, manifest: ManifestFile) -> bool:
         asked, least = self._asked.get(manifest.partition_spec_id), manifest.min_sequence_number or 0
@@ -154,12 +158,13 @@ class _Partitions:
     Manifests are many and so are partitions: each manifest asks those alone that lie within its bounds of the first field.
     """
 
-    def __init__(self, asked: Iterable[_Asked]) -> None:
+    def __init__(self, asked: Iterable[_Asked], types: Sequence[Type]) -> None:
+        has_order = bool(types) and types[0] != OPAQUE
         known: list[_Asked] = []
         self._others: list[_Asked] = []
         for one in asked:
             values, _ = one
-            (known if values and values[0] is not None else self._others).append(one)
+            (known if has_order and values[0] is not None else self._others).append(one)
         self._known = sorted(known, key=_first_value)
         self._firsts = [*map(_first_value, self._known)]
         self.greatest = max(number for _, number in (*self._known, *self._others))

@@ -6,7 +6,7 @@ from typing import Any
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, PrimitiveType
+from icekeep.spec.types import DOUBLE, FLOAT, OPAQUE, UUID, NestedField, PrimitiveType
 from icekeep.spec.values import value_from_bytes
 
 
@@ -34,7 +34,7 @@ class _Range:
 
     def __init__(self, field: NestedField, summary: FieldSummary) -> None:
         self.may_hold_null = summary.contains_null
-        is_ordered = isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, UUID)
+        is_ordered = isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, UUID, OPAQUE)
         is_bounded = summary.lower_bound is not None or summary.upper_bound is not None
         # Both bounds are null where all values are; where they cannot be, the summary tells nothing.
         self.may_hold_values = is_bounded or not is_ordered or not summary.contains_null

@@ -19,6 +19,7 @@ import msgspec
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.numbers import decimal_from_unscaled, unscaled
 from icekeep.spec.types import (
+    OPAQUE,
     DecimalType,
     FixedType,
     ListType,
@@ -45,6 +46,7 @@ _SIMPLE: dict[str, Any] = {
     "float": "float",
     "double": "double",
     "string": "string",
+    "opaque": "string",
     "binary": "bytes",
     "date": {"type": "int", "logicalType": "date"},
     "time": {"type": "long", "logicalType": "time-micros"},
@@ -243,21 +245,28 @@ def to_avro(type_: Type) -> Callable[[Any], Any]:
         return lambda value: unscaled(value, scale).to_bytes(size, "big", signed=True)
     if str(type_) == "uuid":
         return lambda value: value.bytes
+    if type_ == OPAQUE:
+        return shown_text
     return lambda value: value
+
+
+def shown_text(value: Any) -> str:
+    """A value of a type that is not known, or that is not the one it should be of, as text."""
+    return value if isinstance(value, str) else repr(value)
 
 
 def from_avro(type_: Type) -> Callable[[Any], Any]:
     """How a non-null value that was read without logical types becomes one of a primitive type.
 
-    What is returned raises `ValueError` for a value that is stored as something else. Text is not checked: it is also
-    the type of what an unknown transform makes, whatever its writer stored.
+    What is returned raises `ValueError` for a value that is stored as something else. Text is not checked, nor is what an
+    unknown transform makes, which is whatever its writer stored.
     """
     if isinstance(type_, DecimalType):
         scale = type_.scale
         return lambda raw: decimal_from_unscaled(int.from_bytes(_bytes(raw), "big", signed=True), scale)
     if str(type_) == "uuid":
         return lambda raw: UUID(bytes=_bytes(raw))
-    if str(type_) == "string":
+    if str(type_) in ("string", "opaque"):
         return lambda raw: raw
     expected = _PYTHON_TYPES.get(type_.name, int) if isinstance(type_, PrimitiveType) else object
 

@@ -6,7 +6,7 @@ columns of position delete files are among them, since those files store them un
 
 from collections.abc import Iterable
 
-from icekeep.spec.types import BOOLEAN, INT, LONG, STRING, NestedField, StructType, Type
+from icekeep.spec.types import BOOLEAN, INT, LONG, OPAQUE, STRING, NestedField, StructType, Type
 
 
 def _column(field_id: int, name: str, type_: Type, *, required: bool = True) -> NestedField:
@@ -38,7 +38,8 @@ def partition_column(partition_types: Iterable[StructType]) -> NestedField:
     fields: dict[int, NestedField] = {}
     for struct in partition_types:
         for field in struct.fields:
-            fields[field.field_id] = NestedField(field_id=field.field_id, name=field.name, type=field.type)
+            type_ = STRING if field.type == OPAQUE else field.type
+            fields[field.field_id] = NestedField(field_id=field.field_id, name=field.name, type=type_)
     return _column(PARTITION_ID, "_partition", StructType(tuple(fields.values())), required=False)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.spec.iso8601 import civil_from_days, format_timestamp
 from icekeep.spec.numbers import decimal_from_unscaled, minimal_twos_complement, shortest_digits, unscaled
-from icekeep.spec.types import DATE, INT, STRING, DecimalType, PrimitiveType, Type
+from icekeep.spec.types import DATE, INT, OPAQUE, DecimalType, PrimitiveType, Type
 from icekeep.spec.units import DAY_SECONDS, MAX_INT
 from icekeep.spec.values import INTEGER_WIDTHS, MICROS_PER_SECOND, TICKS_PER_SECOND
 
@@ -218,7 +218,7 @@ class Void(Transform, frozen=True):
 
 
 class UnknownTransform(Transform, frozen=True):
-    """A transform that we do not know, by its text; its values are shown but never made."""
+    """A transform that we do not know, by its text; its values are shown, but never made or put in order."""
 
     text: str
 
@@ -229,7 +229,7 @@ class UnknownTransform(Transform, frozen=True):
         return True
 
     def result_type(self, source_type: Type) -> Type:
-        return STRING
+        return OPAQUE
 
     def apply(self, source_type: Type, value: Any) -> Any:
         raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)

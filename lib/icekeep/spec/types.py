@@ -118,6 +118,10 @@ UUID = PrimitiveType("uuid")
 BINARY = PrimitiveType("binary")
 UNKNOWN = PrimitiveType("unknown")
 VARIANT = PrimitiveType("variant")
+OPAQUE = PrimitiveType("opaque")
+"""Of partition values that a transform makes which we do not know, and no column's: nobody says what their bytes mean, or in
+which order they are. In Arrow they are text, to be shown.
+"""
 
 _SIMPLE = {
     t.name: t

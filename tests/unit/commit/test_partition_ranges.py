@@ -8,6 +8,7 @@ from icekeep.commit.dangling import PossibleManifests
 from icekeep.commit.partition_ranges import PartitionRanges
 from icekeep.spec.applicability import DeleteScopes
 from icekeep.spec.manifests.structs import FieldSummary
+from icekeep.spec.transforms import UnknownTransform
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import BY_KIND, BY_SCORE, add, data_file, manifests_of, memory_table
 
@@ -34,6 +35,15 @@ def test_what_lies_between_the_bounds_may_be_there_and_nothing_else(values, aske
 def test_of_numbers_whose_order_is_in_doubt_all_may_be_there(values):
     found = ranges(values, BY_SCORE)
     assert all(found.may_hold((value,)) for value in values)
+
+
+def test_of_values_of_an_unknown_transform_all_may_be_there():
+    field = replace(BY_KIND.fields[0], transform=UnknownTransform("zorder"))
+    metadata = memory_table(MemoryCatalog(), spec=replace(BY_KIND, fields=(field,))).metadata
+    (manifest,) = manifests_of(add(memory_table(MemoryCatalog(), spec=BY_KIND), data_file("f", partition=("b",))))
+    found = PartitionRanges(manifest, metadata)
+    assert all(found.may_hold((value,)) for value in ("a", 5, b"c"))
+    assert (found.first_bounds, found.may_hold((None,))) == ((None, None), False)
 
 
 def test_without_summaries_all_may_be_there():

@@ -35,6 +35,7 @@ from icekeep.spec.types import (
     FLOAT,
     INT,
     LONG,
+    OPAQUE,
     STRING,
     TIME,
     TIMESTAMP,
@@ -242,7 +243,7 @@ def test_a_transform_of_a_type_that_it_does_not_take_breaks_the_table(transform:
         (Day(), TIMESTAMPTZ_NS, DATE),
         (Hour(), TIMESTAMP, INT),
         (Void(), DATE, DATE),
-        (UnknownTransform("zorder"), DATE, STRING),
+        (UnknownTransform("zorder"), DATE, OPAQUE),
     ],
 )
 def test_result_types_are_those_of_the_spec(transform: Transform, source: Type, result: Type):

@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from icekeep.formats.arrow.schema import arrow_type
 from icekeep.formats.deletes.equality_match import comparable_bits
 from icekeep.planning.manifests.avro_decoder import NotReadError
-from icekeep.spec.avro import from_avro
+from icekeep.spec.avro import from_avro, shown_text
 from icekeep.spec.manifests.encode import PartitionCodec
-from icekeep.spec.types import NestedField, PrimitiveType, StructType
+from icekeep.spec.types import OPAQUE, STRING, NestedField, PrimitiveType, StructType
 from icekeep.spec.values import INTEGER_WIDTHS
 
 _MAX_CODE = 1 << 62
+
+_SHOWN = (STRING.name, OPAQUE.name)
 
 
 def partition_arrow_type(partition: StructType) -> pa.StructType:
@@ -30,7 +32,7 @@ def partition_arrow_type(partition: StructType) -> pa.StructType:
 def partition_array(tuples: Iterable[tuple[Any, ...]], partition: StructType) -> pa.StructArray:
     """Tuples of spec values in Arrow.
 
-    A value of a text field that is not text, as an unknown transform may make, is shown as Python would show it.
+    A value of a text field that is not text, and what an unknown transform makes, is shown as Python would show it.
 
     Raises:
         pyarrow.ArrowException, OverflowError, ValueError: a value does not fit its type.
@@ -88,7 +90,7 @@ def _struct(arrays: list[pa.Array], length: int, partition: StructType) -> pa.St
 
 
 def _array(values: Iterable[Any], field: NestedField) -> pa.Array:
-    if _name(field) == "string":
+    if _name(field) in _SHOWN:
         values = [_text(value) for value in values]
     if _name(field) == "uuid":
         storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
@@ -97,7 +99,7 @@ def _array(values: Iterable[Any], field: NestedField) -> pa.Array:
 
 
 def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else repr(value)
+    return None if value is None else shown_text(value)
 
 
 def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
@@ -107,7 +109,7 @@ def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
         return pa.nulls(len(raw), target)
     if kind.equals(target):
         return raw
-    if name == "string":
+    if name in _SHOWN:
         return _by_value(raw, field, _text)
     if name == "decimal" and is_bytes:
         return _by_value(raw, field, from_avro(field.type))

@@ -16,7 +16,7 @@ from icekeep.spec.manifests.structs import FieldSummary, ManifestEntry, Manifest
 from icekeep.spec.manifests.summaries import PartitionSummarizer
 from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, partition_type
 from icekeep.spec.schema import schema_from_json
-from icekeep.spec.types import StructType
+from icekeep.spec.types import OPAQUE, StructType
 
 COUNTS = {
     Status.ADDED: ("added_files_count", "added_rows_count"),
@@ -76,7 +76,10 @@ def _adding_snapshot(entries: list[ManifestEntry]) -> int | None:
     return next(changed, max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None))
 
 
-def _summaries(entries: list[ManifestEntry], partition: StructType) -> tuple[FieldSummary, ...]:
+def _summaries(entries: list[ManifestEntry], partition: StructType) -> tuple[FieldSummary, ...] | None:
+    if any(field.type == OPAQUE for field in partition.fields):
+        # A summary without bounds says that all values are null, and nobody can make them.
+        return None
     summarizer = PartitionSummarizer([field.type for field in partition.fields])
     for entry in entries:
         summarizer.add(entry.data_file.partition)

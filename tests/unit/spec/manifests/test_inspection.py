@@ -67,10 +67,20 @@ def test_a_header_that_does_not_tell_the_partition_type_is_refused(metadata, pro
 
 
 def test_partitions_that_are_not_of_the_spec_are_refused():
-    data = version_1(THREE)
-    fields = [{"name": "day", "transform": "unheard-of", "source-id": 1, "field-id": 1000}]
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "s", "required": False, "type": "string"}]}
+    changed = {"schema": json.dumps(schema).encode(), "partition-spec": spec_of("identity")}
     with pytest.raises(InvalidTableError, match="holds partitions that are not of its spec"):
-        inspect_manifest(with_metadata(data, {"partition-spec": json.dumps(fields).encode()}), MANIFEST)
+        inspect_manifest(with_metadata(version_1(THREE), changed), MANIFEST)
+
+
+def test_of_what_an_unknown_transform_makes_nothing_is_summarized():
+    row = inspect_manifest(with_metadata(version_1(THREE), {"partition-spec": spec_of("unheard-of")}), MANIFEST)
+    assert (row.partitions, lacks_counts(row)) == (None, False)
+
+
+def spec_of(transform):
+    fields = [{"name": "day", "transform": transform, "source-id": 1, "field-id": 1000}]
+    return json.dumps(fields).encode()
 
 
 def test_what_a_row_says_already_is_kept():

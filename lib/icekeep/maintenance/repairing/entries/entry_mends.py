@@ -146,7 +146,7 @@ def _wrong_row(head: Head, row: ManifestFile, entries: Iterable[ManifestEntry]) 
                 wrong[number] = f"{pair[which]} {is_} in place of {said}"
     if row.manifest_length != len(data):
         wrong[203] = f"{len(data)} bytes in place of {row.manifest_length}"
-    if row.partitions is not None and row.partitions != found.partitions:
+    if None not in (row.partitions, found.partitions) and row.partitions != found.partitions:
         wrong[206] = "the summaries of its partitions are worked out anew"
     least = min((e.sequence_number or 0 for e in entries if e.is_live), default=None)
     if least is not None and (row.min_sequence_number or 0) > least:
