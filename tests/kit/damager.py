@@ -5,7 +5,7 @@ All is done on the files as they are, by fastavro and JSON alone, so that tables
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,12 +126,17 @@ class Damager:
         reader = fastavro.reader(io.BytesIO(self.read(location)))
         return [record for record in reader if isinstance(record, dict)]
 
-    def edit_avro(self, location: str, change: Callable[[list[Record]], object]) -> None:
-        """Change the records of an Avro file; its schema and what else its header says stay."""
+    def edit_avro(
+        self, location: str, change: Callable[[list[Record]], object], header: Mapping[str, str | None] | None = None
+    ) -> None:
+        """Change the records of an Avro file; its schema stays, and what else its header says but for `header`, by key, where
+        null removes one.
+        """
         reader = fastavro.reader(io.BytesIO(self.read(location)))
         records = [record for record in reader if isinstance(record, dict)]
         change(records)
-        metadata = {k: v for k, v in reader.metadata.items() if not k.startswith("avro.")}
+        said = {**reader.metadata, **(header or {})}
+        metadata = {k: v for k, v in said.items() if v is not None and not k.startswith("avro.")}
         out = io.BytesIO()
         schema: Any = reader.writer_schema
         fastavro.writer(out, schema, records, codec=reader.codec, metadata=metadata)
@@ -173,6 +178,11 @@ class Damager:
             values[f"{name}_files_count"] = values[f"{name}_data_files_count"] = counts[name]
             values[f"{name}_rows_count"] = rows[name]
         self.edit_row(manifest, **{name: value for name, value in values.items() if name in known})
+
+    def edit_header(self, manifest: str, header: Mapping[str, str | None]) -> None:
+        """Change what the header of a manifest says, in all lists its length; null removes a key."""
+        self.edit_avro(manifest, lambda entries: None, header)
+        self.edit_row(manifest, manifest_length=len(self.read(manifest)))
 
     def entries(self, content: int | None = None) -> Iterator[Place]:
         """The live entries of the current snapshot, of one content."""

@@ -49,14 +49,14 @@ _AVRO_KINDS: dict[str, tuple[str, ...]] = {
 
 
 class ManifestHeader(msgspec.Struct, frozen=True):
-    """What a manifest says of itself.
+    """What a manifest says of itself; `None` is what it leaves out, as all of version 1 do with `content`.
 
     Attributes:
         unknown_field_ids: fields of its schema that we do not know.
     """
 
     partition_spec_id: int | None
-    content: ManifestContent
+    content: ManifestContent | None
     unknown_field_ids: frozenset[int]
 
 
@@ -103,10 +103,15 @@ def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, Mani
     avro = read_header(data, location)
     with _damage(location):
         header = _manifest_header(avro.metadata, location)
-    if header.partition_spec_id not in (None, manifest.partition_spec_id) or header.content is not manifest.content:
+    if header.content not in (None, manifest.content):
         raise InvalidTableError(
-            f"manifest {location!r} holds {header.content.name.lower()} of partition spec {header.partition_spec_id}, but "
-            f"its manifest list says {manifest.content.name.lower()} of spec {manifest.partition_spec_id}",
+            f"manifest {location!r} holds {_named(header.content)}, but its manifest list says {_named(manifest.content)}",
+            location=location,
+        )
+    if header.partition_spec_id not in (None, manifest.partition_spec_id):
+        raise InvalidTableError(
+            f"manifest {location!r} is of partition spec {header.partition_spec_id}, but its manifest list says spec "
+            f"{manifest.partition_spec_id}",
             location=location,
         )
     return avro, header
@@ -265,11 +270,20 @@ class _EntryDecoder:
         )
 
 
+_CONTENTS = {content.name.lower().encode(): content for content in ManifestContent}
+
+
+def _named(content: ManifestContent | None) -> str:
+    return "" if content is None else content.name.lower()
+
+
 def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHeader:
-    content = metadata.get("content", b"data").decode(errors="replace")
-    if content not in ("data", "deletes"):
+    text = metadata.get("content")
+    content = None if text is None else _CONTENTS.get(text)
+    if text is not None and content is None:
         raise InvalidTableError(
-            f"manifest {location!r} has the content {content!r}; the spec knows data, deletes", location=location
+            f"manifest {location!r} has the content {text.decode(errors='replace')!r}; the spec knows data, deletes",
+            location=location,
         )
     spec_id = metadata.get("partition-spec-id")
     try:
@@ -278,7 +292,7 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
         raise InvalidTableError(
             f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location
         ) from None
-    return ManifestHeader(number, ManifestContent[content.upper()], _unknown_field_ids(metadata["avro.schema"]))
+    return ManifestHeader(number, content, _unknown_field_ids(metadata["avro.schema"]))
 
 
 @lru_cache(maxsize=64)

@@ -9,16 +9,21 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.overwrite_files import OverwriteFiles
 from icekeep.commit.retry import commit
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.tables.append import append
 from kit.cases import for_each, scaled, seeds, some_of
 from kit.choices import Choices
+from kit.damager import Damager
 from kit.lost_lists import LIST, Before, mended_by, some_rows, without_list
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.our_histories import ByIcekeep, in_memory
 from kit.row_histories import SPECS, History, steps_of
+from kit.row_texts import scanned_rows
+from kit.tables import manifests_of
 from kit.written_deletes import new_data_files
 
 pytestmark = pytest.mark.slow
@@ -69,6 +74,26 @@ def made(seed: int, last: str, version: int) -> ByIcekeep:
     history.went_on(steps[: chosen.randint(1, len(steps))])
     LAST[last](history.by, chosen)
     return history.by
+
+
+def test_manifests_that_do_not_say_what_they_hold_are_read_by_every_job_and_put_in_a_list():
+    """ClickHouse's delete manifests are so."""
+    by = next(by for seed in seeds(SEEDS) if delete_manifests(by := made(seed, "a step", 2)))
+    damager = Damager(by.catalog, by.identifier, Choices(0))
+    for row in damager.rows():
+        damager.edit_header(row["manifest_path"], {"content": None})
+    before = Before(by)
+    assert check(by.table, no_spark, deep=True).status == "sound"
+    without_list(by)
+    assert [one.fault_id for one in mended_by(by.table).mended] == [LIST]
+    before.is_back()
+    compact(by.table, no_spark, options={"rewrite-all": True, "delete-file-threshold": 1})
+    rewrite_manifests(by.table, no_spark, options={"remove-dangling-deletes": True})
+    assert sum(scanned_rows(by.table).values()) == sum(before.rows.values()) + 3
+
+
+def delete_manifests(by: ByIcekeep) -> list[ManifestFile]:
+    return [m for m in manifests_of(by.table) if m.content is ManifestContent.DELETES]
 
 
 @for_each(("last", "version"), some_of(product(LAST, (1, 2, 3)), least=6, kind=lambda place: place[0]))

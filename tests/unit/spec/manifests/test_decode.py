@@ -8,6 +8,7 @@ import pytest
 from icekeep.errors import InvalidTableError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import (
+    DataFile,
     FieldSummary,
     FileContent,
     ManifestContent,
@@ -217,19 +218,27 @@ def test_a_manifest_says_its_spec_and_content():
     assert read_manifest(data, row, DAY)[0] == ManifestHeader(0, ManifestContent.DELETES, frozenset())
 
 
-def test_a_manifest_of_version_1_need_not_say_so():
-    data, row = write_manifest([added()])
+DELETED = data_file(content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
+
+
+@for_each(("content", "file"), [(ManifestContent.DATA, data_file()), (ManifestContent.DELETES, DELETED)], ids=str)
+def test_a_manifest_need_not_say_so(content: ManifestContent, file: DataFile):
+    """Those of version 1 do not, nor do ClickHouse's of later versions."""
+    data, row = write_manifest([added(file)], content=content)
     bare = with_metadata(data, {"content": None, "partition-spec-id": None, "schema-id": None})
     header, entries = read_manifest(bare, resized(row, bare), DAY)
-    assert header == ManifestHeader(None, ManifestContent.DATA, frozenset())
-    assert len(list(entries)) == 1
+    assert header == ManifestHeader(None, None, frozenset())
+    assert [entry.data_file.content for entry in entries] == [file.content]
+    other = next(one for one in ManifestContent if one is not content)
+    problem = "is not of the kind of file that the manifest tracks"
+    assert problem in refused(bare, msgspec.structs.replace(resized(row, bare), content=other))
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"partition_spec_id": 1}, "holds data of partition spec 0, but its manifest list says data of spec 1"),
-        ({"content": ManifestContent.DELETES}, "holds data of partition spec 0, but its manifest list says deletes of"),
+        ({"partition_spec_id": 1}, "is of partition spec 0, but its manifest list says spec 1"),
+        ({"content": ManifestContent.DELETES}, "holds data, but its manifest list says deletes"),
     ],
 )
 def test_a_manifest_must_be_what_its_list_says(change: dict[str, Any], problem: str):

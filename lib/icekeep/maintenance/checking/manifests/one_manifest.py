@@ -105,7 +105,7 @@ def _as_the_file_says(row: ManifestFile, header: ManifestHeader, size_bytes: int
     return msgspec.structs.replace(
         row,
         manifest_length=size_bytes,
-        content=header.content,
+        content=row.content if header.content is None else header.content,
         partition_spec_id=spec_id if spec_id is not None and spec_id in known.partitions else row.partition_spec_id,
         **dict.fromkeys(COUNT_NAMES),
     )
@@ -135,7 +135,7 @@ class _Look:
                 self._tell_row(
                     203, row, since, f"it has {size_bytes} bytes, its manifest list says {row.manifest_length}"
                 )
-            if row.content is not header.content:
+            if header.content is not None and row.content is not header.content:
                 said, is_ = row.content.name.lower(), header.content.name.lower()
                 self._tell_row(211, row, since, f"it holds {is_}, its manifest list says {said}")
             if header.partition_spec_id not in (None, row.partition_spec_id):

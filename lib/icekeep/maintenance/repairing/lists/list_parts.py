@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 from msgspec import Struct
@@ -190,6 +191,15 @@ class _Reading:
         )
 
     def _read(self, path: str) -> tuple[ManifestFile, Sequence[ManifestEntry]]:
+        """A manifest as a list would name it, and its entries; where it does not say what it holds, these say it."""
+        try:
+            return self._read_as(path, ManifestContent.DATA)
+        except InvalidTableError:
+            with suppress(InvalidTableError):
+                return self._read_as(path, ManifestContent.DELETES)
+            raise
+
+    def _read_as(self, path: str, content: ManifestContent) -> tuple[ManifestFile, Sequence[ManifestEntry]]:
         metadata, snapshot = self._table.metadata, self._snapshot
         data = self._table.storage.read(path)
         header = read_manifest_header(data, path)
@@ -201,7 +211,7 @@ class _Reading:
             manifest_length=len(data),
             partition_spec_id=header.partition_spec_id,
             added_snapshot_id=snapshot.snapshot_id,
-            content=header.content,
+            content=content if header.content is None else header.content,
             sequence_number=snapshot.sequence_number,
         )
         first, second = (read_manifest(data, replace(row, first_row_id=base), partition)[1] for base in _ID_BASES)
