@@ -226,13 +226,13 @@ class FileWriter(Protocol):
 
 
 @contextmanager
-def translated(location: str) -> Iterator[None]:
-    """What pyarrow raises on a bad file as an invalid table, and the file's name in every error."""
+def translated(location: str, noun: str = "data file") -> Iterator[None]:
+    """What pyarrow raises on a bad file as an invalid table, and the file's name in every error; `noun` says which kind it is."""
     try:
         yield
     except (InvalidTableError, UnsupportedError) as error:
         facts = {**error.facts, "location": location}
-        raise type(error)(f"data file {location!r}: {error.message}", **facts) from error
+        raise type(error)(f"{noun} {location!r}: {error.message}", **facts) from error
     except MemoryError as error:
         # Nothing is said of the file; pyarrow's own is one of its errors, too.
         raise MemoryError(f"while {location!r} was read: {_line(error)}") from error
@@ -240,11 +240,11 @@ def translated(location: str) -> Iterator[None]:
         # pyarrow's own have no number: those say that the bytes are wrong, not that they cannot be had.
         if error.errno is not None:
             raise UnavailableError(f"cannot read {location!r}: {error}", location=location) from error
-        raise InvalidTableError(f"data file {location!r} is damaged: {_line(error)}", location=location) from error
+        raise InvalidTableError(f"{noun} {location!r} is damaged: {_line(error)}", location=location) from error
     except pa.ArrowNotImplementedError as error:
-        raise UnsupportedError(f"data file {location!r} cannot be read: {_line(error)}", location=location) from error
+        raise UnsupportedError(f"{noun} {location!r} cannot be read: {_line(error)}", location=location) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise InvalidTableError(f"data file {location!r} is damaged: {_line(error)}", location=location) from error
+        raise InvalidTableError(f"{noun} {location!r} is damaged: {_line(error)}", location=location) from error
 
 
 def _line(error: Exception) -> str:

@@ -57,6 +57,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         location: of the file.
         file_format: as manifests say it, in any case.
+        noun: what errors call it.
         constants: values of columns that the file may lack since the partition says them (identity transforms), by id
             of the source column.
         name_mapping: the table's, for columns without field ids.
@@ -70,6 +71,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
     location: str
     file_format: str = "PARQUET"
+    noun: str = "data file"
     constants: Mapping[int, Any] = {}
     name_mapping: NameMapping | None = None
     spec_id: int = 0
@@ -138,16 +140,16 @@ class FileColumns:
         )
 
     def _find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
-        named = _identified(file_schema, source)
+        named = identified(file_schema, source)
         # A file of which the mapping names nothing has ids nevertheless: it is known that none of its columns is wanted.
-        identified = named if source.name_mapping is None or has_ids(named) else pa.schema([])
-        names = projected_columns(identified, self._stored)
+        known = named if source.name_mapping is None or has_ids(named) else pa.schema([])
+        names = projected_columns(known, self._stored)
         refuse_unidentified(named, self._stored, source.constants)
         for name in names:
-            if len(identified.get_all_field_indices(name)) > 1:
+            if len(known.get_all_field_indices(name)) > 1:
                 raise InvalidTableError(f"it has two columns named {name!r}")
-        kept = [f.name for f in identified if field_id(f) in self._kept_dictionaries and f.type == pa.string()]
-        return _Found(stored=file_schema, schema=identified, names=names, kept=kept)
+        kept = [f.name for f in known if field_id(f) in self._kept_dictionaries and f.type == pa.string()]
+        return _Found(stored=file_schema, schema=known, names=names, kept=kept)
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -212,7 +214,7 @@ def read_positioned(
     columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
     with storage.open(source.location) as stream:
-        with translated(source.location):
+        with translated(source.location, source.noun):
             reader = _open(stream, source.file_format)
             found = columns.find(reader.schema, source)
             parts = parts(reader) if callable(parts) else parts
@@ -225,7 +227,7 @@ def read_positioned(
                 if rows is not None:
                     steps = reader.needed_tables(found.names, parts, found.kept, batch_rows, rows)
         while True:
-            with translated(source.location):
+            with translated(source.location, source.noun):
                 step = next(steps, None)
                 if step is None:
                     return
@@ -265,8 +267,8 @@ def _open(stream: BinaryIO, file_format: str) -> FileReader:
     return opened(stream)
 
 
-def _identified(file_schema: pa.Schema, source: SourceFile) -> pa.Schema:
-    """The file's schema with field ids; what the partition says goes before those that come from names."""
+def identified(file_schema: pa.Schema, source: SourceFile) -> pa.Schema:
+    """A file's schema with the field ids that it has and the name mapping gives; what the partition says goes before names."""
     if source.name_mapping is None or all_have_ids(file_schema):
         return file_schema
     return with_mapped_ids(file_schema, source.name_mapping, without=source.constants.keys())

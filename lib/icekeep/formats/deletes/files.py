@@ -17,13 +17,15 @@ from icekeep.errors import IcekeepBug, InvalidTableError, PropertyError, Unsuppo
 from icekeep.formats.arrow.accessors import leaf_path
 from icekeep.formats.arrow.field_ids import field_ids
 from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import FileReader, PartChoice
-from icekeep.formats.read import FileColumns, SourceFile, read_file
+from icekeep.formats.read import FileColumns, SourceFile, identified, read_file
 from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, deleted_row_column
 from icekeep.spec.metrics_modes import FULL, metrics_modes
+from icekeep.spec.name_mapping import NameMapping, name_mapping_for
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import UNKNOWN, StructType
 from icekeep.spec.units import MAX_LONG, MIB
@@ -37,6 +39,7 @@ Positions = NDArray[np.int64]
 _ROW_GROUP_ARROW_BYTES = 16 * MIB
 
 _POSITION_COLUMNS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
+_POSITION_NAMES = name_mapping_for(_POSITION_COLUMNS)
 
 
 def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the entry says
@@ -167,7 +170,12 @@ def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int
 
 
 def read_equality_keys(
-    storage: Storage, file: DataFile, columns: Schema, *, batch_rows: int = BATCH_ROWS
+    storage: Storage,
+    file: DataFile,
+    columns: Schema,
+    *,
+    name_mapping: NameMapping | None = None,
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.Table]:
     """The rows of an equality delete file in some columns, a batch at a time.
 
@@ -178,23 +186,26 @@ def read_equality_keys(
         storage: where the file is.
         file: the delete file.
         columns: the delete columns, as `leaf_schema` makes them.
+        name_mapping: the table's.
         batch_rows: the most rows of a batch, where the format can read less than a row group or stripe.
 
     Raises:
         MissingFileError: there is no such file.
         InvalidTableError: it is damaged, lacks a column that it deletes by, has not the rows that its manifest says, or does
             not fit the columns.
-        UnsupportedError: it is encrypted, or its format is not known.
+        UnsupportedError: it is encrypted, a column has no field id that the file or the name mapping tells, or its format is
+            not known.
     """
+    source = _source(file, name_mapping)
 
     def choose(reader: FileReader) -> None:
-        missing = set(file.equality_ids or ()) - field_ids(reader.schema)
+        missing = set(file.equality_ids or ()) - field_ids(identified(reader.schema, source))
         if missing:
             raise InvalidTableError(
                 f"it has no column with id {min(missing)}, though its manifest says that it deletes by it (equality_ids)"
             )
 
-    return _counted(storage, file, columns, choose, batch_rows)
+    return _counted(storage, file, source, columns, choose, batch_rows)
 
 
 def validate_plain(file: DataFile) -> None:
@@ -221,13 +232,14 @@ def position_tables(
     """
 
     def choose(reader: FileReader) -> Sequence[int] | None:
+        refuse_wrong_ids(reader)
         if first_path is None and end_path is None:
             return None
         return reader.parts_that_may_hold(DELETE_FILE_PATH.field_id, first_path, end_path)
 
     # One path a thousand times is one text and a thousand numbers.
     found = FileColumns(columns, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
-    for table in _counted(storage, file, found, choose, BATCH_ROWS):
+    for table in _counted(storage, file, _source(file), found, choose, BATCH_ROWS):
         if table.num_rows and pc.min(table.column(1)).as_py() < 0:
             raise InvalidTableError(
                 f"delete file {file.file_path!r} deletes a row at a position below 0", location=file.file_path
@@ -251,7 +263,12 @@ def rows_by_path(paths: pa.ChunkedArray) -> Iterator[tuple[str, Positions]]:
 
 
 def _counted(
-    storage: Storage, file: DataFile, columns: Schema | FileColumns, choose: PartChoice, batch_rows: int
+    storage: Storage,
+    file: DataFile,
+    source: SourceFile,
+    columns: Schema | FileColumns,
+    choose: PartChoice,
+    batch_rows: int,
 ) -> Iterator[pa.Table]:
     """The rows of a delete file, which must be as many as its manifest says: a row too few is a deleted row that comes back."""
     row_count: int | None = None
@@ -264,7 +281,7 @@ def _counted(
         return chosen
 
     read_count = 0
-    for table in read_file(storage, _source(file), columns, parts, batch_rows=batch_rows):
+    for table in read_file(storage, source, columns, parts, batch_rows=batch_rows):
         _validate_count(file, row_count)
         read_count += table.num_rows
         yield table
@@ -281,9 +298,33 @@ def _validate_count(file: DataFile, row_count: int | None) -> None:
         )
 
 
-def _source(file: DataFile) -> SourceFile:
+def delete_source(
+    location: str, file_format: str, content: FileContent, name_mapping: NameMapping | None = None
+) -> SourceFile:
+    """A delete file to read. One of positions whose columns have no field ids has these under the names of the spec.
+
+    Args:
+        name_mapping: the table's, for the columns of equality deletes.
+    """
+    mapping = _POSITION_NAMES if content is FileContent.POSITION_DELETES else name_mapping
+    return SourceFile(location=location, file_format=file_format, name_mapping=mapping, noun="delete file")
+
+
+def refuse_wrong_ids(reader: FileReader) -> None:
+    """Raise `InvalidTableError` where a file has `file_path` or `pos` under another field id than the spec's."""
+    ids = {field.name: field_id(field) for field in reader.schema}
+    for wanted in _POSITION_COLUMNS.fields:
+        found = ids.get(wanted.name)
+        if found is not None and wanted.field_id not in ids.values():
+            raise InvalidTableError(
+                f"column {wanted.name!r} has field id {found}, where a position delete file must have {wanted.field_id}",
+                section="Position Delete Files",
+            )
+
+
+def _source(file: DataFile, name_mapping: NameMapping | None = None) -> SourceFile:
     validate_plain(file)
-    return SourceFile(location=file.file_path, file_format=file.file_format)
+    return delete_source(file.file_path, file.file_format, file.content, name_mapping)
 
 
 def _as_table(positions: Iterable[tuple[str, int]] | pa.Table) -> pa.Table:

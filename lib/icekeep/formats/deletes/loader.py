@@ -21,6 +21,7 @@ from icekeep.formats.deletes.files import (
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.name_mapping import NameMapping
 from icekeep.spec.position_sets import Part, PositionSet, is_span, of_spans
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
@@ -150,12 +151,14 @@ def equality_keys(
     ids: tuple[int, ...],
     cache: DeleteCache,
     run: EqualityRun | None = None,
+    name_mapping: NameMapping | None = None,
 ) -> Iterator[pa.Table]:
     """The keys of equality delete files, batch by batch; what is small enough is kept for the next who asks.
 
     Args:
         schema: the columns that `ids` name, as `leaf_schema` makes it.
         run: what all the files are in; with it there is one column more, the place of a key's file.
+        name_mapping: the table's.
 
     Raises:
         InvalidTableError: a delete file is damaged, or does not fit the schema.
@@ -164,7 +167,8 @@ def equality_keys(
     # The types as well: promoted ones have other values to compare.
     types = str(schema.as_struct())
     for file in files:
-        for batch in _keys_of_file(storage, file, schema, ids, (file.file_path, ids, types), cache):
+        key = (file.file_path, ids, types, name_mapping)
+        for batch in _keys_of_file(storage, file, schema, ids, key, cache, name_mapping):
             if run is None:
                 yield batch
             else:
@@ -173,7 +177,13 @@ def equality_keys(
 
 
 def _keys_of_file(
-    storage: Storage, file: DataFile, schema: Schema, ids: tuple[int, ...], key: Hashable, cache: DeleteCache
+    storage: Storage,
+    file: DataFile,
+    schema: Schema,
+    ids: tuple[int, ...],
+    key: Hashable,
+    cache: DeleteCache,
+    name_mapping: NameMapping | None,
 ) -> Iterator[pa.Table]:
     known = cache.get(key)
     if known is not None:
@@ -181,7 +191,7 @@ def _keys_of_file(
         return
     kept: list[pa.Table] = []
     size_bytes = 0
-    for table in read_equality_keys(storage, file, schema):
+    for table in read_equality_keys(storage, file, schema, name_mapping=name_mapping):
         batch = key_columns(table, schema, ids)
         size_bytes += batch.nbytes
         if cache.make_room(size_bytes):

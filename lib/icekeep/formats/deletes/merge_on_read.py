@@ -25,6 +25,7 @@ from icekeep.formats.row_mapping.row_moves import ORIGIN, NotedRows, ReadNotes, 
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import DELETED
+from icekeep.spec.name_mapping import NameMapping
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MAX_COLUMN_ID
 from icekeep.spec.units import MIB
@@ -139,7 +140,7 @@ class LiveRowsReader:
             if by_position:
                 positions = deleted_positions(self._storage, by_position, source.location, self._cache)
                 source = msgspec.structs.replace(source, deleted_positions=positions)
-            plan = _Plan(columns, by_equality, kinds.run)
+            plan = _Plan(columns, by_equality, source.name_mapping, kinds.run)
             parts = None if piece.split is None else parts_beginning_in(*piece.split)
             choice = _max_rows(batch_rows, self._piece_bytes) if by_equality else batch_rows
             read_count = 0
@@ -181,7 +182,8 @@ class LiveRowsReader:
                 rows = rows.take(pa.array(live))
             if rows.num_rows:
                 run, since = (None, None) if plan.since is None else (plan.run, plan.since[live])
-                keys = equality_keys(self._storage, files, leaf_schema(ids, columns.schemas), ids, self._cache, run)
+                leaves, mapping = leaf_schema(ids, columns.schemas), plan.name_mapping
+                keys = equality_keys(self._storage, files, leaves, ids, self._cache, run, mapping)
                 found = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
                 deleted = deleted.copy()
                 deleted[live[found]] = True
@@ -212,12 +214,14 @@ class _Plan(msgspec.Struct, frozen=True):
     Attributes:
         columns: that they have.
         by_equality: the equality deletes that reach them, by the ids that these compare.
+        name_mapping: the table's.
         run: what these are of a list that other files have runs of, too; `None` where they are not one run.
         since: where `run` is not that of all rows: the first of it that reaches each row.
     """
 
     columns: "_Columns"
     by_equality: dict[tuple[int, ...], list[DataFile]]
+    name_mapping: NameMapping | None = None
     run: EqualityRun | None = None
     since: NDArray[np.int64] | None = None
 
@@ -228,7 +232,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     def goes_with(self, other: "_Plan") -> bool:
         """Whether rows of both may be put together: the same deletes reach them, or some that are newer reach both."""
-        if self.columns is not other.columns:
+        if self.columns is not other.columns or self.name_mapping != other.name_mapping:
             return False
         if self.run is None or other.run is None:
             return self.run is other.run and self.by_equality == other.by_equality

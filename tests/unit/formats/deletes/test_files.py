@@ -22,10 +22,12 @@ from icekeep.formats.deletes.files import (
 )
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, DELETE_FILE_ROW_ID, deleted_row_column
+from icekeep.spec.name_mapping import parse_name_mapping
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, UNKNOWN, ListType, MapType, NestedField, StructType
 from icekeep.spec.values import value_from_bytes
 from icekeep.storage.open import open_storage
-from kit.columns import column, schema_of, table_of
+from kit.cases import for_each
+from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.data_files import read_table, write_files
 from kit.foreign_files import read_data_with_pyiceberg
 from kit.storage import HookedStorage, MemoryStorage
@@ -192,6 +194,50 @@ def test_more_positions_than_the_limit_are_not_gathered(storage):
     file = positions_of(storage, [("a", n) for n in range(10)])
     assert read_all_position_deletes(storage, file, 79) is None
     assert len(read_all_position_deletes(storage, file, 80)["a"]) == 10
+
+
+def foreign_deletes(storage, ids, location="memory:/t/p"):
+    """A file of another writer, whose columns have some field ids, or none."""
+    fields = [
+        pa.field(name, type_, metadata=None if id_ is None else {"PARQUET:field_id": str(id_)})
+        for (name, type_), id_ in zip((("file_path", pa.string()), ("pos", pa.int64())), ids, strict=True)
+    ]
+    storage.create(location, parquet_bytes(pa.table([["a", "b"], [3, 4]], schema=pa.schema(fields))))
+    return at(location, record_count=2)
+
+
+@for_each("ids", [(None, None), (DELETE_FILE_PATH.field_id, None), (None, DELETE_FILE_POS.field_id)])
+def test_position_deletes_without_field_ids_are_read_by_the_names_of_the_spec(ids):
+    storage = MemoryStorage()
+    file = foreign_deletes(storage, ids)
+    assert read_position_deletes(storage, file, "b").tolist() == [4]
+    assert {p: n.tolist() for p, n in read_all_position_deletes(storage, file, 100).items()} == {"a": [3], "b": [4]}
+
+
+def test_position_deletes_with_other_field_ids_are_refused_with_these(storage):
+    file = foreign_deletes(storage, (2147483646, 2147483645))
+    problem = "delete file 'memory:/t/p': column 'file_path' has field id 2147483646, .* must have 2147483546"
+    with pytest.raises(InvalidTableError, match=problem):
+        read_position_deletes(storage, file, "b")
+
+
+def test_equality_deletes_without_field_ids_go_by_the_tables_name_mapping(storage):
+    storage.create("memory:/t/e", parquet_bytes(pa.table({"n": [7]})))
+    file = replace(at("memory:/t/e"), content=FileContent.EQUALITY_DELETES, equality_ids=(1,), record_count=1)
+    columns = schema_of(column(1, "n", LONG))
+    mapping = parse_name_mapping('[{"field-id": 1, "names": ["n"]}]')
+    (table,) = read_equality_keys(storage, file, columns, name_mapping=mapping)
+    assert table.to_pylist() == [{"n": 7}]
+    for wrong, problem in (
+        (None, "it has no field ids and the table has no name mapping"),
+        (
+            parse_name_mapping("[]"),
+            "column 'n' has no field id in the file, and the table's name mapping has no id for",
+        ),
+        (parse_name_mapping('[{"field-id": 2, "names": ["n"]}]'), "it has no column with id 1"),
+    ):
+        with pytest.raises((InvalidTableError, UnsupportedError), match=f"delete file 'memory:/t/e': {problem}"):
+            list(read_equality_keys(storage, file, columns, name_mapping=wrong))
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from icekeep.spec.metadata_columns import (
     ROW_ID,
     partition_column,
 )
+from icekeep.spec.name_mapping import parse_name_mapping
 from icekeep.spec.position_sets import Part, PositionSet
 from icekeep.spec.types import (
     BINARY,
@@ -104,6 +105,17 @@ class Files:
     def _new(self):
         self._count += 1
         return f"memory:/t/deletes-{self._count}"
+
+
+def test_equality_deletes_without_field_ids_are_applied_by_the_tables_name_mapping():
+    files = Files(ANIMALS, ROWS)
+    file = files.equality([1], [{"id": 3}], schema_of(column(1, "id", LONG)))
+    files.storage.create("memory:/t/bare", parquet_bytes(pa.table({"id": [3]})))
+    bare = replace(file, file_path="memory:/t/bare")
+    source = {"name_mapping": parse_name_mapping('[{"field-id": 1, "names": ["id"]}]')}
+    assert names(files, [bare], source=source) == ["Koala", "Teddy", "Polar"]
+    with pytest.raises(UnsupportedError, match="delete file 'memory:/t/bare': it has no field ids"):
+        names(files, [bare])
 
 
 def names(files, deletes, **facts):

@@ -6,13 +6,14 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
-from icekeep.formats.arrow.field_ids import field_ids, has_ids, with_mapped_ids
-from icekeep.formats.deletes.files import BATCH_ROWS
-from icekeep.formats.read import open_reader
+from icekeep.formats.arrow.field_ids import field_ids, has_ids
+from icekeep.formats.deletes.files import BATCH_ROWS, delete_source
+from icekeep.formats.read import identified, open_reader
 from icekeep.maintenance.checking.deletes.claims import Claim, Telling
 from icekeep.maintenance.checking.deletes.positions import DELETE_FILE_UNREADABLE
 from icekeep.maintenance.checking.deletes.vectors import DELETED_COUNT_WRONG
 from icekeep.maintenance.checking.faults import Tally
+from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.name_mapping import NameMapping
 from icekeep.storage.base import Storage
 
@@ -58,9 +59,9 @@ class EqualityCheck(msgspec.Struct, frozen=True):
     def _read(self, claim: Claim, ids: set[int]) -> tuple[int, set[int]]:
         """How many rows the file has, all of which are read in the columns that it deletes by, and the ids of its columns."""
         with open_reader(self.storage, claim.path, claim.row["file_format"]) as reader:
-            schema = reader.schema
-            if not has_ids(schema) and self.name_mapping is not None:
-                schema = with_mapped_ids(schema, self.name_mapping)
+            content = FileContent.EQUALITY_DELETES
+            source = delete_source(claim.path, claim.row["file_format"], content, self.name_mapping)
+            schema = identified(reader.schema, source)
             if not has_ids(schema):
                 raise UnsupportedError("it has no field ids, and the table no name mapping for it")
             names = [field.name for field in schema if field_ids(pa.schema([field])) & ids]

@@ -9,12 +9,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
-from icekeep.formats.deletes.files import BATCH_ROWS
-from icekeep.formats.read import FileColumns, SourceFile, read_file
+from icekeep.formats.deletes.files import BATCH_ROWS, delete_source, refuse_wrong_ids
+from icekeep.formats.read import FileColumns, read_file
 from icekeep.maintenance.checking.deletes.claims import Claim, Telling
 from icekeep.maintenance.checking.deletes.reaches import Seen
 from icekeep.maintenance.checking.deletes.vectors import DELETED_COUNT_WRONG
 from icekeep.maintenance.checking.faults import Tally
+from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
@@ -40,10 +41,10 @@ class PositionCheck(msgspec.Struct, frozen=True):
         """
         first = claims[0]
         rows = _Rows()
-        source = SourceFile(location=first.path, file_format=first.row["file_format"])
+        source = delete_source(first.path, first.row["file_format"], FileContent.POSITION_DELETES)
         columns = FileColumns(_COLUMNS, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
         try:
-            for table in read_file(self.storage, source, columns, batch_rows=BATCH_ROWS):
+            for table in read_file(self.storage, source, columns, refuse_wrong_ids, batch_rows=BATCH_ROWS):
                 for paths, lasts in rows.add(table):
                     seen.add(first, paths, lasts)
         except MissingFileError:

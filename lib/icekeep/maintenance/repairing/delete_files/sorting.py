@@ -11,8 +11,8 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.mend_entries import MendedEntry
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes
 from icekeep.errors import ConflictError, InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.deletes.files import BATCH_ROWS, write_position_deletes
-from icekeep.formats.read import SourceFile, open_reader, read_file
+from icekeep.formats.deletes.files import BATCH_ROWS, delete_source, refuse_wrong_ids, write_position_deletes
+from icekeep.formats.read import open_reader, read_file
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place
@@ -90,8 +90,8 @@ def _deletes(storage: Storage, place: Place) -> pa.Table:
 
 def read_deletes(storage: Storage, file: DataFile) -> pa.Table:
     """Paths and positions as they are stored; raises `InvalidTableError` and `UnsupportedError` where these cannot be read."""
-    source = SourceFile(location=file.file_path, file_format=file.file_format)
-    parts = [*read_file(storage, source, _COLUMNS, batch_rows=BATCH_ROWS)]
+    source = delete_source(file.file_path, file.file_format, file.content)
+    parts = [*read_file(storage, source, _COLUMNS, refuse_wrong_ids, batch_rows=BATCH_ROWS)]
     if not parts:
         raise InvalidTableError(f"delete file {file.file_path!r} has no rows", location=file.file_path)
     return pa.concat_tables(parts)

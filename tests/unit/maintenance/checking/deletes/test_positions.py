@@ -1,8 +1,10 @@
 """Position delete files that are not what their entries say (411, 412, 413, 415, 421)."""
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.maintenance.checking.deletes.positions import BATCH_ROWS
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
@@ -10,6 +12,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.types import STRING, NestedField
 from kit.cases import for_each
 from kit.checked_deletes import POSITIONS, checked, damager, made, one_fault, with_files, written
+from kit.columns import parquet_bytes
 from kit.damager import DATA, POSITION_DELETES
 from kit.naive_scan import live_entries
 from kit.written_deletes import data_files, delete_positions
@@ -27,6 +30,23 @@ def with_rows(table, pairs, file_format="PARQUET", schema=POSITIONS, **changes):
     file = written(table, schema, [dict(zip(names, pair, strict=True)) for pair in pairs], file_format)
     changes = {"content": FileContent.POSITION_DELETES, "sort_order_id": None, **changes}
     return with_files(table, deletes=[replace(file, **changes)])
+
+
+def test_files_without_field_ids_are_read_by_name_and_other_ids_are_told():
+    for ids in ((None, None), (2147483646, 2147483645)):
+        table = made(2)
+        (path, *_) = paths_of(table)
+        fields = [
+            pa.field(field.name, field.type, metadata=None if id_ is None else {"PARQUET:field_id": str(id_)})
+            for field, id_ in zip(arrow_schema(POSITIONS), ids, strict=True)
+        ]
+        deletes = with_rows(table, [(path, 4)], "PARQUET")
+        place = damager(deletes).entry(POSITION_DELETES)
+        data = parquet_bytes(pa.table([[path], [4]], schema=pa.schema(fields)))
+        damager(deletes).write(place.file["file_path"], data)
+        faults, tally = checked(deletes)
+        assert tally.gaps() == ()
+        assert [fault.number for fault in faults] == ([] if ids[0] is None else [413])
 
 
 @FORMATS
