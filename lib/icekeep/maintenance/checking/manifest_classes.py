@@ -193,7 +193,8 @@ MANIFEST_CLASSES = (
         name="equality-ids-unknown",
         rule="the ids of equality deletes are columns of a schema of the table",
         readers="engines refuse, or do not apply the deletes, and rows come back",
-        mend="bring the column back under its id",
+        mend="`icekeep restore` brings back a schema that an expiration by icekeep removed, for as long as its trash is kept; "
+        "else delete the rows again by other columns, since no engine brings a column back under its id",
     ),
     FaultClass(
         number=230,
