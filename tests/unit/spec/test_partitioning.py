@@ -30,6 +30,7 @@ from icekeep.spec.types import (
     DATE,
     INT,
     LONG,
+    OPAQUE,
     STRING,
     TIMESTAMP,
     VARIANT,
@@ -270,7 +271,7 @@ def test_the_partition_type_has_the_fields_of_the_spec_all_optional():
 def test_transforms_with_one_result_type_do_not_need_their_column_any_more():
     texts = ["bucket[4]", "year", "month", "day", "hour", "void", "zorder"]
     fields = [field(f"f{i}", text, field_id=1000 + i) for i, text in enumerate(texts)]
-    assert partition_field_types(spec(*fields), WITHOUT_COLUMNS) == (INT, INT, INT, DATE, INT, STRING, STRING)
+    assert partition_field_types(spec(*fields), WITHOUT_COLUMNS) == (INT, INT, INT, DATE, INT, STRING, OPAQUE)
 
 
 @pytest.mark.parametrize("transform", ["identity", "truncate[4]"])

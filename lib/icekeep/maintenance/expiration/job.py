@@ -42,6 +42,7 @@ from icekeep.maintenance.expiration.plan import (
     retention_policy,
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
+from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.refusals import refuse_encrypted
@@ -242,7 +243,10 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
         snapshot_ids=tuple(sorted(expired.snapshot_ids)),
         ref_names=tuple(sorted(expired.ref_names)),
     )
-    holdings = ref_holdings(after, table.storage, spark)
+    # The job asks for no such number, and goes on where manifests that stay cannot be read by it.
+    holdings = or_warned(
+        "what each reference keeps alive", lambda: ref_holdings(after, table.storage, spark), (), request.listener
+    )
     plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, found.hash(table, draft))
     if given is None:
         refuse_unapproved(request.approve, plan.hash, "nothing would be expired")

@@ -35,7 +35,7 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
     Attributes:
         kept_outside_files_count: files that would go, were they not outside the table's places.
         files: the locations of the first thousand.
-        refs: what each reference keeps alive after it.
+        refs: what each reference keeps alive after it; empty where that cannot be told.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         hash: what `--approve` takes for exactly this.

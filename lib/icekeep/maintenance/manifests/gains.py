@@ -64,7 +64,7 @@ def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
         added_manifests_count=len(done.added),
         rewritten_bytes_count=sum(m.manifest_length for m in (*group.rewritten, *group.empty)),
         added_bytes_count=sum(m.manifest_length for m in done.added),
-        entries_count=sum(m.live_files_count or 0 for m in group.rewritten),
+        entries_count=entries_count(done),
         mean_opened_before_count=round(before.mean_manifests, 2),
         mean_opened_after_count=round(after.mean_manifests, 2),
         max_opened_before_count=before.max_manifests,
@@ -72,6 +72,11 @@ def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
         mean_opened_before_bytes=before.mean_bytes,
         mean_opened_after_bytes=after.mean_bytes,
     )
+
+
+def entries_count(done: RewrittenManifests) -> int:
+    """The live entries of the manifests that are rewritten, as their list says."""
+    return sum(m.live_files_count or 0 for m in done.group.rewritten)
 
 
 def listed_after(done: RewrittenManifests) -> list[ManifestFile]:

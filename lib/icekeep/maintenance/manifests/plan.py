@@ -1,6 +1,7 @@
 """What a rewrite of manifests would do, for `--dry-run`: all entries are looked at, and nothing is written."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -10,9 +11,18 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError
 from icekeep.maintenance.deciding import of_manifests
 from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
+from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.execute import RewrittenManifests, foreseen
-from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
+from icekeep.maintenance.manifests.gains import (
+    FilterGain,
+    GroupGain,
+    entries_count,
+    filter_gains,
+    group_gain,
+    largest,
+    measured_ms,
+)
 from icekeep.maintenance.manifests.given_manifests import PlannedRun, cost_of, exact_lines
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.requests import takes
@@ -106,22 +116,29 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> tuple[RewriteMa
     now_ms = runtime.now_ms()
     chosen = candidates(table, rules, request.spark, now_ms)
     done = foreseen(table, chosen, request.spark)
-    gains = tuple(group_gain(table, one) for one in done)
-    before_ms, after_ms = _planning_times(table, rules, done, gains, request.spark, runtime)
+    # Figures alone, which keep the job from nothing either.
+    told = partial(or_warned, listener=request.listener)
+    gains = told("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), ())
+    before_ms, after_ms = told(
+        "how long planning takes",
+        lambda: _planning_times(table, rules, done, gains, request.spark, runtime),
+        (None, None),
+    )
+    workload = told("what the workload gains", lambda: filter_gains(table, rules, chosen.listed, done, now_ms), ())
     shown = RewriteManifestsPlan(
         branch=request.branch,
         snapshot_id=chosen.snapshot_id,
         target_size_bytes=chosen.target_bytes,
         rewritten_manifests_count=len(chosen.replaced),
         rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
-        entries_count=sum(gain.entries_count for gain in gains),
-        added_manifests_count=sum(gain.added_manifests_count for gain in gains),
+        entries_count=sum(entries_count(one) for one in done),
+        added_manifests_count=sum(len(one.added) for one in done),
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
         removed_delete_files_count=_dangling_count(table, rules),
         planning_time_before_ms=before_ms,
         planning_time_after_ms=after_ms,
         groups=gains,
-        workload=filter_gains(table, rules, chosen.listed, done, now_ms),
+        workload=workload,
         rewritten_manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
         added_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
     )
@@ -146,8 +163,8 @@ def _planning_times(
     if not rules.options.measure_planning or one is None:
         return None, None
     now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
-    gain = gains[done.index(one)]
-    if now_ms is None or not gain.mean_opened_before_bytes:
+    gain = gains[done.index(one)] if gains else None
+    if now_ms is None or gain is None or not gain.mean_opened_before_bytes:
         return now_ms, None
     return now_ms, round(now_ms * gain.mean_opened_after_bytes / gain.mean_opened_before_bytes)
 

@@ -18,7 +18,7 @@ from kit.changes import Recorder
 from kit.memory_catalog import COMMITS, IS_UNKNOWN, MemoryCatalog, after, lands_late
 from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
-from kit.tables import add, data_file, entries_of, files, memory_table, set_ref
+from kit.tables import add, data_file, entries_of, files, manifests_of, memory_table, set_ref
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +92,22 @@ def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
     assert (result.deleted_manifest_files_count, result.deleted_manifest_lists_count) == (2, 3)
     assert (data(table), own(table)) == (["ab", "c"], [])
     assert expired(latest(table)).expired_snapshots_count == 0
+
+
+def test_what_only_a_plan_tells_keeps_it_from_nothing_that_the_job_does():
+    table = memory_table()
+    for name in ("a", "b"):
+        table = add(table, name)
+        table.catalog.runtime.pass_ms(1000)
+    # Retained by all, so that the job opens none of them.
+    first = manifests_of(table)[-1].manifest_path
+    table.catalog.storage.delete_many([first])
+    recorder = Recorder()
+    plan = planned(table, listener=recorder)
+    [warning] = [text for text in recorder.warnings if first in text]
+    assert warning.startswith("what each reference keeps alive is not known: ")
+    assert (plan.expired_snapshots_count, plan.refs) == (1, ())
+    assert expired(table).expired_snapshots_count == 1
 
 
 def test_a_table_inside_is_a_warning_and_keeps_what_lies_in_its_place():

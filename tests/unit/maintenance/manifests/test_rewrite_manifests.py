@@ -18,13 +18,15 @@ from icekeep.errors import (
     UnavailableError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.manifests import rewriting
+from icekeep.maintenance.manifests import plan, rewriting
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.changes import Recorder, thrown
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog
+from kit.no_spark import no_spark
 from kit.rewritten_manifests import our_live_entries
 from kit.runtime import with_runtime
 from kit.small_manifests import (
@@ -326,14 +328,17 @@ def test_what_was_written_is_kept_where_the_outcome_is_unknown() -> None:
 
 @pytest.mark.parametrize("figure", ["group_gain", "filter_gains", "measured_ms"])
 def test_a_figure_that_cannot_be_found_out_fails_no_run(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told by a warning."""
-    monkeypatch.setattr(rewriting, figure, thrown(UnavailableError("the store is away")))
+    """It is told by a warning, in a plan as in a run."""
+    for module in (rewriting, plan):
+        monkeypatch.setattr(module, figure, thrown(UnavailableError("the store is away")))
     table = kinds(3)
-    listener = Recorder()
-    result = rewrite(table, workload="kind = 'a'", options={"measure-planning": "true"}, listener=listener)
-    assert counts(result) == (3, 1)
-    [warning] = [event.message for event in listener.events if isinstance(event, Warned)]
-    assert warning.endswith("is not known: the store is away; the work itself is not affected")
+    asked = {"workload": "kind = 'a'", "options": {"measure-planning": "true"}}
+    for job in (plan.plan_rewrite_manifests, rewrite_manifests):
+        listener = Recorder()
+        result = job(table, no_spark, **asked, listener=listener)
+        assert counts(result) == (3, 1)
+        [warning] = [event.message for event in listener.events if isinstance(event, Warned)]
+        assert warning.endswith("is not known: the store is away; the work itself is not affected")
     assert orphans(table.catalog) == set()
 
 
