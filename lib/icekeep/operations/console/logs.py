@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from icekeep.errors import one_line
 from icekeep.events import (
     CommitRetried,
     Event,
@@ -30,7 +31,7 @@ from icekeep.events import (
 )
 from icekeep.operations.console.log_formats import JSON, TEXT
 from icekeep.operations.console.progress import ByRun, PlainProgress, about_run, describe
-from icekeep.operations.console.streams import lines_of_stderr
+from icekeep.operations.console.streams import LossyStream, lines_of_stderr
 from icekeep.operations.runbooks import ending_of
 from icekeep.runtime import SYSTEM, Runtime
 
@@ -76,12 +77,21 @@ class _StderrHandler(logging.Handler):
     stream: TextIO | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        self.write(self._line(record))
+
+    def write(self, line: str) -> None:
+        """Write a line, or drop it: `logging`'s own way, a traceback on stderr, would wait for the thread that reads stderr."""
+        stream = LossyStream(self.stream or sys.stderr)
+        stream.write(line + "\n")
+        stream.flush()
+
+    def _line(self, record: logging.LogRecord) -> str:
         try:
-            stream = self.stream or sys.stderr
-            stream.write(self.format(record) + "\n")
-            stream.flush()
-        except Exception:  # noqa: BLE001 - a log line that cannot be written must not end a job
-            self.handleError(record)
+            return self.format(record)
+        except Exception as failure:  # noqa: BLE001 - a log line that cannot be formatted must not end a job
+            plain = logging.LogRecord(record.name, record.levelno, record.pathname, record.lineno, "%s", None, None)
+            plain.args = (f"{record.msg} (its values do not fit: {one_line(failure)})",)
+            return self.format(plain)
 
 
 _HANDLER = _StderrHandler()
@@ -136,9 +146,8 @@ def only_log_lines() -> Iterator[None]:
 
 def _log_foreign(line: str) -> None:
     """A line that somebody else wrote, as one of the log; log4j's say how they are meant."""
-    if line.startswith("{") and line.endswith("}") and _HANDLER.stream is not None:
-        _HANDLER.stream.write(line + "\n")
-        _HANDLER.stream.flush()
+    if line.startswith("{") and line.endswith("}"):
+        _HANDLER.write(line)
     elif match := _OF_LOG4J.fullmatch(line):
         _JVM.log(_LEVELS[match[1]], "%s", f"{match[2]}: {match[3]}")
     elif match := _OF_JVM.fullmatch(line):
@@ -156,7 +165,7 @@ def say_error(message: str, facts: Mapping[str, Any]) -> None:
     if _is_json():
         _ICEKEEP.error("%s", message, extra={"facts": facts})
     else:
-        sys.stderr.write(f"icekeep: {message}{ending_of(facts['kind'])}\n")
+        LossyStream(sys.stderr).write(f"icekeep: {message}{ending_of(facts['kind'])}\n")
 
 
 def say_traceback(failure: BaseException) -> None:
@@ -164,7 +173,7 @@ def say_traceback(failure: BaseException) -> None:
     if _is_json():
         _ICEKEEP.debug("%s", "traceback", exc_info=failure)
     else:
-        traceback.print_exception(failure)
+        traceback.print_exception(failure, file=LossyStream(sys.stderr))
 
 
 def _is_json() -> bool:

@@ -5,8 +5,8 @@ Plain lines have no carriage returns and come every few seconds at most, so that
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, TextIO, cast
+from contextlib import contextmanager
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -25,6 +25,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.operations.console.streams import LossyStream
 from icekeep.runtime import SYSTEM, Runtime
 
 _INTERVAL_MS = 5_000
@@ -33,7 +34,7 @@ _INTERVAL_MS = 5_000
 @contextmanager
 def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[Listener]:
     """A listener that shows progress on `stream` while the block lasts."""
-    console = Console(file=cast("TextIO", _UnbrokenStream(stream)), highlight=False)
+    console = Console(file=cast("TextIO", LossyStream(stream)), highlight=False)
     if not console.is_terminal:
         yield ByRun(lambda started: _plain(stream, runtime, started))
         return
@@ -92,25 +93,6 @@ def about_run(started: RunStarted | None) -> str:
     return "" if part is None else f"{part.job} {part.table}: "
 
 
-class _UnbrokenStream:
-    """A stream that nobody may read any more: what cannot be written is dropped, and the job goes on."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.flush()
-
-
 class PlainProgress:
     """One line when a step starts, when it advances (not more often than every `interval_ms`), and when it is over.
 
@@ -126,7 +108,7 @@ class PlainProgress:
         *,
         say: Callable[[str, Event], None] | None = None,
     ) -> None:
-        self._stream = _UnbrokenStream(stream)
+        self._stream = LossyStream(stream)
         self._runtime = runtime
         self._say = say or self._write
         self._interval_ms = interval_ms
@@ -184,7 +166,7 @@ class PartProgress:
     """Of a run that is one of many: its warnings, and one line when it is over."""
 
     def __init__(self, stream: TextIO, part: RunStarted) -> None:
-        self._stream, self._part = _UnbrokenStream(stream), part
+        self._stream, self._part = LossyStream(stream), part
 
     def on(self, event: Event) -> None:
         line = describe_part(event, self._part)

@@ -8,8 +8,29 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TextIO
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+
+class LossyStream:
+    """A stream whose reader may have gone: what cannot be written is dropped, and the job goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, or drop it; returns its length."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what was written, or drop it."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def open_closed_streams() -> None:
@@ -36,7 +57,7 @@ def separate_stderr() -> None:
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ or not _same_file(1, 2):
         return
-    sys.stderr.flush()
+    LossyStream(sys.stderr).flush()
     try:
         parent = os.open(f"/proc/{os.getppid()}/fd/2", os.O_WRONLY | os.O_APPEND)
     except OSError:
@@ -82,21 +103,24 @@ def lines_of_stderr(take: Callable[[str], None]) -> Iterator[TextIO | None]:
     if not _is_own_stderr():
         yield None
         return
-    sys.stderr.flush()
+    LossyStream(sys.stderr).flush()
     before = os.dup(_OWN_STDERR)
     reading, writing = os.pipe()
     os.dup2(writing, _OWN_STDERR)
     os.close(writing)
     reader = threading.Thread(target=_read_lines, args=(reading, take), name="icekeep stderr", daemon=True)
     reader.start()
-    with open(before, "w", encoding="utf-8", errors="backslashreplace") as stream:
-        try:
-            yield stream
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, _OWN_STDERR)
-            # A process that was started and lives on still has the other end.
-            reader.join(_FLUSH_SECONDS)
+    stream = open(before, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closing it may fail
+    try:
+        yield stream
+    finally:
+        LossyStream(sys.stderr).flush()
+        os.dup2(before, _OWN_STDERR)
+        # A process that was started and lives on still has the other end.
+        reader.join(_FLUSH_SECONDS)
+        # What could not be written is still in its buffer, and closing it tries once more.
+        with suppress(OSError):
+            stream.close()
 
 
 def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:

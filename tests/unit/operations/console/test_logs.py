@@ -50,6 +50,13 @@ def test_log_lines_go_to_stderr_from_warnings_up(capsys):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", err.partition(" ")[0])
 
 
+def test_a_log_call_whose_values_do_not_fit_is_a_line_like_any_other(capsys):
+    configure_logs(verbose=False, log_format="json")
+    logging.getLogger("icekeep.x").warning("%d files", "no number")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"].startswith("%d files (its values do not fit: TypeError: %d format")
+
+
 def test_verbose_shows_all_and_the_warnings_of_libraries_too(capsys):
     configure_logs(verbose=True)
     logging.getLogger("icekeep.x").debug("seen")

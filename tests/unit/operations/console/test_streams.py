@@ -92,6 +92,45 @@ def test_a_child_that_lives_on_does_not_hold_the_process_up() -> None:
     assert done.stderr == "back\n"
 
 
+READER_GONE = """
+import logging, os, sys, threading
+from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error
+configure_logs(verbose=False, log_format="json")
+with only_log_lines():
+    os.write(2, b"of a JVM\\n")
+    os.write(2, b'{"a": "line of the log"}\\n')
+    for number in range(3000):
+        logging.getLogger("icekeep.x").warning("line %d, long enough to fill a pipe", number)
+        print("of python, long enough to fill a pipe", file=sys.stderr)
+    say_error("the end", {"kind": "error"})
+    print(*(one.name for one in threading.enumerate() if one.name == "icekeep stderr"))
+print("done", flush=True)
+"""
+
+
+def run_without_reader_of_stderr(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with a pipe as its stderr that nobody reads, and of which the reading end is closed."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return subprocess.run(
+            [sys.executable, *words], stdout=subprocess.PIPE, stderr=writing, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(writing)
+
+
+def test_json_logs_whose_reader_has_gone_hold_up_nothing() -> None:
+    done = run_without_reader_of_stderr("-c", READER_GONE)
+    assert (done.stdout, done.returncode) == ("icekeep stderr\ndone\n", 0)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_an_error_that_nobody_reads_keeps_its_exit_status(log_format: str) -> None:
+    words = ("config", "show", "--config", "/nowhere/conf.yaml", "--log-format", log_format, "--verbose")
+    assert run_without_reader_of_stderr("-m", "icekeep", *words).returncode == 2
+
+
 def test_where_stderr_is_not_the_process_s_own_nothing_is_taken() -> None:
     with lines_of_stderr(lambda line: None) as stream:
         assert stream is None
