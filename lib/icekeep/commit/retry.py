@@ -88,6 +88,7 @@ class _Patience:
         self._began_ms = runtime.monotonic_ms()
         self._conflicts_count = 0
         self._wait_ms: int | None = None
+        self._bases = set[str]()
         self._applying, self._swapping = _Outage(), _Outage()
 
     def wait(self) -> None:
@@ -104,6 +105,7 @@ class _Patience:
             base.metadata_location,
             extra=log_context(self._table),
         )
+        self._bases.add(base.metadata_location)
         self._applying = _Outage()
         # However long that took, it says nothing about a catalog that takes no swap.
         self._swapping.leave_out_work(self._runtime.monotonic_ms())
@@ -128,10 +130,12 @@ class _Patience:
         left_ms = self._left_ms(self._began_ms)
         is_late = self._conflicts_count > 1 and left_ms < 0
         if is_late or self._conflicts_count > self._policy.num_retries:
-            raise ConflictError(
-                f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
-                attempts=number,
-            )
+            problem = f"others kept changing {self._table.name!r}"
+            if len(self._bases) == 1:
+                problem = (
+                    f"the catalog refuses each commit to {self._table.name!r}, though nobody else is seen to change it"
+                )
+            raise ConflictError(f"{problem}: gave up after {number} attempts ({reason}); run it again", attempts=number)
         wait_ms = self._cut(self._policy.wait_ms(self._conflicts_count, self._runtime), left_ms)
         self._tell(number, wait_ms, reason, is_conflict=True)
 

@@ -25,13 +25,14 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import SetProperties, Update
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.changes import Recorder
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.numbered_rows import gone, ids_of, made
 from kit.runtime import FakeRuntime, with_runtime
+from kit.tables import swap
 from kit.written_deletes import data_files, delete_positions
 
 RETRIES = 2
@@ -161,6 +162,9 @@ def test_what_others_hinder_for_ever_ends_and_leaves_the_table_and_nothing_else(
     job: Job, lake: Lake, started: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others, listener = Others(job.module, monkeypatch, times=99), Recorder()
+    others.hinder = lambda: swap(
+        lake.catalog.load(started.identifier), SetProperties({"number": str(len(others.bases))})
+    )
     before = lake.content_on_disk()
     with pytest.raises(ConflictError, match=rf"gave up after {RETRIES + 1} plans \(somebody is in the way") as raised:
         job(started, listener)

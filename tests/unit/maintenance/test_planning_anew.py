@@ -13,10 +13,12 @@ from icekeep.errors import (
     UnavailableError,
 )
 from icekeep.maintenance.planning_anew import plan_till_done
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import SetSnapshotRef
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
-from kit.tables import EVENTS, add, memory_table
+from kit.tables import EVENTS, add, memory_table, swap
 
 REFUSED = ConflictError("file 'a' is gone")
 OUTPACED = ConflictError("others kept changing it: gave up after 3 attempts", attempts=3)
@@ -40,6 +42,7 @@ class Job:
         self.errors = list(errors)
         self.plans = []
         self.before_next_plan = lambda: None
+        self.others_commit = True
 
     def run(self):
         return plan_till_done(self.table, self.plan_and_commit, what=lambda: "7 files", listener=self.listener)
@@ -47,7 +50,8 @@ class Job:
     def plan_and_commit(self, table, number):
         self.plans.append((number, len(table.metadata.snapshots)))
         # What others commit is in the table that the next plan is made on.
-        add(self.catalog.load(EVENTS), f"x{number}")
+        if self.others_commit:
+            add(self.catalog.load(EVENTS), f"x{number}")
         if self.errors:
             self.before_next_plan()
             raise self.errors.pop(0)
@@ -79,6 +83,38 @@ def test_each_refusal_up_to_the_limit_has_another_plan_made_on_the_table_as_it_i
     assert job.plans == [(number, number - 1) for number in range(1, plans_count + 1)]
     assert job.listener.warnings == [f"7 files of 'db.events' are planned anew: {REFUSED.message}"] * (plans_count - 1)
     assert len(job.catalog.runtime.sleeps_ms) == plans_count - 1
+
+
+def test_where_nobody_else_changed_the_table_nobody_is_blamed_and_it_is_not_to_be_run_again():
+    job = Job(*[REFUSED] * 9, num_retries=2)
+    job.others_commit = False
+    # A job tags its snapshot, which is no change by others.
+    add(job.table, "first")
+    tag = SnapshotRef(snapshot_id=job.catalog.load(EVENTS).metadata.current_snapshot_id, type="tag")
+    job.before_next_plan = lambda: swap(job.catalog.load(EVENTS), SetSnapshotRef(f"start-{len(job.plans)}", tag))
+    job.table = job.catalog.load(EVENTS)
+    with pytest.raises(JobFailedError) as raised:
+        job.run()
+    assert str(raised.value) == (
+        "what is planned for 7 files of 'db.events' is refused, though nobody else changed the table: gave up after 3 plans "
+        "(file 'a' is gone); see what `icekeep check` finds"
+    )
+    assert (raised.value.facts, raised.value.__cause__, raised.value.exit_status) == ({"plans": 3}, REFUSED, 1)
+    assert len(job.plans) == 3
+
+
+@for_each("number", [1, 2, 3])
+def test_one_change_by_others_is_enough_for_another_night(number):
+    job = Job(*[REFUSED] * 9, num_retries=2)
+    job.others_commit = False
+
+    def others():
+        if len(job.plans) == number:
+            add(job.catalog.load(EVENTS), "theirs")
+
+    job.before_next_plan = others
+    with pytest.raises(ConflictError, match="others kept changing"):
+        job.run()
 
 
 def test_it_plans_five_times_and_waits_as_a_commit_does_where_the_table_says_nothing():
