@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, core, settings
 
+from icekeep import secrets
 from icekeep.planning.spark import source
 from kit.budget import Budget
 from kit.cases import FEW_EXAMPLES, scaled, set_share
@@ -106,6 +107,13 @@ def _sessions_that_tests_give_are_used() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "LIMITS", GIVEN_IS_USED)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process keeps in mind what is secret; a test must not miss in a text what another one has given as a password."""
+    monkeypatch.setattr(secrets, "_known", frozenset())
+    monkeypatch.setattr(secrets, "_known_pattern", None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -52,6 +52,7 @@ from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
 from icekeep.runs import icekeep_version
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.secrets import remember
 from icekeep.settings import Job
 
 # All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
@@ -101,6 +102,7 @@ def main(
         job: the job or command whose script this is; `None` for the `icekeep` command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    remember(os.environ)
     open_closed_streams()
     separate_stderr()
     output, begun = output_options(words), Begun()

@@ -27,6 +27,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from icekeep.secrets import without_secrets
 from icekeep.spelling import did_you_mean, near_words
 
 _CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
@@ -77,7 +78,7 @@ def one_line(error: BaseException) -> str:
     """What an error says, in one line, to stand alone: our message, or its class and the innermost cause that Java names."""
     if isinstance(error, IcekeepError):
         return error.message
-    text = str(error)
+    text = without_secrets(str(error))
     causes = _CAUSE.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = causes[-1] if causes else lines[0] if lines else ""
@@ -95,7 +96,8 @@ def reason_of(error: BaseException) -> str:
     if isinstance(innermost, TimeoutError):
         return "no answer in time"
     # What is a system's error says it in words; of others the class says more than the words.
-    return str(innermost) if isinstance(innermost, OSError) and str(innermost) else one_line(innermost)
+    text = without_secrets(str(innermost)) if isinstance(innermost, OSError) else ""
+    return text or one_line(innermost)
 
 
 def _reasons(error: BaseException) -> Iterator[BaseException]:

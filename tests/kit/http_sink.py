@@ -1,5 +1,6 @@
 """A server on this machine that takes what is sent to it, refuses it, or never answers."""
 
+import json
 import threading
 import warnings
 from collections.abc import Iterator
@@ -31,8 +32,13 @@ class HttpSink:
 
 
 @contextmanager
-def http_sink(status: int = 200, *, hangs: bool = False) -> Iterator[HttpSink]:
-    """A server while the block lasts, which answers with `status`, or not before the block ends."""
+def http_sink(
+    status: int = 200, *, hangs: bool = False, echoes: bool = False, location: str | None = None
+) -> Iterator[HttpSink]:
+    """A server while the block lasts, which answers with `status`, or not before the block ends.
+
+    One that `echoes` quotes the whole request in the REST protocol's error. A `location` is where a redirect leads.
+    """
     gate = threading.Event()
     if not hangs:
         gate.set()
@@ -43,9 +49,15 @@ def http_sink(status: int = 200, *, hangs: bool = False) -> Iterator[HttpSink]:
             sink.requests.append(Request(self.command, self.path, dict(self.headers), body))
             sink.gate.wait()
             try:
+                said = f"{self.command} {self.path} {dict(self.headers)} {body.decode(errors='replace')}"
+                error = {"error": {"message": said, "type": "EchoException", "code": sink.status}}
+                answer = json.dumps(error).encode() if echoes else b""
                 self.send_response(sink.status)
-                self.send_header("Content-Length", "0")
+                if location is not None:
+                    self.send_header("Location", location)
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
+                self.wfile.write(answer)
             except OSError:
                 pass
 

@@ -29,6 +29,7 @@ from icekeep.errors import (
     UsageError,
     first_line,
 )
+from icekeep.secrets import without_secrets
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ _JDBC_PARAMETERS = {
     "sslMode": "sslmode",
 }
 """Names of the JDBC driver's parameters that libpq has under another name."""
+_LOGIN = re.compile(r"^.*?://(?:[^:/@]*(?::[^@]*)?@)?")
 _JDBC_ONLY = frozenset(
     {
         "binaryTransfer",
@@ -316,6 +318,8 @@ def parse_url(catalog_name: str, properties: Mapping[str, str], key_path: str = 
         raise UnsupportedError(
             f"configuration key {key_path!r}: database {backend!r} is not supported, only sqlite and postgresql"
         )
+    if _has_open_password(uri):
+        raise ConfigError(key_path, "has an '@' in its password; write it as %40")
     return _postgresql(url, properties)
 
 
@@ -341,6 +345,12 @@ def _without_jdbc(uri: str) -> str:
         return uri
     rest = uri.removeprefix("jdbc:")
     return "sqlite:///" + rest.removeprefix("sqlite:").removeprefix("file:") if rest.startswith("sqlite:") else rest
+
+
+def _has_open_password(uri: str) -> bool:
+    """Whether a password has an `@`: SQLAlchemy ends it there, and the rest would be looked up, and shown, as a host."""
+    where, _, query = _LOGIN.sub("", uri, count=1).partition("?")
+    return "@" in where or any("@" in parameter.partition("=")[0] for parameter in query.split("&"))
 
 
 def _postgresql(url: URL, properties: Mapping[str, str]) -> URL:
@@ -380,4 +390,4 @@ def _hanging_up(connection: Connection) -> Iterator[None]:
 
 def _text(error: Exception) -> str:
     """What the database said, without the statement and its parameters."""
-    return first_line(getattr(error, "orig", None) or error)
+    return without_secrets(first_line(getattr(error, "orig", None) or error))

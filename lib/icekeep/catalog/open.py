@@ -12,6 +12,7 @@ from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.secrets import remember
 from icekeep.storage.open import open_storage
 
 _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
@@ -26,6 +27,7 @@ _CLIENT_KINDS: dict[str, type[RestCatalog] | type[HiveCatalog] | type[GlueCatalo
     "glue": GlueCatalog,
 }
 """They take an optional extra."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NEED_URI = ("rest", "hive")
 _REFUSED = {
@@ -46,10 +48,15 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
     one slash, lies in Hadoop's default file system.
 
     Raises:
-        ConfigError: a property is missing or makes no sense.
+        ConfigError: a property is missing, makes no sense, or holds a control character.
         UnsupportedError: the `type` is one that other engines know and icekeep cannot use safely, or the extra that it needs
             is not installed.
     """
+    remember(properties)
+    for key, value in properties.items():
+        if _CONTROL.search(value):
+            # A client's error would quote it, escaped in one way or another; and no property needs one.
+            raise ConfigError(f"catalogs.{name}.{key}", "holds a line break or another control character; take it out")
     kind = properties.get("type", "").lower()
     if kind in _REFUSED:
         raise UnsupportedError(

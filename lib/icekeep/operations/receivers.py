@@ -11,7 +11,6 @@ from pathlib import Path
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Listeners, unfailing
 from icekeep.operations.arguments import Command, OutputOptions
-from icekeep.operations.commands.config_show import masked
 from icekeep.operations.configuration.file import read_config, resolve_references
 from icekeep.operations.configuration.receivers import METRICS, TellingSettings
 from icekeep.operations.console.log_formats import JSON, TEXT
@@ -22,6 +21,7 @@ from icekeep.operations.jobs import JOBS
 from icekeep.operations.verb_values import tells_of_runs
 from icekeep.operations.verbs import VERBS
 from icekeep.runtime import Runtime
+from icekeep.secrets import masked
 from icekeep.telemetry import lineage, otel
 from icekeep.telemetry.guarded import Sink, guarded
 from icekeep.telemetry.prometheus import MetricsFile, Pushed

@@ -31,6 +31,7 @@ from icekeep.run_records.values import (
 )
 from icekeep.runs import GOOD_EXIT_STATUSES
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.secrets import remember
 from icekeep.spec.units import DAY_MS
 
 T = TypeVar("T")
@@ -94,6 +95,7 @@ class RunRecords:
             ConfigError: the address cannot be understood.
             UnsupportedError: it is that of another kind of database.
         """
+        remember({"uri": uri})
         url = parse_url("", {"uri": uri}, _KEY_PATH)
         address = _address(url)
         title = _title(address)

@@ -5,14 +5,17 @@ run does not know, such as when a run went well, stays too.
 """
 
 import fcntl
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from icekeep.errors import UsageError
+from icekeep.errors import ConfigError, UsageError
 from icekeep.events import Event, RunStarted
+from icekeep.secrets import remember, server_address
 from icekeep.spec.units import DAY_MS, MINUTE_MS
 from icekeep.telemetry.figures import Figure, Tallies
 from icekeep.telemetry.metrics import LAST_END, LAST_SUCCESS, OF_TABLE, RUN_METRICS, Metric
@@ -66,12 +69,17 @@ class Pushed:
     the last success with none (`POST`).
 
     Args:
-        url: of the gateway; a user and a password in it become a header.
+        url: of the gateway; a user and a password in it become a header, which no redirect takes elsewhere.
         labels: more of the group, the same for all runs.
+
+    Raises:
+        ConfigError: it is no address of a server.
+        UsageError: the package `prometheus-client` is not installed.
     """
 
     def __init__(self, url: str, labels: Mapping[str, str]) -> None:
         require_client()
+        remember({"url": url})
         self._url, self._login = _without_login(url)
         self._labels = dict(labels)
         self._tallies = Tallies(self._push)
@@ -83,12 +91,12 @@ class Pushed:
         """Nothing is held back."""
 
     def _push(self, started: RunStarted, figures: Sequence[Figure], _at_ms: int) -> None:
-        from prometheus_client.exposition import basic_auth_handler, default_handler, pushadd_to_gateway
+        from prometheus_client.exposition import pushadd_to_gateway
 
         def handler(url: str, method: str, timeout: float | None, headers: Any, data: bytes) -> Callable[[], None]:
-            if self._login is None:
-                return default_handler(url, method, timeout, headers, data)
-            return basic_auth_handler(url, method, timeout, headers, data, *self._login)
+            request = Request(url, data, {**dict(headers), **self._login}, method=method)
+            opener = build_opener(_NoRedirects)
+            return lambda: opener.open(request, timeout=timeout).close()
 
         group = dict(zip(OF_TABLE, figures[0].labels, strict=False))
         pushadd_to_gateway(
@@ -188,12 +196,24 @@ class _Collector:
             yield family
 
 
-def _without_login(url: str) -> tuple[str, tuple[str, str] | None]:
-    """An address without the user and the password in it, and these."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    host = parts.netloc.rpartition("@")[2]
-    bare = urlunsplit(parts._replace(netloc=host)).rstrip("/")
-    return bare, None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+class _NoRedirects(HTTPRedirectHandler):
+    """An answer that sends elsewhere is an error."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _without_login(url: str) -> tuple[str, dict[str, str]]:
+    """An address without the user and the password in it, and the header that these make."""
+    parts = server_address(url if "://" in url else f"http://{url}", ("http", "https"))
+    if parts is None:
+        # The text may hold a password, so it is not repeated.
+        raise ConfigError("metrics.pushgateway", "is no address of a server; give http://HOST:PORT or https://HOST")
+    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+    if parts.username is None:
+        return bare, {}
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return bare, {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
 
 
 @contextmanager

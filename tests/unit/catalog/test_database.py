@@ -92,6 +92,26 @@ def test_no_error_or_text_shows_a_password():
     assert "hunter2" not in repr(catalog) + repr(vars(catalog))
 
 
+@for_each(
+    "uri",
+    [
+        *("postgresql://me:p@w@host/db", "postgresql://me:p@w/x@host/db", "postgresql://me:p@w/x?y@host/db"),
+        "jdbc:postgresql://me:p@w@host:5432/db?ssl=true",
+    ],
+)
+def test_a_password_whose_rest_would_be_shown_as_a_host_is_refused(uri):
+    with pytest.raises(ConfigError, match=r"'catalogs.local.uri': has an '@' in its password; write it as %40$"):
+        url_of(uri)
+
+
+@for_each(
+    "uri",
+    ["postgresql://me:p/w?x#y@host/db", "jdbc:postgresql://host/db?user=me&password=p@w", "postgresql://me@host/db"],
+)
+def test_other_passwords_are_taken_as_they_are(uri):
+    assert "@host/db" in url_of(uri)
+
+
 def test_a_driver_that_is_not_installed_is_named():
     database = Database("local", {"uri": "postgresql+pg8000://u@host/db"})
     wrong = (

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from icekeep.errors import UsageError
+from icekeep.errors import ConfigError, UsageError
 from icekeep.events import CommitRetried, InRun, RunEnded, RunStarted
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.operations.console.output import write_at_once
 from icekeep.telemetry.metrics import RUN_METRICS
 from icekeep.telemetry.prometheus import MetricsFile, Pushed, require_client, with_runs
+from kit.cases import for_each
 from kit.http_sink import http_sink
 
 START_MS = 1_700_000_000_000
@@ -190,6 +191,24 @@ def test_a_pushgateway_that_is_down_is_an_error():
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="refused"):
             run(Pushed(f"127.0.0.1:{port}", {}))
+
+
+@pytest.mark.server
+@for_each("status", [301, 302, 303, 307, 308])
+def test_no_redirect_takes_the_login_to_another_server(status):
+    with http_sink() as elsewhere, http_sink(status, location=f"{elsewhere.url}/steal") as gateway:
+        with pytest.raises(OSError, match=str(status)):
+            run(Pushed(gateway.url.replace("http://", "http://me:pw@"), {}))
+        assert elsewhere.requests == []
+
+
+@for_each("address", ["http://me:p/w@push", "http://me:9091/w@push", "ftp://push", "http://", "push:port"])
+def test_an_address_of_which_a_password_would_be_shown_as_the_host_is_refused_without_it(address):
+    with pytest.raises(
+        ConfigError, match=r"'metrics.pushgateway': is no address of a server; give http://HOST:PORT"
+    ) as raised:
+        Pushed(address, {})
+    assert "/w" not in str(raised.value)
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):

@@ -27,7 +27,7 @@ from icekeep.catalog.base import (
     validate_namespace,
     validate_table_identifier,
 )
-from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
+from icekeep.catalog.clients.errors import described, is_bad_request, proved_rejection, read_failure
 from icekeep.catalog.clients.refusals import (
     CommitRefused,
     NamespaceExists,
@@ -275,7 +275,7 @@ class ClientCatalog(ABC, Generic[C]):
 
     def list_namespaces(self) -> list[Identifier]:
         with self._reading():
-            return sorted(self._below(()))
+            return sorted(self._all_namespaces())
 
     def create_namespace(
         self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
@@ -326,19 +326,37 @@ class ClientCatalog(ABC, Generic[C]):
                 return False
         return True
 
-    def _below(self, namespace: Identifier) -> Iterator[Identifier]:
+    def _all_namespaces(self) -> set[Identifier]:
+        """All there are, by asking for what is below each.
+
+        Many servers have one level. Of these some pass over what they are asked about, and answer with the top again, others take
+        the question for a mistake.
+        """
+        found: set[Identifier] = set()
+        unasked: list[Identifier] = [()]
+        while unasked:
+            parent = unasked.pop()
+            listed = self._listed_below(parent)
+            below = {name for name in listed if len(name) > len(parent) and name[: len(parent)] == parent}
+            unasked += below - found
+            found |= below
+        return found
+
+    def _listed_below(self, namespace: Identifier) -> Sequence[Identifier]:
         try:
-            children = self._client().list_namespaces(namespace)
+            return self._client().list_namespaces(namespace)
         except NoSuchNamespace as error:
             if not namespace:
                 raise UnavailableError(
-                    f"catalog {self.name!r} does not tell its namespaces: {self._described(error)}", catalog=self.name
+                    f"catalog {self.name!r} does not tell its namespaces: {described(error)}", catalog=self.name
                 ) from error
             # Somebody dropped it since its parent was listed.
-            return
-        for child in children:
-            yield child
-            yield from self._below(child)
+            return ()
+        except Exception as error:
+            # A deeper one was listed by a server that has levels.
+            if len(namespace) == 1 and is_bad_request(error) and proved_rejection(error, self.name) is not None:
+                return ()
+            raise
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -347,7 +365,7 @@ class ClientCatalog(ABC, Generic[C]):
         except IcekeepError:
             raise
         except Exception as error:
-            raise read_failure(error, self.name, self._properties) from error
+            raise read_failure(error, self.name) from error
 
     @contextmanager
     def _changing(self, what: str, old: Identifier | None = None, new: Identifier | None = None) -> Iterator[None]:
@@ -367,16 +385,13 @@ class ClientCatalog(ABC, Generic[C]):
             raise no_such_namespace(self, (new or old or ())[:-1]) from error
         except CommitRefused as error:
             raise ConflictError(
-                f"{what} in catalog {self.name!r} met another writer ({self._described(error)}); nothing was changed, run "
+                f"{what} in catalog {self.name!r} met another writer ({described(error)}); nothing was changed, run "
                 "it again"
             ) from error
         except Exception as error:
-            rejected = proved_rejection(error, self.name, self._properties)
+            rejected = proved_rejection(error, self.name)
             raise rejected or OutcomeUnknownError(
-                f"{what} in catalog {self.name!r} may or may not have happened ({self._described(error)}); look before "
+                f"{what} in catalog {self.name!r} may or may not have happened ({described(error)}); look before "
                 "it is tried again",
                 catalog=self.name,
             ) from error
-
-    def _described(self, error: BaseException) -> str:
-        return described(error, self._properties)

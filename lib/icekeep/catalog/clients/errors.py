@@ -6,24 +6,23 @@ the server carried out (it timed out, or sent it twice), so without that body on
 before anything is done. 408 and all of 5xx but a described 501 prove nothing whatever they say.
 """
 
-from collections.abc import Iterator, Mapping
+import ssl
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from icekeep.errors import (
+    IcekeepBug,
     IcekeepError,
     NotFoundError,
     UnavailableError,
     UnsupportedError,
     UsageError,
-    first_line,
     reason_of,
 )
-
-_SECRET_WORDS = ("token", "secret", "credential", "password", "access-key", "sas", "account-key")
-_SHORTEST_SECRET = 4
+from icekeep.secrets import without_secrets
 
 _BY_STATUS: dict[int, type[IcekeepError]] = {
     400: UsageError,
@@ -52,34 +51,54 @@ _BY_GLUE_CODE: dict[str, type[IcekeepError]] = {
 }
 
 
-def proved_rejection(error: BaseException, catalog_name: str, secrets: Mapping[str, str]) -> IcekeepError | None:
-    """The error to raise for one that proves that its request changed nothing; `None` where it proves nothing.
+_MISTAKES = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RecursionError, TypeError)
+"""What no server and no network makes a client raise; to try again is no use."""
 
-    Args:
-        error: what a client raised.
-        secrets: the catalog's properties; those that look like secrets are cut out of messages.
-    """
+_UNKNOWN_METHOD = 1
+_UNSENT = frozenset({"InvalidURL", "InvalidSchema", "MissingSchema", "InvalidHeader", "InvalidProxyURL"})
+_WITHOUT_KEYS = frozenset(
+    {"NoCredentialsError", "PartialCredentialsError", "NoRegionError", "ProfileNotFound", "InvalidRegionError"}
+)
+
+
+def proved_rejection(error: BaseException, catalog_name: str) -> IcekeepError | None:
+    """The error to raise for one of a client that proves that its request changed nothing; `None` where it proves nothing."""
     kind = _rejection_kind(error)
     if kind is None:
         return None
     if _never_connected(error):
         text = f"catalog {catalog_name!r} is out of reach{_place_of(error)}: {reason_of(error)}"
         return kind(text, catalog=catalog_name)
+    if _is_wrongly_set_up(error):
+        text = f"catalog {catalog_name!r} cannot be asked: {described(error)}; check its properties"
+        return kind(text, catalog=catalog_name)
     verdict = "is not available" if kind is UnavailableError else "refused"
-    return kind(f"catalog {catalog_name!r} {verdict}: {described(error, secrets)}", catalog=catalog_name)
+    return kind(f"catalog {catalog_name!r} {verdict}: {described(error)}", catalog=catalog_name)
 
 
-def read_failure(error: BaseException, catalog_name: str, secrets: Mapping[str, str]) -> IcekeepError:
+def read_failure(error: BaseException, catalog_name: str) -> IcekeepError:
     """The error to raise for a request that only reads, or that failed before it changed anything."""
     if isinstance(error, IcekeepError):
         return error
     if isinstance(error, msgspec.ValidationError):
         return UnsupportedError(
-            f"catalog {catalog_name!r} answered what the protocol does not say: {described(error, secrets)}",
+            f"catalog {catalog_name!r} answered what the protocol does not say: {described(error)}",
             catalog=catalog_name,
         )
-    return proved_rejection(error, catalog_name, secrets) or UnavailableError(
-        f"catalog {catalog_name!r} cannot be asked: {described(error, secrets)}", catalog=catalog_name
+    response = _response(error)
+    if response is not None and response.is_redirect:
+        return UsageError(
+            f"catalog {catalog_name!r} sends requests elsewhere ({described(error)}), and icekeep follows to no server that it "
+            "was not given; if that is the right one, set uri to it",
+            catalog=catalog_name,
+        )
+    if isinstance(error, _MISTAKES):
+        return IcekeepBug(
+            f"catalog {catalog_name!r}: {described(error)} ({type(error).__name__}); please report it, --verbose shows more",
+            catalog=catalog_name,
+        )
+    return proved_rejection(error, catalog_name) or UnavailableError(
+        f"catalog {catalog_name!r} cannot be asked: {described(error)}", catalog=catalog_name
     )
 
 
@@ -119,17 +138,13 @@ def protocol_error(text: str) -> str | None:
     return f"{error.type}: {error.message}"
 
 
-def described(error: BaseException, secrets: Mapping[str, str]) -> str:
+def described(error: BaseException) -> str:
     """What an error says, in one line and without secrets."""
-    text = first_line(error)
-    for name, value in secrets.items():
-        if not any(word in name.lower() for word in _SECRET_WORDS):
-            continue
-        # A client's credential for OAuth2 is its name and its secret.
-        for secret in (str(value), str(value).partition(":")[2]):
-            if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, "***")
-    return text
+    if isinstance(error, IcekeepError):
+        return error.message
+    # Cut before lines are parted, since a secret may hold a line break.
+    lines = without_secrets(str(error)).splitlines()
+    return next(filter(str.strip, lines), type(error).__name__)
 
 
 def _rejection_kind(error: BaseException) -> type[IcekeepError] | None:
@@ -141,6 +156,10 @@ def _rejection_kind(error: BaseException) -> type[IcekeepError] | None:
     if isinstance(error, NotImplementedError):
         # The server's list of endpoints has none for this; nothing was sent.
         return UnsupportedError
+    if _is_unknown_method(error):
+        return UnsupportedError
+    if _is_wrongly_set_up(error):
+        return UsageError
     return _kind_of_glue_error(error)
 
 
@@ -158,6 +177,20 @@ def _never_connected(error: BaseException) -> bool:
     return type(error).__module__.startswith("requests.") and bool(
         names & {"NewConnectionError", "ConnectTimeoutError", "NameResolutionError"}
     )
+
+
+def _is_unknown_method(error: BaseException) -> bool:
+    """Whether a Thrift server answered that it has no such request, as another version of Hive may."""
+    return type(error).__name__ == "TApplicationException" and getattr(error, "type", None) == _UNKNOWN_METHOD
+
+
+def _is_wrongly_set_up(error: BaseException) -> bool:
+    """Whether a client could not even begin by what it was given: an address, a header, a certificate, keys of AWS."""
+    module, reason = type(error).__module__, getattr(error.args[0] if error.args else None, "reason", None)
+    if module.startswith("requests."):
+        inner = getattr(reason, "args", ())
+        return type(error).__name__ in _UNSENT or (bool(inner) and isinstance(inner[0], ssl.SSLCertVerificationError))
+    return module == "botocore.exceptions" and type(error).__name__ in _WITHOUT_KEYS
 
 
 def _place_of(error: BaseException) -> str:

@@ -37,8 +37,9 @@ from icekeep.catalog.clients.refusals import (
     TableExists,
 )
 from icekeep.catalog.clients.settings import KERBEROS, Settings
-from icekeep.errors import IcekeepBug, PropertyError, UnsupportedError
+from icekeep.errors import ConfigError, IcekeepBug, PropertyError, UnsupportedError
 from icekeep.runtime import Runtime
+from icekeep.secrets import masked, server_address
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import is_true
 from icekeep.spec.types import PrimitiveType
@@ -62,6 +63,14 @@ class HiveClient:
 
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         self._addresses = [address.strip() for address in (settings.text("uri") or "").split(",")]
+        for address in self._addresses:
+            parts = server_address(address, ("thrift",))
+            if parts is None or parts.port is None:
+                raise ConfigError(
+                    f"catalogs.{settings.name}.uri",
+                    f"has {masked('uri', address)!r}, which is no address of a metastore; give thrift://HOST:PORT (Hive's port "
+                    "is 9083), and several with commas between",
+                )
         self._timeout_ms = settings.count(HIVE_TIMEOUT, _TIMEOUT_DEFAULT_MS, 1)
         self._user = (settings.text("ugi") or "").split(":")
         self._has_kerberos = settings.switch(KERBEROS, default=False)

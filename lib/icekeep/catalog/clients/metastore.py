@@ -23,7 +23,7 @@ from icekeep.catalog.base import (
 )
 from icekeep.catalog.clients.adapter import Client, ClientCatalog, installed_release
 from icekeep.catalog.clients.entries import EntryPointer, PointerChange
-from icekeep.catalog.clients.errors import proved_rejection, read_failure, was_sent_before
+from icekeep.catalog.clients.errors import described, proved_rejection, read_failure, was_sent_before
 from icekeep.catalog.clients.refusals import CommitRefused, NoIcebergTable, NoSuchNamespace, NoSuchTable, TableExists
 from icekeep.catalog.clients.settings import KERBEROS
 from icekeep.catalog.metadata_files import (
@@ -176,7 +176,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         except OutcomeUnknownError as error:
             if change.was_sent:
                 raise
-            raise read_failure(error.__cause__ or error, self.name, self._properties) from error
+            raise read_failure(error.__cause__ or error, self.name) from error
 
     def _find(self, identifier: Identifier) -> Pointer:
         entry = self._entry(identifier)
@@ -223,8 +223,8 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
                 if isinstance(error, IcekeepError):
                     raise
                 if isinstance(error, CommitRefused | TableExists):
-                    return Conflict(self._described(error), is_final=True)
-                raise read_failure(error, self.name, self._properties) from error
+                    return Conflict(described(error), is_final=True)
+                raise read_failure(error, self.name) from error
             return self._after_sending(error, change)
         return None
 
@@ -237,9 +237,9 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     def _after_sending(self, error: Exception, change: PointerChange) -> Sent:
         if isinstance(error, CommitRefused | NoSuchTable | TableExists):
             return self._refused(error, change)
-        rejection = proved_rejection(error, self.name, self._properties)
+        rejection = proved_rejection(error, self.name)
         if rejection is None:
-            return Unknown(self._described(error), change.location)
+            return Unknown(described(error), change.location)
         if isinstance(error, NoSuchNamespace):
             rejection = no_such_namespace(self, change.identifier[:-1])
         raise rejection from error
@@ -251,7 +251,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         leads elsewhere than to the base: else a request that arrived twice may land still, and would name the metadata file. That
         file stays where the table is gone, too.
         """
-        reason = self._described(error)
+        reason = described(error)
         try:
             pointer = self._pointer(change.identifier)
             if pointer == change.location:

@@ -19,7 +19,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.adapter import ClientCatalog, require
-from icekeep.catalog.clients.errors import is_answered, is_bad_request, proved_rejection
+from icekeep.catalog.clients.errors import described, is_answered, is_bad_request, proved_rejection
 from icekeep.catalog.clients.refusals import CommitRefused, NoSuchNamespace, NoSuchTable, TableExists
 from icekeep.catalog.clients.requests import (
     ASSERT_CREATE,
@@ -189,10 +189,10 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def _outcome_of(self, error: Exception, base: Table, updates: Sequence[Update]) -> SwapOutcome:
         """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""
-        text = self._described(error)
+        text = described(error)
         if isinstance(error, CommitRefused):
             return Conflict(text)
-        rejection = proved_rejection(error, self.name, self._properties)
+        rejection = proved_rejection(error, self.name)
         if isinstance(rejection, NotFoundError):
             return Conflict(f"the table was dropped or renamed ({text})")
         if rejection is None:

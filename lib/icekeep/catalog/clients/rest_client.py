@@ -18,6 +18,7 @@ from icekeep.catalog.clients.rest_protocol import chosen, texts
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
 from icekeep.catalog.clients.settings import Settings
 from icekeep.catalog.stored_policies import StoredPolicy
+from icekeep.errors import UnsupportedError
 from icekeep.runtime import Runtime
 
 A = TypeVar("A", bound=protocol.Answer)
@@ -173,11 +174,17 @@ class RestClient:
         self, kind: type[P], endpoint: protocol.Endpoint, path: Mapping[str, str], params: Mapping[str, str]
     ) -> Iterator[P]:
         token: dict[str, str] = {}
+        asked: set[str] = set()
         while True:
             page = _read(kind, self._send(endpoint, path, params={**params, **self._page_size, **token}))
             yield page
             if not page.next_page_token:
                 return
+            if page.next_page_token in asked:
+                raise UnsupportedError(
+                    f"the server's answers to {endpoint} have no end: they lead to an earlier page again"
+                )
+            asked.add(page.next_page_token)
             token = {"pageToken": page.next_page_token}
 
     def _has(self, endpoint: protocol.Endpoint) -> bool:

@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from requests import PreparedRequest, Response
 
-from icekeep.catalog.clients.errors import described, protocol_error, read_failure
+from icekeep.catalog.clients.errors import protocol_error, read_failure
 from icekeep.catalog.clients.settings import SIGV4, Settings
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.runtime import Runtime
+from icekeep.secrets import remember, without_secrets
 
 _TOKEN_PATH = "v1/oauth/tokens"
 _EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -93,11 +94,12 @@ class _ClientCredential(_Token):
         try:
             response = self._post_form(self._url, self._form)
         except Exception as error:
-            raise read_failure(error, self._settings.name, self._settings.properties) from error
+            raise read_failure(error, self._settings.name) from error
         answer = _parsed(response)
         token = answer.get("access_token")
         if not response.ok or not isinstance(token, str) or not token:
             raise self._refused(response, answer)
+        remember({"token": token})
         self.token, self._due_ms = token, None
         life_s = answer.get("expires_in")
         if isinstance(life_s, int | float) and life_s > 0:
@@ -106,7 +108,13 @@ class _ClientCredential(_Token):
     def _refused(self, response: Response, answer: Mapping[str, Any]) -> Exception:
         said = ": ".join(str(answer[key]) for key in ("error", "error_description") if isinstance(answer.get(key), str))
         said = said or protocol_error(response.text) or ""
-        text = described(ValueError(said or f"HTTP {response.status_code} from {self._url}"), self._settings.properties)
+        text = without_secrets(said or f"HTTP {response.status_code} from {self._url}")
+        if response.is_redirect:
+            place = without_secrets(response.headers["location"])
+            return UsageError(
+                f"catalog {self._settings.name!r} gives no token: {text}, which sends the credential to {place!r}; if that is "
+                "the right server, set oauth2-server-uri to it"
+            )
         # With 400 and an error of OAuth2's the request was understood, and would be refused again.
         if response.status_code in (401, 403) or (response.status_code == 400 and said):
             return UsageError(f"catalog {self._settings.name!r} refused the credential: {text}")
@@ -142,7 +150,7 @@ class _Signature:
         try:
             headers = self._signed(request)
         except Exception as error:
-            raise read_failure(error, self._settings.name, self._settings.properties) from error
+            raise read_failure(error, self._settings.name) from error
         if "Authorization" in request.headers:
             request.headers["Original-Authorization"] = request.headers["Authorization"]
         request.headers.update(headers)

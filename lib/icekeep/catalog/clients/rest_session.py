@@ -4,9 +4,12 @@ Imported only when such a catalog is used, since requests is an optional extra.
 """
 
 import json
+import logging
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -18,6 +21,9 @@ from icekeep.catalog.clients.rest_login import login
 from icekeep.catalog.clients.settings import Settings
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
+from icekeep.secrets import is_secret
+
+_LOG = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_DEFAULT_MS = 60_000
 ANSWER_TIMEOUT_DEFAULT_MS = 300_000
@@ -28,6 +34,7 @@ _PASSING = frozenset({429, 502, 503, 504})
 _NEVER_AGAIN = Retry(0, read=False)
 _NOT_LET_IN = frozenset({401, 419})
 _SHOWN_LENGTH_MAX = 200
+_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADER = "header."
 """Properties that begin so are sent as headers."""
 
@@ -87,6 +94,12 @@ class RestSession:
         for scheme in ("https://", "http://"):
             self._http.mount(scheme, HTTPAdapter(max_retries=again))
         self._login = login(settings, runtime, self._post_form)
+        if any(
+            key in ("token", "credential") or (key.startswith(_HEADER) and is_secret(key))
+            for key in settings.properties
+        ):
+            for key in ("uri", "oauth2-server-uri"):
+                _warn_of_plain_http(settings.name, key, settings.address(key))
 
     def send(self, method: str, url: str, params: Mapping[str, str], body: Any = None) -> bytes:
         """Send one request, its body as JSON, and return what was answered.
@@ -132,13 +145,17 @@ class RestSession:
 
     def _sent(self, method: str, url: str, params: Mapping[str, str], body: Any) -> requests.Response:
         data = None if body is None else json.dumps(body).encode()
-        response = self._http.request(
-            method, url, params, data, timeout=self._limits_s, auth=self._login, verify=self._authorities
+        # A redirect would take headers and tables' metadata to a server that nobody has named.
+        return self._http.request(
+            method,
+            url,
+            params,
+            data,
+            timeout=self._limits_s,
+            auth=self._login,
+            verify=self._authorities,
+            allow_redirects=False,
         )
-        if response.request.method != method:
-            # A redirection may do this, and the answer to the one says nothing of the other.
-            raise ValueError(f"the server redirected a {method} to a {response.request.method} at {response.url}")
-        return response
 
     def _post_form(self, url: str, form: Mapping[str, str]) -> requests.Response:
         try:
@@ -158,6 +175,20 @@ class RestSession:
             timeout=self._limits_s,
             auth=lambda request: request,
             verify=self._authorities,
+            allow_redirects=False,
+        )
+
+
+@cache
+def _warn_of_plain_http(catalog_name: str, key: str, address: str) -> None:
+    """Warn once that what lets requests in can be read on the way to a server that is not on this machine."""
+    parts = urlsplit(address)
+    if parts.scheme == "http" and parts.hostname not in _THIS_MACHINE:
+        _LOG.warning(
+            "catalog %r sends its credentials to http://%s (%s), where all on the way can read them; give an address with https",
+            catalog_name,
+            parts.hostname,
+            key,
         )
 
 
@@ -181,5 +212,7 @@ def _said(response: requests.Response) -> str:
         phrase = HTTPStatus(response.status_code).phrase
     except ValueError:
         phrase = response.reason or ""
+    if response.is_redirect:
+        return f"HTTP {response.status_code} {phrase} to {response.headers['location']!r}"
     shown = " ".join(response.text.split())[:_SHOWN_LENGTH_MAX]
     return f"HTTP {response.status_code} {phrase}{f': {shown}' if shown else ''}".rstrip()

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from icekeep.errors import ConfigError
+from icekeep.secrets import masked, remember, server_address
 
 SIGV4 = "rest.sigv4-enabled"
 KERBEROS = "hive.kerberos-authentication"
@@ -19,6 +19,7 @@ class Settings:
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
         self.properties = properties
+        remember(properties)
 
     def text(self, *keys: str) -> str | None:
         """The first of some properties that is there and not empty."""
@@ -58,8 +59,7 @@ class Settings:
     def address(self, key: str) -> str:
         """The address of a server, or of something on it; empty where it is not given."""
         given = (self.text(key) or "").strip()
-        parts = urlsplit(given)
-        if given and not (parts.scheme in ("http", "https") and parts.netloc):
+        if given and server_address(given, ("http", "https")) is None:
             # The text may hold a password, so it is not repeated.
             raise ConfigError(
                 f"catalogs.{self.name}.{key}", "is no address of a server; give http://HOST:PORT or https://HOST"
@@ -67,4 +67,4 @@ class Settings:
         return given
 
     def _wrong(self, key: str, wanted: str) -> ConfigError:
-        return ConfigError(f"catalogs.{self.name}.{key}", f"is {self.properties[key]!r}; give {wanted}")
+        return ConfigError(f"catalogs.{self.name}.{key}", f"is {masked(key, self.properties[key])!r}; give {wanted}")

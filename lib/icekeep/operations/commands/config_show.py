@@ -1,6 +1,5 @@
 """What `icekeep config show` tells: all that is in force, with where each value stands; secrets masked."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -11,26 +10,10 @@ from icekeep.operations.configuration.runs import KEEP_MS, RUNS
 from icekeep.operations.console.log_formats import TEXT
 from icekeep.operations.recording import beside_warehouse
 from icekeep.policies.values import Policy
+from icekeep.secrets import masked
 from icekeep.spec.times import format_span
 
-MASK = "******"
-
 _DEFAULT = "default"
-
-_SECRET_WORDS = (
-    "secret",
-    "password",
-    "passwd",
-    "token",
-    "credential",
-    "authorization",
-    "api-key",
-    "account-key",
-    "sas",
-)
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
-_USER_INFO = re.compile(r"(?<=://)([^/?#:@\s]*):[^/?#\s]*@")
-_PARAMETER = re.compile(r"([?&;][^=&;]*(?:secret|password|passwd|token|credential|sig)[^=&;]*=)[^&;]*", re.IGNORECASE)
 
 
 class PropertyShown(msgspec.Struct, frozen=True):
@@ -101,16 +84,3 @@ def _policy(policy: Policy) -> PolicyShown:
     return PolicyShown(
         policy.name, policy.schedule, policy.tables, match, excepted, tuple(call.job for call in policy.calls)
     )
-
-
-def masked(key: str, value: str) -> str:
-    """A property's value without what nobody should read over a shoulder; references to variables are no secrets.
-
-    >>> masked("token", "abc"), masked("token", "${TOKEN}"), masked("uri", "postgresql://me:pw@db/x")
-    ('******', '${TOKEN}', 'postgresql://me:******@db/x')
-    """
-    if _REFERENCE.fullmatch(value):
-        return value
-    if any(word in key.lower().replace("_", "-").replace(".", "-") for word in _SECRET_WORDS):
-        return MASK
-    return _PARAMETER.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", value))

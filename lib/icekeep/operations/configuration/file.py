@@ -188,12 +188,15 @@ def _property(entry: Entry) -> str:
 
 
 def resolve_references(key_path: str, text: str, environ: Mapping[str, str]) -> str:
-    """A value with the values of environment variables filled in; raises `ConfigError` where one is not set."""
+    """A value with the values of environment variables filled in, without the line breaks that they end with, as in a shell.
+
+    Raises `ConfigError` where a variable is not set.
+    """
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name not in environ:
             raise ConfigError(key_path, f"refers to environment variable {name!r}, which is not set", variable=name)
-        return environ[name]
+        return environ[name].rstrip("\r\n")
 
     return _PLACEHOLDER.sub(value, text)

@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -34,6 +35,7 @@ from icekeep.operations.console.progress import ByRun, PlainProgress, about_run,
 from icekeep.operations.console.streams import LossyStream, lines_of_stderr
 from icekeep.operations.runbooks import ending_of
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.secrets import without_secrets
 
 CONTEXT = ("run", "table", "job", "step")
 """What a record may have beside what `logging` gives it."""
@@ -43,7 +45,13 @@ _NO_RUN: Mapping[str, Any] = dict.fromkeys(CONTEXT)
 
 
 class _Utc(logging.Formatter):
-    """Times in ISO 8601, UTC, to the millisecond."""
+    """Times in ISO 8601, UTC, to the millisecond; no secrets in tracebacks, nor in what other libraries log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(_cleaned(record))
+
+    def formatException(self, ei: Any) -> str:
+        return without_secrets(super().formatException(ei))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -54,6 +62,7 @@ class JsonLines(_Utc):
     """A record as a JSON object on one line, always with time, level, run, table, job, step, message and logger."""
 
     def format(self, record: logging.LogRecord) -> str:
+        record = _cleaned(record)
         line: dict[str, Any] = {"time": self.formatTime(record), "level": record.levelname.lower()}
         line |= {name: getattr(record, name, None) or _HANDLER.context[name] for name in CONTEXT}
         line |= {"message": record.getMessage(), "logger": record.name}
@@ -173,7 +182,7 @@ def say_traceback(failure: BaseException) -> None:
     if _is_json():
         _ICEKEEP.debug("%s", "traceback", exc_info=failure)
     else:
-        traceback.print_exception(failure, file=LossyStream(sys.stderr))
+        LossyStream(sys.stderr).write(without_secrets("".join(traceback.format_exception(failure))))
 
 
 def _is_json() -> bool:
@@ -277,6 +286,15 @@ def _facts(event: Event) -> dict[str, Any]:
             return {"status": status, "exit_status": exit_status, "error_kind": kind, "error_message": message}
         case _:
             return {}
+
+
+def _cleaned(record: logging.LogRecord) -> logging.LogRecord:
+    """A record of another library as a copy without secrets; those of icekeep stay as they are, with the names of users."""
+    if record.name.partition(".")[0] == _ICEKEEP.name:
+        return record
+    copied = copy(record)
+    copied.msg, copied.args = without_secrets(record.getMessage()), None
+    return copied
 
 
 def _attach(name: str, level: int) -> None:

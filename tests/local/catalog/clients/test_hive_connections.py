@@ -27,6 +27,17 @@ def opened(metastore, directory, **more):
     return open_catalog("local", hive_properties(metastore, directory, **more), FakeRuntime())
 
 
+@pytest.mark.parametrize(
+    "address", ["thrift://127.0.0.1", "127.0.0.1:9083", "http://127.0.0.1:9083", "thrift://h:0", "thrift://h:x", ""]
+)
+def test_what_is_no_address_of_a_metastore_is_no_outage(metastore, tmp_path, address):
+    catalog = opened(metastore, tmp_path, uri=f"thrift://127.0.0.1:{metastore.port},{address}")
+    with pytest.raises(
+        ConfigError, match=r"'catalogs.local.uri': has .*, which is no address of a metastore; give thrift://HOST:PORT"
+    ):
+        catalog.list_namespaces()
+
+
 def test_the_first_metastore_that_answers_is_asked(metastore, tmp_path):
     alive = f"thrift://127.0.0.1:{metastore.port}"
     catalog = opened(metastore, tmp_path, uri=f"{DEAD}, {alive}")

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import ConfigError, UnavailableError
+from icekeep.errors import ConfigError, UsageError
 from kit.rest_server import RestServer
 
 
@@ -58,7 +58,7 @@ def test_certificates_are_those_that_properties_name(encrypted, pair, monkeypatc
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told(encrypted):
-    with pytest.raises(UnavailableError, match=r"catalog 'local' cannot be asked: .*certificate"):
+    with pytest.raises(UsageError, match=r"catalog 'local' cannot be asked: .*certificate.*; check its properties$"):
         open_catalog("local", encrypted).list_namespaces()
 
 
