@@ -18,10 +18,10 @@ from icekeep.operations.arguments import (
     CONFIG_SHOW,
     Command,
     OutputOptions,
+    flags_by_argument,
     named_command,
     output_options,
     parse_command,
-    said_with_flags,
 )
 from icekeep.operations.commands.config_show import show_config
 from icekeep.operations.configuration.file import config_words
@@ -198,8 +198,9 @@ def _failure(
 ) -> Answer:
     ended = how_it_ended(failure, taken.signal, begun)
     message = ended.error.message
-    if ended.status != INTERRUPTED and our_error(failure) is not None:
-        message = completed(said_with_flags(message, job or ""), begun.table, conf)
+    ours = our_error(failure)
+    if ended.status != INTERRUPTED and ours is not None:
+        message = completed(begun.named(ours.worded(flags_by_argument(job or ""))), begun.table, conf)
         ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
     elif ended.status != INTERRUPTED:
         message = f"unexpected error: {one_line(failure)}; please report it, --verbose shows more"

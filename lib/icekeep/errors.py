@@ -24,7 +24,7 @@ exit status of a job that ends with that error (`cli.py` is the only place that 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icekeep.secrets import without_secrets
@@ -32,6 +32,15 @@ from icekeep.spelling import did_you_mean, near_words
 
 _CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
 _LINE_LENGTH_MAX = 500
+
+
+_MARK = "\ue000"
+"""Stands around the name of an argument in a message that is raised, and in none that is read."""
+
+
+def argument(name: str) -> str:
+    """The name of an argument of a function, for the message of an error: a command shows its flag in that place."""
+    return f"{_MARK}{name}{_MARK}"
 
 
 class IcekeepError(Exception):
@@ -47,9 +56,22 @@ class IcekeepError(Exception):
     exit_status = 1
 
     def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = message.replace(_MARK, "")
+        super().__init__(self.message)
         self.facts = facts
+        self._marked = message
+
+    def worded(self, flags: Mapping[str, str]) -> str:
+        """The message with a flag in the place of each argument that it names, and that has one; all else stays as it is.
+
+        >>> UsageError(f"{argument('spec_id')} is 'spec_id'").worded({"spec_id": "--spec-id"})
+        "--spec-id is 'spec_id'"
+        """
+
+        def flag(match: re.Match[str]) -> str:
+            return flags.get(match[1].removeprefix("option "), match[1])
+
+        return re.sub(f"{_MARK}(.*?){_MARK}", flag, self._marked)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.facts), vars(self)
@@ -168,7 +190,10 @@ class OptionError(UsageError):
 
     def __init__(self, option: str, *, given: object, expected: str) -> None:
         super().__init__(
-            f"option {option} is {given!r}; give {expected}", option=option, given=str(given), expected=expected
+            f"{argument(f'option {option}')} is {given!r}; give {expected}",
+            option=option,
+            given=str(given),
+            expected=expected,
         )
 
     @classmethod

@@ -14,11 +14,13 @@ from icekeep.errors import (
     ConflictError,
     InvalidTableError,
     JobFailedError,
+    NotFoundError,
     OptionError,
     OutcomeUnknownError,
     SafetyError,
     UnsupportedError,
     UsageError,
+    argument,
 )
 from kit import fake_jobs
 from kit.cases import for_each
@@ -202,11 +204,27 @@ def test_a_script_names_its_job_in_an_error(capsys):
 
 
 def test_a_message_names_flags_as_the_command_line_has_them(capsys):
-    FAILURES.append(OptionError("retain_last", given=0, expected="1 or more, or leave out snapshot_ids"))
+    FAILURES.append(OptionError("retain_last", given=0, expected=f"1 or more, or leave out {argument('snapshot_ids')}"))
     assert run("expire_snapshots", "--table", "db.t", "--output", "json") == 2
     out, err = capsys.readouterr()
     assert err.endswith("\nicekeep: --retain-last is 0; give 1 or more, or leave out --snapshot-ids\n")
     assert json.loads(out)["error"]["message"] == "--retain-last is 0; give 1 or more, or leave out --snapshot-ids"
+
+
+@for_each(
+    "message",
+    [
+        "there is no column 'snapshot_ids'; the columns are id, retain_last",
+        "there is no table 'db.older_than'; see /wh/older_than/snapshot_ids.parquet",
+        "cannot read 'older_than': Parquet has no column older_than",
+    ],
+)
+def test_names_of_users_are_no_arguments(message, capsys):
+    FAILURES[:] = [NotFoundError(message)]
+    assert run("expire_snapshots", "--table", "db.t", "--output", "json") == 2
+    out, err = capsys.readouterr()
+    assert f"icekeep: {message}" in err
+    assert json.loads(out)["error"]["message"] == message
 
 
 def test_the_result_file_holds_the_same_object_whatever_stdout_shows(capsys, tmp_path):

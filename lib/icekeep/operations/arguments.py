@@ -4,7 +4,6 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 """
 
 import argparse
-import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -354,9 +353,6 @@ def _distinct(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     return options
 
 
-def said_with_flags(message: str, name: str) -> str:
-    """A message of the library, which names arguments of functions, as one that names the flags of a command."""
-    for setting in _settings(name):
-        if "_" in setting.argument:
-            message = re.sub(rf"(?:option )?(?<![\w-]){setting.argument}\b", setting.flag, message)
-    return message
+def flags_by_argument(name: str) -> dict[str, str]:
+    """The flag of a command for each argument of its function whose name is another."""
+    return {setting.argument: setting.flag for setting in _settings(name) if "_" in setting.argument}

@@ -4,7 +4,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
 from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.source import Engine
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -64,7 +64,7 @@ def set_current_snapshot(table: Table, snapshot_id: int | None = None, *, ref: s
         OutcomeUnknownError: as `commit` raises it.
     """
     if (snapshot_id is None) is (ref is None):
-        raise UsageError("give either a snapshot_id or a ref")
+        raise UsageError(f"give either a {argument('snapshot_id')} or a ref")
     if ref is not None:
         snapshot = table.metadata.head(ref)
         if snapshot is None:

@@ -188,7 +188,7 @@ def _is_wrongly_set_up(error: BaseException) -> bool:
     """Whether a client could not even begin by what it was given: an address, a header, a certificate, keys of AWS."""
     module, reason = type(error).__module__, getattr(error.args[0] if error.args else None, "reason", None)
     if module.startswith("requests."):
-        inner = getattr(reason, "args", ())
+        inner: tuple[object, ...] = getattr(reason, "args", ())
         return type(error).__name__ in _UNSENT or (bool(inner) and isinstance(inner[0], ssl.SSLCertVerificationError))
     return module == "botocore.exceptions" and type(error).__name__ in _WITHOUT_KEYS
 

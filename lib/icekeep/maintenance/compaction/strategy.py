@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from icekeep.errors import OptionError, UnsupportedError, UsageError
+from icekeep.errors import OptionError, UnsupportedError, UsageError, argument
 from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.spec.metadata import TableMetadata
@@ -111,12 +111,12 @@ def snapshots_in_order(strategy: Strategy, metadata: TableMetadata) -> frozenset
 def _by_table_order(metadata: TableMetadata) -> Strategy:
     order = metadata.sort_order
     if order.is_unsorted:
-        raise UsageError(f"the table at {metadata.location!r} has no sort order; give one as sort_order")
+        raise UsageError(f"the table at {metadata.location!r} has no sort order; give one as {argument('sort_order')}")
     for field in order.fields:
         if isinstance(field.transform, UnknownTransform):
             raise UnsupportedError(
                 f"sort order {order.order_id} has the transform {str(field.transform)!r}, which is not known; give another "
-                "one as sort_order"
+                f"one as {argument('sort_order')}"
             )
     return Strategy(
         text=_sort_text(order.fields, metadata.schema),

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
@@ -87,11 +87,13 @@ def checked_rules(metadata: TableMetadata, request: RewriteManifestsRequest) -> 
     manifests_that_match(request.where, (), metadata, 0)
     names = tuple(name.strip() for name in sort_by.split(",")) if isinstance(sort_by, str) else sort_by
     if names is not None and not all(names):
-        raise UsageError("sort_by has an empty name; name partition fields or columns, separated by commas")
+        raise UsageError(
+            f"{argument('sort_by')} has an empty name; name partition fields or columns, separated by commas"
+        )
     filters = workload.split(";") if isinstance(workload, str) else workload
     filters = [text.strip() for text in filters if text.strip()]
     if names is not None and filters:
-        raise UsageError("sort_by and workload both say what to cluster by; give one of them")
+        raise UsageError(f"{argument('sort_by')} and workload both say what to cluster by; give one of them")
     rules = RewriteRules(
         spec_ids=_spec_ids(metadata, request.spec_id),
         where=request.where,
@@ -114,7 +116,9 @@ def _spec_ids(metadata: TableMetadata, spec_id: int | str | None) -> tuple[int, 
     try:
         number = int(spec_id)
     except ValueError:
-        raise UsageError(f"spec_id is {spec_id!r}; give the number of a partition spec, or {ALL_SPECS!r}") from None
+        raise UsageError(
+            f"{argument('spec_id')} is {spec_id!r}; give the number of a partition spec, or {ALL_SPECS!r}"
+        ) from None
     if number not in metadata.specs_by_id:
         specs = ", ".join(map(str, sorted(metadata.specs_by_id)))
         raise NotFoundError(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more
+from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
@@ -39,7 +39,8 @@ def refuse_neighbours(table: Table, found: Neighbours) -> None:
         raise SafetyError(
             f"files below table {table.name!r} may belong to others: tables {named}{and_more(names, _NAMED_TABLES)} cannot "
             "be loaded, so that it is not known where their files are; nothing is deleted; repair them, drop them from the "
-            "catalog without purging them, or, if you know that they lie elsewhere, name them in accept_unreadable",
+            "catalog without purging them, or, if you know that they lie elsewhere, name them in "
+            f"{argument('accept_unreadable')}",
             tables=list(names),
         )
 
@@ -88,8 +89,8 @@ def refuse_mismatches(count: int, mismatches: Sequence[Mismatch]) -> None:
         named = "; ".join(f"listed {c.listed!r}, in metadata as {c.metadata!r}" for c in mismatches)
         raise SafetyError(
             f"{count} listed files have the path of a live file but another scheme or authority, so it cannot be told whether "
-            f"they are orphans: {named}; say which are equal with equal_schemes and equal_authorities, or keep such files with "
-            "prefix_mismatch_mode IGNORE",
+            f"they are orphans: {named}; say which are equal with {argument('equal_schemes')} and "
+            f"{argument('equal_authorities')}, or keep such files with {argument('prefix_mismatch_mode')} IGNORE",
             count=count,
         )
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from icekeep.errors import OptionError, UnsupportedError, UsageError
+from icekeep.errors import OptionError, UnsupportedError, UsageError, argument
 from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
 from icekeep.maintenance.deletion.given_files import GivenDeletion
 from icekeep.maintenance.deletion.options import OrphanOptions
@@ -39,8 +39,9 @@ def mismatch_mode(text: str) -> PrefixMismatchMode:
     name = text.strip().upper()
     if name == "DELETE":
         raise UnsupportedError(
-            "prefix_mismatch_mode DELETE deletes files that metadata leads to under another scheme or authority, and is not "
-            "offered; say which are equal with equal_schemes and equal_authorities, or use IGNORE to keep such files"
+            f"{argument('prefix_mismatch_mode')} DELETE deletes files that metadata leads to under another scheme or authority, "
+            f"and is not offered; say which are equal with {argument('equal_schemes')} and {argument('equal_authorities')}, or "
+            "use IGNORE to keep such files"
         )
     if name not in PrefixMismatchMode.__members__:
         raise OptionError("prefix_mismatch_mode", given=text, expected="ERROR or IGNORE")
@@ -75,8 +76,8 @@ def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
     # An age of exactly a day was turned into a moment by our clock; the store's may be a little behind.
     if before_ms - newest_ms > SKEW_MAX_MS:
         raise UsageError(
-            f"older_than is {(now_ms - before_ms) / HOUR_MS:.1f} hours ago, and files that young may be those of a writer "
-            "that has not committed yet; give an age of 24h or more",
+            f"{argument('older_than')} is {(now_ms - before_ms) / HOUR_MS:.1f} hours ago, and files that young may be those of a "
+            "writer that has not committed yet; give an age of 24h or more",
             older_than=before_ms,
         )
     return min(before_ms, newest_ms)

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.errors import UsageError, first_line
+from icekeep.errors import UsageError, argument, first_line
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
@@ -96,7 +96,8 @@ def list_given(
         files, is_inventory = _inventory(rows, columns), True
     else:
         raise UsageError(
-            f"file_list_view {name!r} has the columns {', '.join(rows.columns)}; {_WANTED}", file_list_view=name
+            f"{argument('file_list_view')} {name!r} has the columns {', '.join(rows.columns)}; {_WANTED}",
+            file_list_view=name,
         )
     is_encoded = is_inventory and not _is_plain(suffix, rows)
     sieve = _Sieve(Territory(roots=(root,)), hidden, spelling, is_encoded)
@@ -130,7 +131,7 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         raise UsageError(
-            f"file_list_view {name!r} cannot be read: {first_line(error)}; name a view or table that this "
+            f"{argument('file_list_view')} {name!r} cannot be read: {first_line(error)}; name a view or table that this "
             "Spark session knows, or the location of Parquet, ORC or CSV files",
             file_list_view=name,
         ) from error
@@ -144,7 +145,7 @@ def _suffix(location: str, storage: Storage) -> str:
             if name.lower().endswith(suffix):
                 return suffix
     raise UsageError(
-        f"file_list_view {location!r} has no file whose name ends in {', '.join(_FORMATS)}; {_WANTED}",
+        f"{argument('file_list_view')} {location!r} has no file whose name ends in {', '.join(_FORMATS)}; {_WANTED}",
         file_list_view=location,
     )
 
@@ -155,7 +156,8 @@ def _plain_list(name: str, rows: "DataFrame", *, is_text: bool) -> "DataFrame":
     for column, allowed in wanted.items():
         if types[column] not in allowed:
             raise UsageError(
-                f"file_list_view {name!r} has a column {column} of type {types[column]}; {_WANTED}", file_list_view=name
+                f"{argument('file_list_view')} {name!r} has a column {column} of type {types[column]}; {_WANTED}",
+                file_list_view=name,
             )
     size = F.col("size").try_cast("bigint") if "size" in types else F.lit(None).cast("bigint")
     return _files(F.col("file_path"), size, F.col("last_modified"), rows)

@@ -16,7 +16,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import reloaded
-from icekeep.errors import OutcomeUnknownError, UsageError, one_line
+from icekeep.errors import OutcomeUnknownError, UsageError, argument, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.deciding import of_delete_files
@@ -160,7 +160,7 @@ def exact_rewrite_position_deletes(table: Table, request: RewritePositionDeletes
     if request.convert_equality_deletes:
         raise UsageError(
             "which deletes a conversion makes is known only when it is done, so that no plan can name what is rewritten after "
-            "it; leave out convert_equality_deletes for a plan, or run the job without one"
+            f"it; leave out {argument('convert_equality_deletes')} for a plan, or run the job without one"
         )
     run = _Run(table, request, table.runtime)
     planned = run.plan(None)

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
-from icekeep.errors import ClaimedError, MissingFileError, NotFoundError, SafetyError, reason_of
+from icekeep.errors import ClaimedError, MissingFileError, NotFoundError, SafetyError, argument, reason_of
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
@@ -66,7 +66,8 @@ def look_around(
         names = ", ".join(map(repr, around.unreadable[:5]))
         raise SafetyError(
             f"{table.name!r} is not purged: {names} in the same catalog cannot be loaded, and may lie in the same place; mend or "
-            "drop what cannot be loaded first or, if you know that it lies elsewhere, name it in accept_unreadable",
+            "drop what cannot be loaded first or, if you know that it lies elsewhere, name it in "
+            f"{argument('accept_unreadable')}",
             tables=list(around.unreadable),
         )
     if is_dropped and around.unlisted_reason:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, argument
 from icekeep.events import SILENT, Listener
 from icekeep.health.prices import Prices
 from icekeep.maintenance.exact_plans import ExactPlan, GivenPlan
@@ -145,11 +145,11 @@ def _plain(name: str, value: Any, kind: Kind | None, now_ms: int) -> Any:
     if kind is Kind.DAYS:
         return whole_days(value)
     if kind in (Kind.FILTER, Kind.MANIFEST_FILTER) and not isinstance(value, str):
-        raise UsageError(f"{name} is an expression, and a plan's file holds text: give it as text")
+        raise UsageError(f"{argument(name)} is an expression, and a plan's file holds text: give it as text")
     try:
         plain = msgspec.to_builtins(value, str_keys=True)
     except TypeError as error:
-        raise UsageError(f"{name} cannot be written to a plan's file: {error}") from None
+        raise UsageError(f"{argument(name)} cannot be written to a plan's file: {error}") from None
     if kind is Kind.OPTIONS and isinstance(plain, dict):
         return {key: one for key, one in plain.items() if one is not None}
     return plain

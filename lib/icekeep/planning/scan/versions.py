@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN, Snapshot
@@ -64,7 +64,10 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} contradict one another; give one of them")
     if end_id is not None and "start_snapshot_id" not in given:
-        raise UsageError("end_snapshot_id needs start_snapshot_id; a single snapshot is named by snapshot_id")
+        raise UsageError(
+            f"{argument('end_snapshot_id')} needs {argument('start_snapshot_id')}; a single snapshot is named by "
+            f"{argument('snapshot_id')}"
+        )
     if (start_id := given.get("start_snapshot_id")) is not None:
         end_id = None if end_id is None else _snapshot_id("end_snapshot_id", end_id)
         return _incremental(metadata, _snapshot_id("start_snapshot_id", start_id), end_id)
@@ -93,7 +96,7 @@ def _check_known(given: Mapping[str, Any]) -> None:
 def _snapshot_id(name: str, given: Any) -> int:
     """Also an integer of numpy's, as pandas has them."""
     if isinstance(given, bool) or not hasattr(given, "__index__"):
-        raise UsageError(f"{name} is {given!r}; give the id of a snapshot, a whole number")
+        raise UsageError(f"{argument(name)} is {given!r}; give the id of a snapshot, a whole number")
     return operator.index(given)
 
 
@@ -119,7 +122,9 @@ def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> 
     metadata.snapshot(start_id)
     end = metadata.current_snapshot if end_id is None else metadata.snapshot(end_id)
     if end is None:
-        raise NotFoundError(f"the table at {metadata.location!r} has no current snapshot; give end_snapshot_id")
+        raise NotFoundError(
+            f"the table at {metadata.location!r} has no current snapshot; give {argument('end_snapshot_id')}"
+        )
     between = []
     for snapshot in metadata.ancestors(end.snapshot_id):
         if snapshot.snapshot_id == start_id:

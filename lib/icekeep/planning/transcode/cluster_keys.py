@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import IcekeepError, NotFoundError, UnsupportedError, UsageError
+from icekeep.errors import IcekeepError, NotFoundError, UnsupportedError, UsageError, argument
 from icekeep.spec.ordering import java_order, sort_key
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Identity
@@ -46,9 +46,11 @@ def sort_parts(names: Sequence[str] | None, partition: StructType, schema: Schem
     if names is None:
         return tuple(PartitionPart(index, field.type) for index, field in enumerate(partition.fields))
     if not names:
-        raise UsageError("sort_by is empty; name partition fields or columns, or leave it out for all partition fields")
+        raise UsageError(
+            f"{argument('sort_by')} is empty; name partition fields or columns, or leave it out for all partition fields"
+        )
     if twice := [name for index, name in enumerate(names) if name in names[:index]]:
-        raise UsageError(f"sort_by names {twice[0]!r} twice")
+        raise UsageError(f"{argument('sort_by')} names {twice[0]!r} twice")
     return tuple(_part(name, partition, schema) for name in names)
 
 
@@ -61,11 +63,13 @@ def _part(name: str, partition: StructType, schema: Schema) -> SortPart:
     except NotFoundError:
         fields = ", ".join(repr(field.name) for field in partition.fields) or "none"
         raise NotFoundError(
-            f"sort_by: there is neither a partition field nor a column {name!r}; the partition fields are {fields}",
+            f"{argument('sort_by')}: there is neither a partition field nor a column {name!r}; the partition fields are {fields}",
             name=name,
         ) from None
     if not Identity().accepts(column.type):
-        raise UnsupportedError(f"sort_by: column {name!r} is of type {column.type}, whose values have no order")
+        raise UnsupportedError(
+            f"{argument('sort_by')}: column {name!r} is of type {column.type}, whose values have no order"
+        )
     return BoundPart(column.field_id, column.type)
 
 
