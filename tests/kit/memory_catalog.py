@@ -85,6 +85,8 @@ def after(act: Callable[[], object], then: Step = COMMITS) -> Step:
 class MemoryCatalog:
     """Follows its script, a step a swap, and commits once that is used up; `swaps` keeps what was asked of it."""
 
+    drop_frees_metadata_names = False
+
     def __init__(
         self,
         storage: Storage | None = None,

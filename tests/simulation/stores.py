@@ -211,6 +211,7 @@ class SimulatedCatalog:
 
     name = identity = "simulated"
     warehouse = WAREHOUSE
+    drop_frees_metadata_names = False
 
     def __init__(self, client: "Client") -> None:
         self._client = client

@@ -189,6 +189,10 @@ class Catalog(Protocol):
         """Whether a swap may add snapshots whose sequence numbers are older than the table's last."""
 
     @property
+    def drop_frees_metadata_names(self) -> bool:
+        """Whether a drop moves the metadata files aside, so that another table may have their names from then on."""
+
+    @property
     def warehouse(self) -> str | None:
         """The location below which new tables go by default; `None` if there is none, or only a server knows it."""
 

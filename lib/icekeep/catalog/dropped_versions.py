@@ -1,8 +1,11 @@
 """The version files of a dropped table in a filesystem catalog: moved aside by the drop, and back when it is registered again.
 
-They lie in `<table>/.icekeep/trash/drop-<uuid>/`, under their names.
+They lie in `<table>/.icekeep/trash/drop-<uuid>/`, under their names. As long as they do the table can come back, whatever table
+has its place meanwhile: no job takes its files for garbage, and none deletes the version files of another table.
 """
 
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 
 from icekeep.catalog.version_files import list_versions, parse_version_name
@@ -15,6 +18,9 @@ from icekeep.storage.locations import canonical, join
 _TRASH = f"{OWN_DIRECTORY}/trash"
 DROPPED_PREFIX = "drop-"
 """So begin the names of the directories in the trash that hold them."""
+
+MOVED_ASIDE = rf"(?:^|/){re.escape(_TRASH)}/{DROPPED_PREFIX}[^/]+/v[0-9]+\.(?:[a-z]+\.)?metadata\.json(?:\.gz)?$"
+"""A location of one of them, whatever is before that, as a pattern for Python and for Arrow."""
 
 
 def new_trash(table_location: str, runtime: Runtime) -> str:
@@ -30,6 +36,15 @@ def move_aside(storage: Storage, directory: str, trash: str) -> str | None:
             moved = join(trash, _name(location))
             storage.move(location, moved)
     return moved
+
+
+def dropped_heads(storage: Storage, table_location: str) -> Iterator[str]:
+    """The newest version file of each table that was dropped at a location and not registered again since."""
+    trash = join(table_location, _TRASH)
+    for name in sorted(storage.child_names(trash)):
+        if name.startswith(DROPPED_PREFIX):
+            versions = list_versions(storage, join(trash, name))
+            yield from versions[max(versions)] if versions else ()
 
 
 def is_moved_aside(metadata_location: str, table_location: str) -> bool:

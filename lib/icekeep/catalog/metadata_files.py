@@ -23,8 +23,12 @@ from icekeep.storage.locations import is_location, is_under, join, loose_path
 
 METADATA_PATH = "write.metadata.path"
 
+METADATA_NAME = r"\.metadata\.json(?:\.gz)?$"
+"""How the names of metadata files end, as a pattern for Python and for Arrow. Iceberg once wrote `.metadata.json.gz`."""
+
 _SUFFIXES = {"none": "", "gzip": ".gz"}
 _VERSION = re.compile(r"v?(\d{1,18})[-.][^/]*")
+_IS_METADATA = re.compile(METADATA_NAME)
 
 
 def read_table(catalog: Catalog, identifier: Identifier, metadata_location: str, storage: Storage) -> Table:
@@ -99,6 +103,11 @@ def compression_suffix(metadata: TableMetadata) -> str:
     return choice(metadata.properties, "write.metadata.compression-codec", "none", _SUFFIXES)
 
 
+def is_metadata_file(location: str) -> bool:
+    """Whether a file is table metadata by its name."""
+    return _IS_METADATA.search(location) is not None
+
+
 def file_version(metadata_location: str) -> int:
     """The version in a metadata file's name (`00005-<uuid>.metadata.json`, `v5.metadata.json`); -1 if it has none."""
     match = _VERSION.fullmatch(metadata_location.rsplit("/", 1)[-1])
@@ -156,6 +165,6 @@ def left_the_log(base: TableMetadata, new: TableMetadata, *kept: str) -> list[Me
     paths = {loose_path(location) for location in (*logged, *kept) if is_location(location)}
 
     def has_left(location: str) -> bool:
-        return ".metadata.json" in location and is_location(location) and loose_path(location) not in paths
+        return is_metadata_file(location) and is_location(location) and loose_path(location) not in paths
 
     return [entry for entry in base.metadata_log if has_left(entry.metadata_file)]

@@ -72,6 +72,7 @@ class SqlCatalog:
 
     compares_metadata = True
     restores_snapshots = True
+    drop_frees_metadata_names = False
 
     def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
         self.name = name

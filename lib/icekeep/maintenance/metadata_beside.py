@@ -7,7 +7,7 @@ so. The next commit does, by its log: it names the file from which it was made. 
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.metadata_files import file_version
+from icekeep.catalog.metadata_files import file_version, is_metadata_file
 from icekeep.errors import IcekeepError
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.storage.base import ListingShare, Storage
@@ -58,7 +58,7 @@ def _beside(table: Table, version: int) -> list[_Beside]:
     starts_with = f"v{version}." if name.startswith("v") else f"{version:05d}-"
     share = ListingShare(directory, is_deep=False, starts_with=starts_with)
     names = {one.location.rpartition("/")[2] for one in table.storage.list_share(share)}
-    named = sorted(name for name in names if name.startswith(starts_with) and ".metadata.json" in name)
+    named = sorted(name for name in names if name.startswith(starts_with) and is_metadata_file(name))
     found = [_read(table.storage, f"{directory}/{name}", table.metadata.table_uuid) for name in named[:_READ_MAX]]
     return [one for one in found if one is not None]
 

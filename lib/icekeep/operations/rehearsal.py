@@ -69,6 +69,10 @@ class WatchedCatalog:
         return self._catalog.restores_snapshots
 
     @property
+    def drop_frees_metadata_names(self) -> bool:
+        return self._catalog.drop_frees_metadata_names
+
+    @property
     def warehouse(self) -> str | None:
         return self._catalog.warehouse
 

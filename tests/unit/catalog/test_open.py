@@ -46,20 +46,21 @@ def test_catalogs_of_other_makes_are_opened_without_asking_them(kind, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "compares", "restores"),
+    ("kind", "compares", "restores", "frees_names"),
     [
-        ("sql", True, True),
-        ("filesystem", True, True),
-        ("rest", False, False),
-        ("hive", True, False),
-        ("glue", True, False),
+        ("sql", True, True, False),
+        ("filesystem", True, True, True),
+        ("rest", False, False, False),
+        ("hive", True, False, False),
+        ("glue", True, False, False),
     ],
 )
-def test_a_catalog_says_what_its_swaps_can_do(tmp_path, kind, compares, restores):
+def test_a_catalog_says_what_its_swaps_and_drops_do(tmp_path, kind, compares, restores, frees_names):
     uri = "http://127.0.0.1:1" if kind in ("rest", "hive") else f"sqlite:///{tmp_path}/x.db"
     catalog = open_catalog("mine", {"type": kind, "uri": uri, "warehouse": str(tmp_path)})
     assert catalog.compares_metadata is compares
     assert catalog.restores_snapshots is restores
+    assert catalog.drop_frees_metadata_names is frees_names
 
 
 @for_each(

@@ -119,9 +119,11 @@ def test_a_catalog_that_is_watched_does_nothing_but_swaps(catalog, table):
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_catalog_that_is_watched_is_what_it_was(flag):
     catalog = MemoryCatalog(compares_metadata=flag, restores_snapshots=flag)
+    catalog.drop_frees_metadata_names = flag
     table = memory_table(catalog)
     for seen in (WatchedCatalog(catalog), Rehearsal(catalog, catalog.storage)):
         assert (seen.compares_metadata, seen.restores_snapshots, seen.warehouse) == (flag, flag, catalog.warehouse)
+        assert seen.drop_frees_metadata_names is flag
         assert seen.find(table.identifier).metadata_location == table.metadata_location
 
 

@@ -139,6 +139,8 @@ class ClientCatalog(ABC, Generic[C]):
     restores_snapshots = False
     """A server refuses old sequence numbers, and what stands behind a metastore may be read by engines that do."""
 
+    drop_frees_metadata_names = False
+
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
         self.name = name
         self._properties = dict(properties)

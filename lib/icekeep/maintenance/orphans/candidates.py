@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.dropped_versions import dropped_heads
+from icekeep.catalog.metadata_files import is_metadata_file
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted
@@ -37,6 +39,7 @@ from icekeep.maintenance.orphans.listing import (
     Rows,
     arrow_rows,
     expected_files_count,
+    keyed_rows,
     list_files,
 )
 from icekeep.maintenance.orphans.metadata_files import SORTED, MetadataFileSorter, Sort
@@ -48,7 +51,10 @@ from icekeep.maintenance.runs.left_behind import living_runs
 from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.runtime import Runtime
+from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.base import ListingShare
+from icekeep.storage.location_keys import Spelling
 from icekeep.storage.locations import canonical
 
 _FINDING = "finding files that no metadata leads to"
@@ -155,7 +161,12 @@ def find_candidates(
         refuse_mismatches(compared.mismatched_count, compared.mismatches)
     unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
     free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark, keeper)
-    files, counts = _sorted(free, sorter_of(latest, before_ms, now_ms, living, search.options.ignored_uuids), keeper)
+    sorter = sorter_of(latest, before_ms, now_ms, living, search.options.ignored_uuids)
+    if search.location is not None or search.file_list_view is not None:
+        # Metadata of another table may lie beside what was listed, and lead to files in it.
+        beside, sorts = _sorted(_metadata_beside(latest, search.spelling), sorter, keeper)
+        _refuse_strangers(latest, latest.metadata.location, beside, sorts)
+    files, counts = _sorted(free, sorter, keeper)
     _refuse_strangers(latest, root, files, counts)
     going_count = sum(counts[Sort(kind)] for kind in _GOING)
     going = _going(files, going_count, limits_of(spark).listed_files_count)
@@ -228,6 +239,19 @@ def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper
         # Below another location there may be few files of a large table.
         expected_count=0 if search.location is not None else expected_files_count(table.metadata),
     )
+
+
+def _metadata_beside(table: Table, spelling: Spelling) -> pa.Table:
+    """The metadata files where the table has its own, and of tables dropped in its place, that are not in its history."""
+    storage, named = table.storage, _history(table)
+    beside = ListingShare(metadata_directory(table.metadata), is_deep=False)
+    found = [info for info in storage.list_share(beside) if is_metadata_file(info.location)]
+    found += filter(None, map(storage.head, dropped_heads(storage, table.metadata.location)))
+    strangers = [info for info in found if canonical(info.location) not in named]
+    locations = pa.array([info.location for info in strangers], pa.string())
+    sizes, times = ([getattr(info, name) for info in strangers] for name in ("size_bytes", "modified_ms"))
+    rows = keyed_rows(locations, pa.array(sizes, pa.int64()), pa.array(times, pa.int64()), spelling)
+    return pa.Table.from_batches([rows])
 
 
 def _loaded_anew(table: Table) -> Table:

@@ -1,7 +1,8 @@
 """Which names below a directory are hidden, and so nobody's orphans: what engines keep for themselves while they work.
 
 As for Iceberg a name is hidden that begins with `_` or `.`, unless it is a directory of a partition whose field has such a
-name, under any spec that the table has had.
+name, under any spec that the table has had. The metadata of a table that was dropped and kept is not hidden: its files are not
+orphans.
 """
 
 import re
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from icekeep.catalog.dropped_versions import MOVED_ASIDE
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.storage.locations import canonical, parse_location
@@ -33,12 +35,15 @@ class HiddenNames(msgspec.Struct, frozen=True):
 
     def mask(self, locations: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
         """Which of some locations below the directory are hidden, or are directories and no files."""
+        is_dropped = pc.match_substring_regex(locations, MOVED_ASIDE)
         paths = pc.replace_substring_regex(locations, _SCHEME_AND_AUTHORITY, "")
         paths = pc.replace_substring_regex(paths, "/+", "/")
         below = pc.utf8_slice_codeunits(paths, start=self.root_length)
         plain = pc.replace_substring_regex(below, self.pattern, r"\1=") if self.pattern else below
         own = pc.match_substring_regex(below, rf"(?:^|/){re.escape(OWN_DIRECTORY)}(?:/|$)")
-        hidden = pc.or_(pc.or_(pc.match_substring_regex(plain, _HIDDEN), own), pc.ends_with(paths, "/"))
+        hidden = pc.or_(
+            pc.and_not(pc.or_(pc.match_substring_regex(plain, _HIDDEN), own), is_dropped), pc.ends_with(paths, "/")
+        )
         return np.asarray(hidden.to_numpy(zero_copy_only=False) if isinstance(hidden, pa.Array) else hidden.to_numpy())
 
 

@@ -21,7 +21,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icekeep.catalog.dropped_versions import MOVED_ASIDE
 from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, VERSION_AGE_KEPT_MS, VERSIONS_KEPT
+from icekeep.catalog.metadata_files import METADATA_NAME
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import IcekeepError, MissingFileError, first_line
 from icekeep.maintenance.deletion.file_kinds import FileKind
@@ -33,9 +35,10 @@ from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
-_NAME = r"\.metadata\.json(?:\.gz)?$"
 _WHOLE_BYTES = MIB
 _HEAD_BYTES = 64 << 10
+
+_MOVED_ASIDE = re.compile(MOVED_ASIDE)
 
 _UUID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"format-version"\s*:\s*\d+\s*,\s*)?"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 """As all known writers begin; where a file begins otherwise it is read whole."""
@@ -101,7 +104,7 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
             is_old = pc.and_not(is_old, pc.match_substring(files["location"], run))
         kinds = pc.if_else(is_old, Sort.ORPHAN.value, Sort.YOUNG.value)
         reasons = pa.nulls(files.num_rows, pa.string())
-        is_metadata = pc.match_substring_regex(files["location"], _NAME)
+        is_metadata = pc.match_substring_regex(files["location"], METADATA_NAME)
         if is_metadata.true_count:
             described = files.select(["location", "size_bytes", "modified_ms"]).filter(is_metadata).to_pylist()
             with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(described))) as pool:
@@ -150,7 +153,8 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
 
     def _leading_nowhere(self, location: str, modified_ms: int | None) -> Sort:
         is_version = modified_ms is not None and self._may_be_found_by_name(location, modified_ms)
-        return Sort.VERSION if is_version else Sort.METADATA
+        # What a drop has moved aside stays for `register`.
+        return Sort.VERSION if is_version or _MOVED_ASIDE.search(location) else Sort.METADATA
 
     def _read(self, location: str, size_bytes: int | None, modified_ms: int | None) -> "_Document":
         # What came before the current file cannot descend from it: of that only the table's id matters, which comes first.

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.claims import last_work
 from icekeep.maintenance.deletion.file_kinds import GARBAGE
@@ -24,7 +25,7 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import canonical, is_location
+from icekeep.storage.locations import canonical, is_location, join
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
@@ -123,13 +124,26 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
         metadata_files=history.locations,
     )
     told = (*history.unreadable, *_still_there(expired.unreadable, table.storage), *unreadable)
-    everything = replace(expired, named=pa.concat_tables([expired.named, waiting]), unreadable=told)
+    named = pa.concat_tables([expired.named, waiting])
+    if table.catalog.drop_frees_metadata_names:
+        named = named.filter(
+            pa.array([not _is_moved_aside_by_drop(one, table) for one in named["location"].to_pylist()])
+        )
+    everything = replace(expired, named=named, unreadable=told)
     garbage = garbage_of(everything, None, spark)
     if isinstance(garbage.content, pa.Table):
         # What a plan names and manifests lead to is counted once.
         is_content = pc.is_in(garbage.named["location"], value_set=garbage.content["location"].combine_chunks())
         garbage = replace(garbage, named=garbage.named.filter(pc.invert(is_content)))
     return garbage
+
+
+def _is_moved_aside_by_drop(location: str, table: Table) -> bool:
+    """Whether the drop moves a file to icekeep's own, with which it goes: its name may be that of another table's file then."""
+    directory, _, name = location.rpartition("/")
+    return parse_version_name(name) is not None and canonical(directory) == canonical(
+        join(table.metadata.location, "metadata")
+    )
 
 
 def _waiting(table: Table, known_ids: set[int]) -> tuple[pa.Table, list[str]]:

@@ -6,11 +6,12 @@ What a purge that died has left is finished by the next one in the catalog (`unf
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError, reason_of
+from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
@@ -134,18 +135,19 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     run = run_name(table)
     directory = f"{purges_directory(table)}/{run}"
     draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=checked.roots, accepted=around.accepted)
-    listener.on(StepStarted(_FINDING))
-    found = classify_garbage(
-        all_garbage(table, spark), territory(table.metadata, checked.roots), directory, table.storage
-    )
-    listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
     try:
+        listener.on(StepStarted(_FINDING))
+        found = classify_garbage(
+            all_garbage(table, spark), territory(table.metadata, checked.roots), directory, table.storage
+        )
+        listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
-    except SafetyError:
-        remove_draft(directory, table.storage)
+        claim = new_claim(directory, JOB.name, table.storage, runtime)
+        plan = write_plan(found, draft, table, runtime, directory=directory)
+    except BaseException:
+        with suppress(Exception):
+            remove_draft(directory, table.storage)
         raise
-    claim = new_claim(directory, JOB.name, table.storage, runtime)
-    plan = write_plan(found, draft, table, runtime, directory=directory)
     try:
         # What was committed since is in no plan: it would stay, and nobody would find it.
         _dropped(table, table.metadata.table_uuid, table.metadata_location)

@@ -6,14 +6,25 @@ same warehouse may serve another, in which the table lives. Whoever registers a 
 begun loses its files: no catalog but its own is asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
-from icekeep.errors import ClaimedError, MissingFileError, NotFoundError, SafetyError, argument, reason_of
+from icekeep.catalog.dropped_versions import dropped_heads
+from icekeep.catalog.metadata_files import is_metadata_file
+from icekeep.errors import (
+    ClaimedError,
+    IcekeepError,
+    InvalidTableError,
+    MissingFileError,
+    NotFoundError,
+    SafetyError,
+    argument,
+    reason_of,
+)
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
@@ -24,21 +35,26 @@ from icekeep.maintenance.deletion.last_look import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.plans import (
     DROPPED,
+    FILES,
     DeletionPlan,
     forget_plan,
     metadata_before,
+    plan_directories,
     plans_below,
     read_part,
     read_plan,
+    trash_directory,
 )
 from icekeep.maintenance.deletion.reclaim import NAMED_COUNT, Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.purge import JOB
+from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory
+from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory, own_directory
+from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.units import DAY_MS
-from icekeep.storage.base import DeleteStatus
+from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.storage.locations import canonical
 
 
@@ -51,7 +67,7 @@ def purges_directory(table: Table) -> str:
 def look_around(
     table: Table, listener: Listener, accepted: Sequence[str] = (), *, is_dropped: bool = False
 ) -> Neighbours:
-    """The table's neighbours, none of which may lie where its files are deleted.
+    """The table's neighbours, none of which may lie where its files are deleted; nor may a table that was dropped and kept.
 
     Args:
         accepted: names of tables that cannot be loaded, and of which the operator knows that they lie elsewhere.
@@ -61,6 +77,7 @@ def look_around(
     Raises:
         SafetyError: one lies there, or cannot be loaded.
     """
+    _refuse_kept(table)
     around = neighbours(table, accepted=accepted, is_listed=not is_dropped, listener=listener)
     if around.unreadable:
         names = ", ".join(map(repr, around.unreadable[:5]))
@@ -73,6 +90,32 @@ def look_around(
     if is_dropped and around.unlisted_reason:
         raise SafetyError(f"tables that are not known may lie where {table.name!r} did: {around.unlisted_reason}")
     return around
+
+
+def _refuse_kept(table: Table) -> None:
+    """Raise where another table was dropped in the same place and kept: nobody knows which files the two share."""
+    for head in dropped_heads(table.storage, table.metadata.location):
+        if not _is_of(table, head):
+            raise SafetyError(
+                f"{table.name!r} is not purged: another table was dropped in the same place and kept, and its metadata is in "
+                f"{head!r}: the two may share files; drop {table.name!r} without --purge, after which `icekeep register` can "
+                f"take the other one back, or remove {head.rpartition('/')[0]!r} first if nobody needs that one any more",
+                location=head,
+            )
+
+
+def _is_of(table: Table, head: str) -> bool:
+    """Whether metadata that a drop has moved aside is the table's own; what cannot be read is somebody else's."""
+    try:
+        metadata = parse_metadata(table.storage.read(head), head)
+    except MissingFileError:
+        # It is registered again, or was purged by another run.
+        return True
+    except IcekeepError:
+        return False
+    if metadata.table_uuid is None:
+        return metadata == table.metadata
+    return metadata.table_uuid == table.metadata.table_uuid
 
 
 def carry_out(
@@ -119,13 +162,43 @@ def carry_out(
 
 def _own_removed(claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> list[str]:
     """Delete icekeep's own files, the trash among them; says of which that failed, and why."""
-    own = f"{table.metadata.location.rstrip('/')}/{OWN_DIRECTORY}"
-    left = [file.location for file in table.storage.list(own)]
+    left = _own_files(table)
     # As in `reclaim`: the listing may have taken hours.
     look()
     claim.check(table.storage, runtime)
     outcomes = table.storage.delete_many(left)
     return [f"{o.location!r}: {o.reason}" for o in outcomes if o.status is DeleteStatus.FAILED]
+
+
+def _own_files(table: Table) -> list[str]:
+    """What icekeep keeps below the table's location, but for what is of a table that had the same place before.
+
+    That is its metadata, if it was dropped and kept, and plans, by which its files in the trash can be restored. Files in the
+    trash without a plan may be of either.
+    """
+    storage, own = table.storage, own_directory(table.metadata, "").rstrip("/")
+    kept = [
+        head.rpartition("/")[0] for head in dropped_heads(storage, table.metadata.location) if not _is_of(table, head)
+    ]
+    kept += [
+        directory for directory in plan_directories(table.metadata, storage) if _is_plan_of_another(directory, table)
+    ]
+    if kept:
+        trash = trash_directory(table.metadata)
+        headless = {f"{trash}/{run}" for run in storage.child_names(trash)} - {*plans_below(trash, storage)}
+        kept += [f"{one}/{FILES}" for one in headless]
+    beginnings = tuple(f"{one}/" for one in kept)
+    return [file.location for file in storage.list(own) if not file.location.startswith(beginnings)]
+
+
+def _is_plan_of_another(directory: str, table: Table) -> bool:
+    """Whether a plan is of another table; one that cannot be read may be."""
+    try:
+        return read_plan(directory, table.storage).table_uuid != table.metadata.table_uuid
+    except MissingFileError:
+        return False
+    except InvalidTableError:
+        return True
 
 
 def finish_others(
@@ -141,8 +214,10 @@ def finish_others(
     """
     finished, failed, may_have_deleted = 0, 0, False
     problems: list[str] = []
+    above = purges_directory(table)
     try:
-        directories = [one for one in plans_below(purges_directory(table), table.storage) if one != but]
+        directories = [one for one in plans_below(above, table.storage) if one != but]
+        _sweep_drafts(above, {but, *directories}, table.storage, runtime)
     except Exception as error:  # noqa: BLE001 - as above
         return not_finished(error, listener)
     for directory in directories:
@@ -164,6 +239,16 @@ def finish_others(
     return Earlier(
         finished_count=finished, failed_count=failed, problems=tuple(problems), may_have_deleted=may_have_deleted
     )
+
+
+def _sweep_drafts(above: str, kept: Collection[str], storage: Storage, runtime: Runtime) -> None:
+    """Remove what purges have left that died before their plan had a head: they have dropped nothing."""
+    for directory in (f"{above}/{name}" for name in storage.child_names(above)):
+        files = [] if directory in kept else [*storage.list(directory)]
+        newest_ms = max((file.modified_ms for file in files), default=runtime.now_ms())
+        is_dead = runtime.now_ms() - newest_ms > DEAD_AFTER_MS
+        if is_dead and earlier_clock_below(above, storage, runtime) - newest_ms > DEAD_AFTER_MS:
+            storage.delete_many([file.location for file in files])
 
 
 def _finish(
@@ -233,7 +318,7 @@ def _refuse_newer_metadata(plan: DeletionPlan, gone: Table) -> None:
     parts = [part for part in plan.parts if any(files.kind is FileKind.METADATA for files in part.files)]
     named = {canonical(at) for part in parts for at in read_part(part, gone.storage)["location"].to_pylist()}
     for file in gone.storage.list(metadata_directory(gone.metadata)):
-        if file.location.endswith(".metadata.json") and canonical(file.location) not in named:
+        if is_metadata_file(file.location) and canonical(file.location) not in named:
             raise SafetyError(
                 f"there is newer metadata of table {gone.name!r}, {file.location!r}: it lives on under another name, or in "
                 "another catalog; remove the plan"

@@ -32,6 +32,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local.storage import LocalStorage
+from kit.cases import for_each
 from kit.changes import Recorder
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
@@ -413,12 +414,15 @@ def test_a_purge_that_died_is_not_finished_by_one_who_may_not_list_every_namespa
     assert data_file("ab").file_path in stored(table)
 
 
-def test_a_purge_that_died_is_not_finished_where_the_table_lives_on_elsewhere():
+@for_each(
+    "name", ["00004-a.metadata.json", "00004-a.gz.metadata.json", "00004-a.metadata.json.gz", "v4.metadata.json.gz"]
+)
+def test_a_purge_that_died_is_not_finished_where_the_table_lives_on_elsewhere(name):
     """Its owner has registered it in another catalog since, where somebody commits to it."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
     time_passes(catalog)
-    newer = table.metadata_location.replace("/00003-", "/00004-")
+    newer = f"{table.metadata.location}/metadata/{name}"
     table.storage.create(newer, b"{}")
     result = purged(another(catalog))
     assert (result.status, result.finished_files_count) == ("partial", 0)
@@ -686,6 +690,46 @@ def test_a_catalog_that_fails_leaves_the_table_and_no_plan():
     with pytest.raises(UnavailableError):
         purged(table)
     assert stored(table) == before
+
+
+@for_each(
+    "what, end, error",
+    [
+        ("create", "/plan.json", UnavailableError("the store is out of reach")),
+        ("create", "/before.json", RuntimeError("no space left")),
+        ("create", "/claims/000001.json", KeyboardInterrupt()),
+        ("write", ".jsonl", UnavailableError("the store is out of reach")),
+    ],
+)
+def test_an_error_before_the_plan_is_whole_leaves_the_table_and_nothing_of_the_plan(what, end, error):
+    table = history(MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime()))))
+    before = stored(table)
+
+    def fail(called, location):
+        if called == what and location.endswith(end):
+            raise error
+
+    table.catalog.storage.before = fail
+    with pytest.raises(type(error)):
+        purged(table)
+    assert (stored(table), is_there(table)) == (before, True)
+
+
+def test_what_a_purge_has_left_that_was_killed_before_its_plan_was_whole_goes_after_a_day():
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = history(catalog)
+    before = stored(table)
+    purges = f"{WAREHOUSE}/.icekeep/purges"
+    killed, younger = f"{purges}/killed/files-named-0000.jsonl", f"{purges}/younger/files-named-0000.jsonl"
+    catalog.storage.create(killed, b"{}")
+    time_passes(catalog)
+    purged(another(catalog))
+    assert killed in stored(table)
+    for runtime in (catalog.runtime, catalog.storage.inner.runtime):
+        runtime.pass_ms(DAY_MS)
+    catalog.storage.create(younger, b"{}")
+    purged(another(catalog))
+    assert stored(table) == before | {younger}
 
 
 def test_where_it_is_not_known_whether_the_table_is_gone_no_file_goes_and_the_plan_waits():

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.catalog.metadata_files import file_version
+from icekeep.catalog.metadata_files import file_version, is_metadata_file
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Tally
@@ -174,7 +174,7 @@ def _listed(storage: Storage, directory: str, name: str, version: int) -> Iterat
 def _version(location: str) -> int:
     """The version in the name of a metadata file, -1 for any other file."""
     name = location.rsplit("/", 1)[-1]
-    return file_version(name) if name.endswith((".metadata.json", ".metadata.json.gz")) else -1
+    return file_version(name) if is_metadata_file(name) else -1
 
 
 def _is_right_in(location: str, directory: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from icekeep.catalog.metadata_files import file_version
+from icekeep.catalog.metadata_files import file_version, is_metadata_file
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import MissingFileError, UnsupportedError
 from icekeep.maintenance.checking.metadata.earlier import Earlier, last_sound
@@ -21,7 +21,6 @@ _READ_MAX = 20
 """So many files beside the spoilt one are read, those nearest to it by their versions."""
 
 _TEN = 10
-_NAMES = (".metadata.json", ".metadata.json.gz")
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +156,7 @@ def _beside(spoilt: SpoiltMetadata) -> list[str]:
     infos = [
         one.location
         for one in _listed(spoilt, directory, name, version)
-        if one.location.endswith(_NAMES) and one.location.rpartition("/")[0] == directory
+        if is_metadata_file(one.location) and one.location.rpartition("/")[0] == directory
     ]
     others = [one for one in infos if canonical(one) != canonical(spoilt.location)]
     others.sort(key=lambda one: (abs(file_version(one) - version), one))
