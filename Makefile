@@ -46,7 +46,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop interop-core nightly airflow-env java-env flink-env trino-env judges-env judges-wheels rivals-env conformance cluster fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop interop-core nightly airflow-env java-env flink-env trino-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -183,6 +183,9 @@ matrix: $(READY) ## Run tests with other releases of Python, Spark, Arrow and th
 
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
+
+lies: $(READY) ## Tell 20,000 lies, one at a time, about tables that jobs then run over, and see that no row is lost, half an hour
+	$(BIN)/python tests/lies/run.py --lies 20000
 
 simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5,000 of compaction beside writers, and expire 2,000 tables: over two hours
 	$(BIN)/python tests/simulation/run.py --histories 100000

@@ -58,6 +58,7 @@ class Part:
 PARTS = (
     Part("mutants", 3, f"{SIMULATION} --mutants {WITHIN}", (SIMULATION,)),
     Part("fuzz", 5, f"tests/fuzz/run.py --inputs 1000000 {WITHIN}", ("tests/fuzz/run.py",)),
+    Part("lies", 8, f"tests/lies/run.py --lies 1000000 {WITHIN}", ("tests/lies/run.py",)),
     Part("kills", 6, f"-m pytest -m '' --seed {{seed}} --cases {{kills}} {KILLS}", (KILLS,)),
     Part(
         "cluster", 18, f"{PYTEST} tests/cluster", ("tests/cluster/test_standalone.py", "tests/cluster/test_faults.py")
