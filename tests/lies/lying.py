@@ -236,16 +236,10 @@ def _header(damager: Damager) -> Lie:
         raise CannotDamageError
     manifest = damager.chosen.choice(rows)["manifest_path"]
     reader = fastavro.reader(io.BytesIO(damager.read(manifest)))
-    records, header = list(reader), {k: v for k, v in reader.metadata.items() if not k.startswith("avro.")}
-    name = damager.chosen.choice(sorted(header))
-    before = header[name]
+    name = damager.chosen.choice(sorted(name for name in reader.metadata if not name.startswith("avro.")))
+    before = reader.metadata[name]
     after = damager.chosen.choice([None, "", "0", "1", "data", "deletes", "[]", "{}", before + " "])
-    header.pop(name) if after is None else header.update({name: after})
-    out = io.BytesIO()
-    schema: Any = reader.writer_schema
-    fastavro.writer(out, schema, records, codec=reader.codec, metadata=header)
-    damager.write(manifest, out.getvalue())
-    damager.edit_row(manifest, manifest_length=len(out.getvalue()))
+    damager.edit_header(manifest, {name: after})
     return _changed(f"header {name}", before, after)
 
 
