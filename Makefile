@@ -184,7 +184,7 @@ matrix: $(READY) ## Run tests with other releases of Python, Spark, Arrow and th
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
-lies: $(READY) ## Tell 20,000 lies, one at a time, about tables that jobs then run over, and see that no row is lost, half an hour
+lies: $(READY) ## Put 20,000 lies, one at a time, into tables, run a job over each, and see that no row is lost, half an hour
 	$(BIN)/python tests/lies/run.py --lies 20000
 
 simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5,000 of compaction beside writers, and expire 2,000 tables: over two hours

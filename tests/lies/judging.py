@@ -1,4 +1,4 @@
-"""A table about which one lie was told, and a job over it: readers have the same rows after it, or the job refuses in a line."""
+"""A table with one false statement in its files, and a job over it: readers keep the same rows, or the job refuses in one line."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ Job = Callable[[Table], Any]
 
 
 def no_spark() -> NoReturn:
-    """Refuse: a number that is told too large makes little work look like much."""
+    """Refuse: a number that is too large makes little work look like much."""
     raise UnavailableError("Spark was asked for, for a table of a few rows")
 
 
@@ -122,8 +122,8 @@ def _drop_a_deleted_column(made: History, number: int) -> None:
         made.went_on([("append", number)])
 
 
-def told(number: int, tables: int, job: str = "") -> Verdict | None:
-    """Tell the lie of a number about one of so many tables and run a job over it, by lot where none is named.
+def judged(number: int, tables: int, job: str = "") -> Verdict | None:
+    """Put the lie of a number into one of so many tables and run a job over it, drawn by lot where none is named.
 
     Returns:
         `None` where there was nothing to lie about in that way.

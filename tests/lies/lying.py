@@ -39,7 +39,7 @@ class Lie(NamedTuple):
 
 
 def lie(damager: Damager) -> Lie:
-    """Tell one lie. Raises `CannotDamageError` where the table has nothing to lie about in the way that the number chose."""
+    """Put one lie into a table. Raises `CannotDamageError` where the table has nothing to lie about in the way that the number chose."""
     kinds = list(_KINDS)
     kind = damager.chosen.choices(kinds, [_KINDS[kind] for kind in kinds])[0]
     return kind(damager)
@@ -182,7 +182,7 @@ def _metrics(damager: Damager) -> Lie:
         crossed = _crossed(bounds["lower_bounds"][key], bounds["upper_bounds"][key])
         for kind, value in zip(bounds, crossed, strict=True):
             bounds[kind][key] = value
-        values = {kind: [{"key": k, "value": v} for k, v in told.items()] for kind, told in bounds.items()}
+        values = {kind: [{"key": k, "value": v} for k, v in items.items()] for kind, items in bounds.items()}
         _edit(lambda: damager.edit_file(place, **values))
         return Lie(f"entry {_content(place)} bounds", f"crossed, of column {key}")
     if how == "value":
@@ -317,11 +317,11 @@ def _mapped_ids(damager: Damager) -> Lie:
     document = damager.metadata()
     schema = next(s for s in document["schemas"] if s["schema-id"] == document["current-schema-id"])
     mapping = [{"field-id": field["id"], "names": [field["name"]]} for field in schema["fields"]]
-    told = _ids(damager)
+    made = _ids(damager)
     damager.edit_metadata(
         lambda found: found["properties"].update({"schema.name-mapping.default": json.dumps(mapping)})
     )
-    return Lie(f"{told.where}, mapped", told.text)
+    return Lie(f"{made.where}, mapped", made.text)
 
 
 def _rows_of_deletes(damager: Damager) -> Lie:
@@ -363,12 +363,12 @@ def _footer(damager: Damager) -> Lie:
         after: Any = _other(damager.chosen, value, [])
         if after is None:
             raise CannotDamageError
-        told = _varint(len(after)) + after
+        written = _varint(len(after)) + after
     else:
         value = struct_.value(field)
         after = damager.chosen.choice([0, value + 1, 2 * value + 3])
-        told = _varint(2 * after)
-    changed = footer[: span.start] + told + footer[span.end :]
+        written = _varint(2 * after)
+    changed = footer[: span.start] + written + footer[span.end :]
     _stored(damager, place, data[: -8 - length] + changed + struct.pack("<I", len(changed)) + data[-4:])
     return _changed(f"footer {_content(place)} {name} {field}", value, after)
 
@@ -412,7 +412,7 @@ def _stored(damager: Damager, place: Place, data: bytes, **changes: Any) -> None
 
 
 def _edit(change: Callable[[], object]) -> None:
-    """A value that the schema of an Avro file does not take is no lie that can be told."""
+    """A value that the schema of an Avro file does not take cannot be written."""
     try:
         change()
     except (ValueError, TypeError, OverflowError, AttributeError, KeyError, struct.error) as error:

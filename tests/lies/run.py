@@ -1,4 +1,4 @@
-"""Tell one lie at a time about a table, and see that no job loses a row by it: `make lies`.
+"""Put one lie at a time into the files of a table, and see that no job loses a row by it: `make lies`.
 
     python tests/lies/run.py --lies 20000 --seed 0
     python tests/lies/run.py --minutes 5 --seed 2026112900000
@@ -6,8 +6,8 @@
 
 Each number is a table, a lie in one field of its metadata, manifest list, manifests, footers or delete files, and a job. A reader
 that believes nothing but the specification has the same rows before and after, or the job refuses in one line. Prints for each
-field how many lies were told, kept, refused and told of unreadable tables, and how many no reader of the specification could have
-seen; exits with 1 if rows were lost.
+field how many lies were harmless, refused, or made a table that no reader can read, and how many no reader of the specification
+could have seen; exits with 1 if rows were lost.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).parents[1])]
 
 from kit.sharing_out import shared_out  # noqa: E402 - the path comes first
-from lies.judging import JOBS, Verdict, told  # noqa: E402
+from lies.judging import JOBS, Verdict, judged  # noqa: E402
 
 CHUNK = 100
 TABLES = 48
@@ -33,7 +33,7 @@ def run_chunk(chunk: tuple[int, int, str]) -> list[tuple[int, Verdict | None, st
     found: list[tuple[int, Verdict | None, str]] = []
     for number in range(first, first + count):
         try:
-            found.append((number, told(number, TABLES, job), ""))
+            found.append((number, judged(number, TABLES, job), ""))
         except Exception:  # noqa: BLE001 - whatever it is, it is a finding
             found.append((number, None, traceback.format_exc()))
     return found
