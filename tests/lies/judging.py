@@ -1,4 +1,4 @@
-"""A table with one false statement in its files, and a job over it: readers keep the same rows, or the job refuses in one line."""
+"""A table with one false statement in its files, and a job over it: readers keep the same rows, or the job refuses in a line."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -39,7 +39,7 @@ class Lie(NamedTuple):
 
 
 def lie(damager: Damager) -> Lie:
-    """Put one lie into a table. Raises `CannotDamageError` where the table has nothing to lie about in the way that the number chose."""
+    """Put one lie into a table. Raises `CannotDamageError` where it has nothing of the kind that was chosen."""
     kinds = list(_KINDS)
     kind = damager.chosen.choices(kinds, [_KINDS[kind] for kind in kinds])[0]
     return kind(damager)
@@ -182,7 +182,7 @@ def _metrics(damager: Damager) -> Lie:
         crossed = _crossed(bounds["lower_bounds"][key], bounds["upper_bounds"][key])
         for kind, value in zip(bounds, crossed, strict=True):
             bounds[kind][key] = value
-        values = {kind: [{"key": k, "value": v} for k, v in items.items()] for kind, items in bounds.items()}
+        values = {kind: [{"key": k, "value": v} for k, v in pairs.items()] for kind, pairs in bounds.items()}
         _edit(lambda: damager.edit_file(place, **values))
         return Lie(f"entry {_content(place)} bounds", f"crossed, of column {key}")
     if how == "value":
