@@ -428,11 +428,32 @@ def test_int96_timestamps_are_instants_at_every_level(storage):
         assert table.to_pylist() == [{"t": expected, "s": {"u": expected}}]
 
 
-def test_other_timestamps_do_not_gain_a_time_zone(storage):
-    schema = schema_of(column(1, "t", TIMESTAMP))
-    (file,) = write_files(storage, schema, [table_of(schema, [{"t": 1}])])
-    with pytest.raises(InvalidTableError, match="cannot become 'timestamptz'"):
-        read_tables(storage, file.file_path, schema_of(column(1, "t", TIMESTAMPTZ)))
+@for_each("file_format", FORMATS)
+@for_each(("stored", "wanted"), [(TIMESTAMPTZ, TIMESTAMP), (TIMESTAMP, TIMESTAMPTZ)], ids=str)
+def test_what_a_file_says_of_a_time_zone_changes_no_timestamp(stored, wanted, file_format):
+    """Presto and ClickHouse write `timestamp` as adjusted to UTC; in ORC a timestamp without zone is its writer's wall clock."""
+    storage, moment = MemoryStorage(), datetime(2024, 8, 1, 3, 4, 5, 6)
+    given = moment.replace(tzinfo=UTC) if stored == TIMESTAMPTZ else moment
+    schema = schema_of(column(1, "t", stored), column(2, "s", StructType((column(3, "u", stored),))))
+    (file,) = write_files(
+        storage, schema, [table_of(schema, [{"t": given, "s": {"u": given}}])], options_for(file_format)
+    )
+    other = schema_of(column(1, "t", wanted), column(2, "s", StructType((column(3, "u", wanted),))))
+    if file_format == "ORC":
+        with pytest.raises(InvalidTableError, match=f"cannot become '{wanted}'"):
+            read_tables(storage, file.file_path, other, file_format="ORC")
+        return
+    expected = moment.replace(tzinfo=UTC) if wanted == TIMESTAMPTZ else moment
+    table = read_table(storage, file.file_path, other, file_format=file_format)
+    assert table.to_pylist() == [{"t": expected, "s": {"u": expected}}]
+
+
+def test_a_zone_of_another_place_is_none_of_the_timestamp(storage):
+    stamps = pa.array([0], pa.timestamp("ms", "Europe/Berlin"))
+    table = pa.Table.from_arrays([stamps], schema=pa.schema([marked("t", stamps.type, 1)]))
+    location = put(storage, foreign_bytes("PARQUET", table))
+    found = read_table(storage, location, schema_of(column(1, "t", TIMESTAMP)), file_format="PARQUET")
+    assert found.to_pylist() == [{"t": datetime(1970, 1, 1)}]
 
 
 def test_a_file_with_two_columns_of_one_name_is_an_invalid_table(storage):

@@ -15,7 +15,10 @@ STORED_AS_KEY = b"icekeep:stored-as"
 """Says, in the metadata of an Arrow field, that its values mean more than the Arrow type can tell."""
 
 INSTANT = b"instant"
-"""A timestamp without time zone that is one in UTC nevertheless, as all INT96 are."""
+"""A timestamp that counts from the epoch in UTC whatever the file says of a time zone: the table says whether it has one.
+
+Presto and ClickHouse mark columns of type `timestamp` as adjusted to UTC, and INT96 has no mark at all.
+"""
 
 MICROSECONDS = b"microseconds"
 """A timestamp in nanoseconds of which only whole microseconds count, as ORC's."""

@@ -80,8 +80,9 @@ def is_same(source: pa.DataType, target: pa.DataType) -> bool:
 def _as_stored(array: pa.Array, source: pa.Field, type_: Type) -> pa.Array:
     """What the file means by values whose Arrow type does not say it all."""
     stored_as = (source.metadata or {}).get(STORED_AS_KEY)
-    if stored_as == INSTANT and type_ == TIMESTAMPTZ:
-        return array.cast(pa.timestamp(array.type.unit, "UTC"))
+    if stored_as == INSTANT and pa.types.is_timestamp(array.type) and pa.types.is_timestamp(arrow_type(type_)):
+        # A cast would make another number of a wall clock's time.
+        return array.view(pa.timestamp(array.type.unit, arrow_type(type_).tz))
     if stored_as == MICROSECONDS and type_ in (TIMESTAMP, TIMESTAMPTZ):
         nanoseconds = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         microseconds = pa.array(np.floor_divide(nanoseconds, 1000), mask=array.is_null().to_numpy(zero_copy_only=False))

@@ -248,6 +248,5 @@ def _primitive(name: str, kind: str, schema: Mapping[str, Any]) -> pa.Field:
     if kind == "long" and logical in _INSTANT_UNITS:
         unit, adjusted = _INSTANT_UNITS[logical], schema.get("adjust-to-utc")
         # Without the property Iceberg says that there is no time zone, and Avro that there is: the table decides.
-        metadata = {STORED_AS_KEY: INSTANT} if adjusted is None else None
-        return pa.field(name, pa.timestamp(unit, "UTC" if adjusted else None), metadata=metadata)
+        return pa.field(name, pa.timestamp(unit, "UTC" if adjusted else None), metadata={STORED_AS_KEY: INSTANT})
     return pa.field(name, _LOGICAL.get((kind, logical or ""), _SIMPLE.get(kind)) or _SIMPLE[kind])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.field_ids import INSTANT, STORED_AS_KEY, Metadata, map_fields
+from icekeep.formats.arrow.field_ids import INSTANT, STORED_AS_KEY, Metadata, child_fields, map_fields
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import NeededRows, PartSize, translated, value_width
 from icekeep.formats.parquet.footer import TAIL_BYTES
@@ -300,17 +300,15 @@ def _open_parquet(stream: Any, **options: Any) -> pq.ParquetFile:
 
 
 def _with_instants(file: pq.ParquetFile) -> pa.Schema:
-    """The file's schema; timestamps stored as INT96, which are in UTC, are marked so."""
-    arrow, stored = file.schema_arrow, file.schema
-    leaves = [stored.column(position).physical_type for position in range(len(stored))]
-    if "INT96" not in leaves:
-        return arrow
-    kinds = iter(leaves)
+    """The file's schema, its timestamps marked as what they are however they are stored."""
 
     def marked(field: pa.Field, _: object) -> Metadata:
         metadata: dict[bytes, bytes] = dict(field.metadata or {})
-        if not field.type.num_fields and next(kinds, None) == "INT96":
-            metadata[STORED_AS_KEY] = INSTANT
-        return metadata
+        return metadata | {STORED_AS_KEY: INSTANT} if pa.types.is_timestamp(field.type) else metadata
 
-    return map_fields(arrow, marked)
+    arrow = file.schema_arrow
+    return map_fields(arrow, marked) if any(map(_has_timestamps, arrow.types)) else arrow
+
+
+def _has_timestamps(type_: pa.DataType) -> bool:
+    return pa.types.is_timestamp(type_) or any(_has_timestamps(child.type) for _, child in child_fields(type_))

@@ -28,7 +28,7 @@ CONTENT_CLASSES = (
         name="column-type-wrong",
         rule="a column's type in the file is its type in the schema, or one that may be promoted to it",
         readers="engines fail on the file, or read wrong values",
-        mend="write the file anew with the right types",
+        mend="write the file anew with the right types, as `icekeep compact` does where the mark of a time zone alone is wrong",
     ),
     FaultClass(
         number=404,

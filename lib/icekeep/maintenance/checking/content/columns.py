@@ -8,10 +8,21 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.formats.arrow.field_ids import child_fields as stored_children
 from icekeep.formats.arrow.projection import project, unidentified
 from icekeep.formats.arrow.schema import field_id
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type
+from icekeep.spec.types import (
+    TIMESTAMP,
+    TIMESTAMP_NS,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    Type,
+    child_fields,
+)
 
 
 class FileColumns(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +32,7 @@ class FileColumns(msgspec.Struct, frozen=True, kw_only=True):
         schema: those that can be read, everything optional.
         leaves: primitive fields in no list or map that the file has itself.
         wrong: by id of a top-level column why it cannot be read as the table's.
+        zoned: ids of timestamps without time zone that the file marks as adjusted to UTC: the number is the same.
         unreadable: the same of columns whose type icekeep does not read.
         unidentified: full names, by field id, of fields that the file has by their name only.
         absent: ids of other required fields that the file lacks, and nothing gives.
@@ -30,6 +42,7 @@ class FileColumns(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     leaves: frozenset[int]
     wrong: Mapping[int, str]
+    zoned: tuple[int, ...]
     unreadable: Mapping[int, str]
     unidentified: Mapping[int, str]
     absent: tuple[int, ...]
@@ -74,6 +87,7 @@ def columns_of(
         schema=Schema(fields=tuple(fields)),
         leaves=frozenset(leaves),
         wrong=wrong,
+        zoned=tuple(id_ for field in fields for id_ in _zoned(field, by_id[field.field_id])),
         unreadable=unreadable,
         unidentified=lost,
         absent=tuple(_absent(schema.as_struct(), by_id, {*constants, *lost})),
@@ -125,6 +139,15 @@ def _leaves(field: NestedField, stored: pa.Field) -> Iterator[int]:
         for child in field.type.fields:
             if child.field_id in by_id:
                 yield from _leaves(child, by_id[child.field_id])
+
+
+def _zoned(field: NestedField, stored: pa.Field) -> Iterator[int]:
+    if field.type in (TIMESTAMP, TIMESTAMP_NS) and pa.types.is_timestamp(stored.type) and stored.type.tz is not None:
+        yield field.field_id
+    by_id = {field_id(child): child for _, child in stored_children(stored.type)}
+    for child in child_fields(field.type):
+        if child.field_id in by_id:
+            yield from _zoned(child, by_id[child.field_id])
 
 
 def _children(stored: pa.Field) -> dict[int | None, pa.Field]:

@@ -197,6 +197,9 @@ def _file_findings(content: Content, schema: Schema) -> Iterator[Finding]:
     if columns.wrong:
         ids = sorted(columns.wrong)
         yield Finding(number=_TYPES, detail=columns.wrong[ids[0]], columns=tuple(ids))
+    elif columns.zoned:
+        detail = f"it marks {_names(columns.zoned, schema)} as adjusted to UTC, where the table has no time zone"
+        yield Finding(number=_TYPES, detail=detail, columns=columns.zoned)
     empty = sorted({*columns.absent, *content.nulls})
     if empty:
         said = []

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from icekeep.catalog.base import Table
-from icekeep.formats.arrow.field_ids import map_fields
+from icekeep.formats.arrow.field_ids import map_fields, storage_types
 from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DOUBLE, LONG, STRING, ListType, StructType
+from icekeep.spec.types import DOUBLE, LONG, STRING, TIMESTAMP, ListType, StructType
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_sort_order import update_sort_order
@@ -130,6 +130,19 @@ def test_a_column_of_a_wrong_type_is_found():
     replace_rows(damaged, data.set_column(0, data.schema.field(0).with_type(pa.string()), data["id"].cast(pa.string())))
     [fault] = faults(damaged)
     assert (fault.number, fault.facts["columns"]) == (403, [1])
+
+
+def test_timestamps_that_the_file_alone_adjusts_to_utc_are_found():
+    schema = schema_of(
+        column(1, "id", LONG), column(2, "at", TIMESTAMP), column(3, "s", ListType(element_id=4, element=TIMESTAMP))
+    )
+    data = table_of(schema, [{"id": 1, "at": 0, "s": [0]}])
+    damaged = made(schema, data)
+    utc = pa.timestamp("us", "UTC")
+    replace_rows(damaged, data.cast(storage_types(data.schema, lambda t: utc if pa.types.is_timestamp(t) else t)))
+    [fault] = faults(damaged)
+    assert (fault.number, fault.facts["columns"]) == (403, [2, 4])
+    assert fault.detail == "it marks columns 'at', 's.element' as adjusted to UTC, where the table has no time zone"
 
 
 def test_a_required_column_that_is_absent_or_has_nulls_is_found():
