@@ -1,6 +1,9 @@
 """What entries say of columns, held against itself: bounds that are values and not crossed, counts that fit one another."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -13,6 +16,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import ListType, MapType, PrimitiveType, StructType, Type, child_fields
 from icekeep.spec.values import INTEGER_WIDTHS
 
+Ids: TypeAlias = NDArray[np.int64]
 Tell = Callable[[int, int, str], None]
 """Takes the number of a class, the row of an entry, and what is wrong with it."""
 
@@ -29,7 +33,7 @@ _PROMOTED = (
 """Types that a column may have one after the other (spec, "Schema Evolution")."""
 
 
-class ColumnTypes(msgspec.Struct, frozen=True):
+class ColumnTypes(msgspec.Struct, frozen=True, dict=True):
     """Columns of all schemas of a table by id, each by its newest type, but for those whose types contradict.
 
     `plain` are those that lie in no list or map.
@@ -37,6 +41,33 @@ class ColumnTypes(msgspec.Struct, frozen=True):
 
     types: Mapping[int, PrimitiveType]
     plain: frozenset[int]
+
+    @cached_property
+    def judged(self) -> tuple[PrimitiveType, ...]:
+        """The different types of columns whose bounds are looked at."""
+        return tuple(dict.fromkeys(type_ for type_ in self.types.values() if is_judged(type_)))
+
+    def kinds(self, ids: Ids) -> NDArray[np.intp]:
+        """For each of some columns the place of its type in `judged`, or -1."""
+        known, kinds = self._kinds
+        if not len(known):
+            return np.full(len(ids), -1, np.intp)
+        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return np.where(known[places] == ids, kinds[places], -1)
+
+    def are_plain(self, ids: Ids) -> NDArray[np.bool_]:
+        """Which of some columns lie in no list or map."""
+        return np.isin(ids, self._plain)
+
+    @cached_property
+    def _kinds(self) -> tuple[Ids, NDArray[np.intp]]:
+        places = {type_: place for place, type_ in enumerate(self.judged)}
+        found = sorted((id_, places[type_]) for id_, type_ in self.types.items() if type_ in places)
+        return np.array([id_ for id_, _ in found], np.int64), np.array([place for _, place in found], np.intp)
+
+    @cached_property
+    def _plain(self) -> Ids:
+        return np.array(sorted(self.plain), np.int64)
 
 
 def column_types(metadata: TableMetadata) -> ColumnTypes:
@@ -60,26 +91,27 @@ def column_types(metadata: TableMetadata) -> ColumnTypes:
 
 
 def check_metrics(batch: pa.RecordBatch, known: ColumnTypes, tell: Tell) -> None:
-    """Look at the metrics of entries; each entry that is wrong is told once for each class."""
+    """Look at the metrics of entries; each entry that is wrong is told once for each class.
+
+    All columns of one type are looked at together: a manifest of a wide table has few entries, and many columns.
+    """
     _check_counts(batch, known, tell)
-    lower, upper = _Items(batch["lower_bounds"]), _Items(batch["upper_bounds"])
-    undecodable: dict[int, list[int]] = {}
-    crossed: dict[int, list[int]] = {}
-    for field_id in sorted({*lower.ids, *upper.ids} & known.types.keys()):
-        type_ = known.types[field_id]
-        if not is_judged(type_):
+    lower, upper = (_Items(batch[name]) for name in ("lower_bounds", "upper_bounds"))
+    kinds, upper_kinds = known.kinds(lower.keys), known.kinds(upper.keys)
+    undecodable, crossed = _Wrong(), _Wrong()
+    for kind in np.union1d(kinds, upper_kinds).tolist():
+        if kind < 0:
             continue
-        (rows, bounds), (upper_rows, upper_bounds) = lower.of(field_id), upper.of(field_id)
-        values, upper_values = decode_bounds(type_, bounds), decode_bounds(type_, upper_bounds)
-        for some, decoded in ((rows, values), (upper_rows, upper_values)):
-            for row in some[decoded.is_null().to_numpy(zero_copy_only=False)].tolist():
-                undecodable.setdefault(row, []).append(field_id)
-        if field_id in known.plain and type_.name != "uuid":
-            for row in _crossed(rows, values, upper_rows, upper_values):
-                crossed.setdefault(row, []).append(field_id)
-    for row, ids in undecodable.items():
+        type_ = known.judged[kind]
+        of_kind, upper_of_kind = lower.where(kinds == kind), upper.where(upper_kinds == kind)
+        values, upper_values = (decode_bounds(type_, some.values) for some in (of_kind, upper_of_kind))
+        for some, decoded in ((of_kind, values), (upper_of_kind, upper_values)):
+            undecodable.add(some, decoded.is_null().to_numpy(zero_copy_only=False))
+        if type_.name != "uuid":
+            crossed.add(of_kind, _crossed(of_kind, values, upper_of_kind, upper_values) & known.are_plain(of_kind.keys))
+    for row, ids in undecodable.by_row():
         tell(225, row, f"bounds of {_columns(ids)} are no values of the type")
-    for row, ids in crossed.items():
+    for row, ids in crossed.by_row():
         tell(226, row, f"the lower bound of {_columns(ids)} is above the upper bound")
 
 
@@ -101,50 +133,79 @@ _JUDGED = frozenset((*INTEGER_WIDTHS, "boolean", "float", "double", "decimal", "
 
 
 class _Items:
-    """The pairs of a column of maps, taken apart by their keys."""
+    """The pairs of a column of maps, each with the row that has it.
+
+    Attributes:
+        rows, keys, values: of each pair.
+    """
 
     def __init__(self, column: pa.MapArray) -> None:
         # A null map may cover pairs, which are not there.
         there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         flat = column.take(pa.array(there))
         offsets = flat.offsets.to_numpy()
-        rows = np.repeat(there, np.diff(offsets))
-        keys = flat.keys.slice(offsets[0], offsets[-1] - offsets[0]).to_numpy()
-        order = np.argsort(keys, kind="stable")
-        self._keys, self._rows = keys[order], rows[order]
-        self._values = flat.items.slice(offsets[0], offsets[-1] - offsets[0]).take(pa.array(order))
-        self.ids = frozenset(np.unique(keys).tolist())
+        start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        self.rows = np.repeat(there, np.diff(offsets))
+        self.keys: Ids = flat.keys.slice(start, count).to_numpy().astype(np.int64)
+        self.values = flat.items.slice(start, count)
 
-    def of(self, key: int) -> tuple[NDArray[np.int64], pa.Array]:
-        """The rows that have the key, in order, and its value in each."""
-        start, stop = np.searchsorted(self._keys, [key, key + 1])
-        return self._rows[start:stop], self._values.slice(start, stop - start)
+    def where(self, mask: NDArray[np.bool_]) -> "_Items":
+        """Some of the pairs."""
+        found = copy(self)
+        found.rows, found.keys = self.rows[mask], self.keys[mask]
+        found.values = self.values.filter(pa.array(mask, pa.bool_()))
+        return found
+
+    def places_of(self, others: "_Items") -> NDArray[np.int64]:
+        """Where the pair with the row and key of each of some others is; -1 where there is none."""
+        codes, asked = self._codes, others._codes
+        if not len(codes):
+            return np.full(len(asked), -1, np.int64)
+        order = np.argsort(codes, kind="stable")
+        found = order[np.minimum(np.searchsorted(codes, asked, sorter=order), len(codes) - 1)]
+        return np.where(codes[found] == asked, found, -1)
+
+    @property
+    def _codes(self) -> NDArray[np.int64]:
+        return (self.rows.astype(np.int64) << 32) | (self.keys & 0xFFFFFFFF)
 
 
-def _crossed(rows: NDArray[np.int64], lower: pa.Array, upper_rows: NDArray[np.int64], upper: pa.Array) -> list[int]:
-    both, at, upper_at = np.intersect1d(rows, upper_rows, assume_unique=True, return_indices=True)
-    above = pc.fill_null(pc.greater(lower.take(pa.array(at)), upper.take(pa.array(upper_at))), False)
-    found: list[int] = both[above.to_numpy(zero_copy_only=False)].tolist()
-    return found
+class _Wrong:
+    """Columns of which rows tell something wrong."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, set[int]] = {}
+
+    def add(self, items: _Items, mask: NDArray[np.bool_]) -> None:
+        for row, key in zip(items.rows[mask].tolist(), items.keys[mask].tolist(), strict=True):
+            self._found.setdefault(row, set()).add(key)
+
+    def by_row(self) -> Iterator[tuple[int, list[int]]]:
+        """The rows in order, each with its columns."""
+        for row in sorted(self._found):
+            yield row, sorted(self._found[row])
+
+
+def _crossed(lower: _Items, values: pa.Array, upper: _Items, upper_values: pa.Array) -> NDArray[np.bool_]:
+    """Which lower bounds are above the upper bound of their row and column."""
+    places = upper.places_of(lower)
+    others = upper_values.take(pa.array(places, pa.int64(), mask=places < 0))
+    above: NDArray[np.bool_] = pc.fill_null(pc.greater(values, others), False).to_numpy(zero_copy_only=False)
+    return above
 
 
 def _check_counts(batch: pa.RecordBatch, known: ColumnTypes, tell: Tell) -> None:
     values, nulls, nans = (_Items(batch[name]) for name in _COUNTS)
-    wrong: dict[int, list[int]] = {}
-    for field_id in sorted({*values.ids, *nulls.ids, *nans.ids} & known.plain):
-        (value_rows, value_counts) = values.of(field_id)
-        for rows, counts in (nulls.of(field_id), nans.of(field_id), (value_rows, value_counts)):
-            numbers = counts.to_numpy()
-            for row in rows[numbers < 0].tolist():
-                wrong.setdefault(row, []).append(field_id)
-            _, at, value_at = np.intersect1d(rows, value_rows, assume_unique=True, return_indices=True)
-            over = numbers[at] > value_counts.to_numpy()[value_at]
-            for row in rows[at][over].tolist():
-                wrong.setdefault(row, []).append(field_id)
-    for row, ids in wrong.items():
+    value_counts, wrong = values.values.to_numpy(), _Wrong()
+    for items in (nulls, nans, values):
+        counts, places = items.values.to_numpy(), values.places_of(items)
+        over = np.zeros(len(counts), np.bool_)
+        there = np.flatnonzero(places >= 0)
+        over[there] = counts[there] > value_counts[places[there]]
+        wrong.add(items, (over | (counts < 0)) & known.are_plain(items.keys))
+    for row, ids in wrong.by_row():
         tell(227, row, f"counts of {_columns(ids)} are negative, or above the count of values")
 
 
-def _columns(ids: list[int]) -> str:
-    distinct = sorted(set(ids))
-    return f"column{'s' if len(distinct) > 1 else ''} {', '.join(map(str, distinct))}"
+def _columns(ids: Sequence[int]) -> str:
+    return f"column{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
