@@ -66,7 +66,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
 
     specs: Mapping[int, PartitionSpec]
     partitions: Mapping[int, StructType]
-    schema: Schema
+    schemas: Mapping[int, Schema]
     format_version: int
     codec: str
     level: int | None
@@ -81,7 +81,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             specs=base.specs_by_id,
             partitions=base.partition_types,
-            schema=base.schema,
+            schemas={spec_id: base.manifest_schema(spec_id) for spec_id in base.specs_by_id},
             format_version=base.format_version,
             codec=codec,
             level=level,
@@ -157,7 +157,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
             location,
             encoder,
             self.specs[spec_id],
-            self.schema,
+            self.schemas[spec_id],
             format_version=self.format_version,
             content=content,
             codec=self.codec,

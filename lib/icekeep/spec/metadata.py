@@ -3,7 +3,7 @@
 A value: changes make new ones (`updates.py`). Reading and writing its JSON is `metadata_codec.py`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from icekeep.spec.snapshots import (
     StatisticsFile,
 )
 from icekeep.spec.sorting import UNSORTED, SortOrder, find_sort_order, validate_sort_order
+from icekeep.spec.transforms import Void
 from icekeep.spec.types import StructType
 
 SUPPORTED_FORMAT_VERSION = 3
@@ -137,10 +138,21 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def schema_of(self, field_id: int) -> Schema:
         """The schema that says what a column is, or was: the current one if it has it, else the newest that does."""
-        newest_first = sorted(
-            self.schemas, key=lambda s: (s.schema_id == self.current_schema_id, s.schema_id), reverse=True
-        )
-        return next((s for s in newest_first if field_id in s.fields_by_id), self.schema)
+        return self._newest_schema_with({field_id})
+
+    def manifest_schema(self, spec_id: int) -> Schema:
+        """The schema for the header of a new manifest of a spec: the current one, unless it lacks a source column of the spec.
+
+        Then it is the newest that has them all, if one does: some readers know the type of a partition field by no other.
+        """
+        sources = (f.source_ids for f in self.specs_by_id[spec_id].fields if not isinstance(f.transform, Void))
+        return self._newest_schema_with(set().union(*sources))
+
+    def _newest_schema_with(self, field_ids: Set[int]) -> Schema:
+        if field_ids <= self.schema.fields_by_id.keys():
+            return self.schema
+        newest_first = sorted(self.schemas, key=lambda s: s.schema_id, reverse=True)
+        return next((s for s in newest_first if field_ids <= s.fields_by_id.keys()), self.schema)
 
     @property
     def current_snapshot(self) -> Snapshot | None:

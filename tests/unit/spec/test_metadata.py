@@ -169,6 +169,20 @@ def test_a_source_column_that_no_schema_has_is_an_error_unless_its_type_does_not
         metadata.partition_type(0)
 
 
+def test_the_schema_of_a_manifest_has_the_source_columns_of_its_spec():
+    metadata = (
+        MetadataBuilder(schema=schema(0, column(1), column(2)), spec=spec(0, (2, Identity())))
+        .schema(schema(1, column(1), column(2), column(3)))
+        .schema(schema(2, column(1), column(3)))
+        .spec(spec(1, (1, Identity())))
+        .spec(spec(2, (2, Void())))
+        .spec(spec(3, (2, Bucket(4)), (9, Bucket(4))))
+        .build()
+    )
+    assert metadata.current_schema_id == 2
+    assert [metadata.manifest_schema(number).schema_id for number in range(4)] == [1, 2, 2, 2]
+
+
 def test_a_spec_that_is_not_there_has_no_partition_type():
     with pytest.raises(InvalidTableError, match="no partition spec 4"):
         MetadataBuilder().build().partition_type(4)

@@ -53,7 +53,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             directory=metadata_directory(metadata),
             spec=metadata.specs_by_id[spec_id],
-            schema=metadata.schema,
+            schema=metadata.manifest_schema(spec_id),
             content=content,
             target=target,
             codec=codec,
