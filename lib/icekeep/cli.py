@@ -7,8 +7,9 @@ and the one line of an error go to stderr. This is the only place that prints a 
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ from icekeep.operations.console.output import (
     require_directory,
     require_new_file,
     write_result_file,
+    write_text,
 )
 from icekeep.operations.console.streams import open_closed_streams, separate_stderr
 from icekeep.operations.failures import our_error
@@ -69,8 +71,9 @@ SEAMS = Seams(
 class Answer(msgspec.Struct, frozen=True):
     """What a command answers: an exit status and a document, which is shown under a title or is about an error.
 
-    `may_have_changed`: whether the command is one that changes tables, and has ended well. `for_people` is what is printed as
-    tables; `None`: the document's result. `text` is printed as it is, in the place of both.
+    `may_have_changed`: whether the command is one that changes tables, and has ended well. `for_people` makes what is printed as
+    tables; `None`: that is the document's result. `text` makes what is printed as it is, in the place of both. They are called
+    where the answer is delivered: what fails there does not hide what was committed.
     """
 
     status: int
@@ -78,8 +81,8 @@ class Answer(msgspec.Struct, frozen=True):
     title: str = ""
     error: str = ""
     may_have_changed: bool = False
-    for_people: Mapping[str, Any] | None = None
-    text: str | None = None
+    for_people: Callable[[], Mapping[str, Any]] | None = None
+    text: Callable[[], str] | None = None
 
 
 def entry_point() -> None:
@@ -125,7 +128,9 @@ def main(
                     seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun
                 )
                 answer = _answer(command, jobs, surroundings)
+                taken.spare_delivery()
         except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
+            taken.spare_delivery()
             # When the work is done, a signal ends no more than the wait for those who are told of it.
             answer = answer or _failure(failure, job or named_command(words), output.conf, taken, begun, runtime)
             if output.verbose:
@@ -152,11 +157,11 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
     if outcome.plan:
         words += f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
     table = str(outcome.table) if outcome.table else None
-    for_people = None
+    for_people: Callable[[], Mapping[str, Any]] | None = None
     if shows is not None and outcome.status != HELD:
         more = () if command.name in VERBS else (CommandsOn(outcome.table or "", command.conf),)
-        for_people = with_commands_completed(resolve(shows)(outcome.result, *more), table, command.conf)
-    text = resolve(texts[command.output].make)(outcome.result) if command.output in texts else None
+        for_people = partial(_for_people, shows, outcome.result, more, table, command.conf)
+    text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
     may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
     document = with_commands_completed(plain_values(outcome), table, command.conf)
     return Answer(
@@ -167,6 +172,11 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         for_people=for_people,
         text=text,
     )
+
+
+def _for_people(shows: str, result: Any, more: Sequence[Any], table: str | None, conf: str | None) -> Mapping[str, Any]:
+    shown: Mapping[str, Any] = with_commands_completed(resolve(shows)(result, *more), table, conf)
+    return shown
 
 
 def _applying(path: str, command: Command) -> str:
@@ -230,6 +240,10 @@ def _deliver(answer: Answer, output: OutputOptions) -> int:
         # A reader that has gone has seen enough.
         if not isinstance(failure, BrokenPipeError):
             status = _undelivered(answer, failure)
+    except Exception as failure:  # noqa: BLE001 - what was committed stays, however it is shown
+        status = _undelivered(answer, failure)
+        if output.verbose:
+            say_traceback(failure)
     return status
 
 
@@ -243,9 +257,9 @@ def _undelivered(answer: Answer, failure: Exception) -> int:
 
 def _print(answer: Answer, output: OutputOptions) -> None:
     if output.format == "json":
-        print(format_json(answer.document))
+        print(format_json(answer.document, sys.stdout.encoding))
     elif answer.text is not None:
-        sys.stdout.write(answer.text)
+        write_text(answer.text(), sys.stdout)
     elif not answer.error:
-        shown = answer.document["result"] if answer.for_people is None else answer.for_people
+        shown = answer.document["result"] if answer.for_people is None else answer.for_people()
         print_tables(answer.title, shown, sys.stdout)

@@ -206,6 +206,11 @@ def compact(table: FakeTable, spark: Callable[[], str], *, listener: Listener, *
     return _called("compact", table, arguments)
 
 
+def not_shown(*_: Any) -> Any:
+    """What makes of a result what people read, and fails."""
+    raise RuntimeError("cannot be shown")
+
+
 def compact_in_part(table: FakeTable, spark: Callable[[], str], *, listener: Listener, **arguments: Any) -> Result:
     spark()
     return Result(status="partial", rewritten_data_files_count=1)

@@ -1,6 +1,8 @@
 import contextlib
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -283,6 +285,46 @@ def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkey
         monkeypatch.setattr(sys, "stdout", stream)
         assert run("compact", "--table", "db.t") == 3
     assert "what it committed stays" in capsys.readouterr().err
+
+
+@for_each("signals", [[], [signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]])
+def test_a_signal_while_the_answer_is_printed_does_not_take_it_away(signals, capsys, monkeypatch):
+    """A second one ends a process whose reader reads no more."""
+    real = cli._print
+
+    def slow(answer, output):
+        for number in signals:
+            os.kill(os.getpid(), number)
+        real(answer, output)
+
+    monkeypatch.setattr(cli, "_print", slow)
+    words = ("compact", "--table", "db.t", "--output", "json")
+    if len(signals) > 1:
+        with pytest.raises(SystemExit) as ended:
+            run(*words)
+        assert ended.value.code == 143
+    else:
+        assert run(*words) == 0
+        assert json.loads(capsys.readouterr().out)["status"] == "done"
+
+
+@pytest.mark.parametrize(("words", "status"), [(("compact",), 3), (("compact", "--dry-run"), 1)])
+def test_what_cannot_be_shown_is_told_with_what_was_committed(words, status, capsys):
+    shown = msgspec.structs.replace(JOBS["compact"], for_people="kit.fake_jobs:not_shown")
+    assert run(*words, "--table", "db.t", jobs={"compact": shown}) == status
+    err = capsys.readouterr().err
+    assert "icekeep: RuntimeError: cannot be shown" in err
+    assert ("what it committed stays" in err) == (status == 3)
+
+
+@for_each("encoding", ["ascii", "iso-8859-1"])
+def test_an_answer_is_delivered_in_any_locale(encoding, monkeypatch):
+    for output in ("table", "json"):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert run("compact", "--table", "db.größe-表", "--output", output) == 0
+        stream.flush()
+        assert b"gr" in stream.buffer.getvalue()
 
 
 @pytest.mark.parametrize(("run_string", "status"), [("terminated", 143), ("terminated_and_confused", 143)])

@@ -27,6 +27,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._cancel: Callable[[], None] | None = None
+        self._is_delivering = self._is_spared = False
         self.signal: signal.Signals | None = None
 
     def install(self, cancel: Callable[[], None] | None = None) -> None:
@@ -39,7 +40,19 @@ class Interrupts:
             for number in _SIGNALS:
                 signal.signal(number, self._handle)
 
+    def spare_delivery(self) -> None:
+        """From now on the work is done, and its answer is delivered: the next signal is passed over, and one after it ends that.
+
+        An answer that is cut off looks like a failure to whoever reads it; but it may go to a reader that never reads on.
+        """
+        self._is_delivering = True
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._is_delivering and not self._is_spared:
+            self._is_spared = True
+            return
+        if self._is_delivering:
+            raise Interrupted(128 + number)
         # A second signal must not break the clean-up that the first one began; SIGKILL is left for that.
         if self.signal is not None:
             return

@@ -5,6 +5,7 @@ run does not know, such as when a run went well, stays too.
 """
 
 import fcntl
+import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -219,6 +220,7 @@ def _without_login(url: str) -> tuple[str, dict[str, str]]:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes from reading and writing the file at the same time; two would lose what one of them adds."""
-    with path.open("w") as stream:
+    # No link is followed: what lies at its end is another's.
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "rb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield

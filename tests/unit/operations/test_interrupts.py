@@ -27,6 +27,16 @@ def test_a_second_signal_does_not_break_the_clean_up():
         assert taken.signal is signal.SIGTERM
 
 
+def test_while_an_answer_is_delivered_the_first_signal_is_passed_over():
+    with interrupts() as taken:
+        taken.spare_delivery()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert taken.signal is None
+        with pytest.raises(Interrupted) as caught:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert caught.value.code == 130
+
+
 def test_the_handlers_are_put_back():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with interrupts():

@@ -166,6 +166,14 @@ def test_only_known_metrics_are_written(tmp_path):
     assert with_runs("", {}) == ""
 
 
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / "another's").write_text("precious")
+    (tmp_path / ".icekeep.prom.lock").symlink_to(tmp_path / "another's")
+    with pytest.raises(OSError, match="symbolic links"):
+        run(MetricsFile(str(tmp_path / "icekeep.prom"), write))
+    assert (tmp_path / "another's").read_text() == "precious"
+
+
 @pytest.mark.server
 def test_a_run_is_added_to_its_group_of_the_pushgateway():
     with http_sink(202) as gateway:

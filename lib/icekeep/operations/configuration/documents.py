@@ -16,6 +16,7 @@ from icekeep.errors import ConfigError, UsageError
 from icekeep.spelling import did_you_mean, near_words
 
 _MAX_DEPTH = 20
+_MIN_ENTRIES = 10_000
 _PLAIN_TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
 )
@@ -159,38 +160,57 @@ def parse_document(text: str, path: str) -> Entry | None:
     except yaml.YAMLError as error:
         # The exception quotes the line, which may hold a secret; neither its text nor its chain may go on.
         raise UsageError(f"configuration file {path!r} is not YAML: {_what_is_wrong(error)}", path=path) from None
+    except RecursionError:
+        raise UsageError(f"configuration file {path!r} is nested deeper than {_MAX_DEPTH} levels", path=path) from None
     if node is None or _kind(node) == "null":
         return None
-    return _entry(node, "", path, depth=0)
+    return _Tree(path, max(_MIN_ENTRIES, len(text))).entry(node, "", depth=0)
 
 
-def _entry(node: yaml.Node, key_path: str, path: str, depth: int) -> Entry:
-    place = f"{path}, line {node.start_mark.line + 1}"
-    if depth > _MAX_DEPTH:
-        raise ConfigError(key_path, f"is nested deeper than {_MAX_DEPTH} levels ({place})")
-    value: Mapping[str, Entry] | tuple[Entry, ...] | str
-    if isinstance(node, yaml.MappingNode):
-        value = _mapping(node, key_path, path, depth)
-    elif isinstance(node, yaml.SequenceNode):
-        value = tuple(_entry(item, f"{key_path}[{n}]", path, depth + 1) for n, item in enumerate(node.value))
-    elif node.tag in _PLAIN_TAGS:
-        value = str(node.value)
-    else:
-        raise ConfigError(key_path, f"has a tag, which is not allowed here ({place})")
-    return Entry(key_path, place, _kind(node), value)
+class _Tree:
+    """Makes entries of nodes; an alias is made anew wherever it stands.
 
+    Without aliases a text has fewer entries than characters. A few lines of aliases of aliases would have millions.
 
-def _mapping(node: yaml.MappingNode, key_path: str, path: str, depth: int) -> dict[str, Entry]:
-    below: dict[str, Entry] = {}
-    for key, item in node.value:
-        line = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode) or not key.value:
-            raise ConfigError(key_path, f"a key below it is not a plain word ({path}, line {line})")
-        item_path = f"{key_path}.{key.value}" if key_path else str(key.value)
-        if key.value in below:
-            raise ConfigError(item_path, f"is given twice ({path}, line {line})")
-        below[key.value] = _entry(item, item_path, path, depth + 1)
-    return below
+    Args:
+        limit: how many entries are made.
+    """
+
+    def __init__(self, path: str, limit: int) -> None:
+        self._path, self._limit, self._count = path, limit, 0
+
+    def entry(self, node: yaml.Node, key_path: str, depth: int) -> Entry:
+        """The entry of a node, with all below it."""
+        place = f"{self._path}, line {node.start_mark.line + 1}"
+        self._count += 1
+        if self._count > self._limit:
+            raise ConfigError(
+                key_path, f"makes the file come to more than {self._limit:,} entries, by its aliases ({place})"
+            )
+        if depth > _MAX_DEPTH:
+            raise ConfigError(key_path, f"is nested deeper than {_MAX_DEPTH} levels ({place})")
+        value: Mapping[str, Entry] | tuple[Entry, ...] | str
+        if isinstance(node, yaml.MappingNode):
+            value = self._mapping(node, key_path, depth)
+        elif isinstance(node, yaml.SequenceNode):
+            value = tuple(self.entry(item, f"{key_path}[{n}]", depth + 1) for n, item in enumerate(node.value))
+        elif node.tag in _PLAIN_TAGS:
+            value = str(node.value)
+        else:
+            raise ConfigError(key_path, f"has a tag, which is not allowed here ({place})")
+        return Entry(key_path, place, _kind(node), value)
+
+    def _mapping(self, node: yaml.MappingNode, key_path: str, depth: int) -> dict[str, Entry]:
+        below: dict[str, Entry] = {}
+        for key, item in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode) or not key.value:
+                raise ConfigError(key_path, f"a key below it is not a plain word ({self._path}, line {line})")
+            item_path = f"{key_path}.{key.value}" if key_path else str(key.value)
+            if key.value in below:
+                raise ConfigError(item_path, f"is given twice ({self._path}, line {line})")
+            below[key.value] = self.entry(item, item_path, depth + 1)
+        return below
 
 
 def _kind(node: yaml.Node) -> str:

@@ -4,13 +4,14 @@ Both show the same document: the values of a job's frozen result or plan under t
 bytes, moments and ages are shown exactly and readably. Spans are shown in seconds, and so their names without `_ms`.
 """
 
+import codecs
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 import msgspec
 from rich import box
@@ -19,8 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from icekeep.errors import UsageError, printable
+from icekeep.runtime import SYSTEM
 from icekeep.spec.times import EARLIEST_MS, format_span, format_time
 from icekeep.spec.units import MAX_LONG, format_bytes
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 MAX_ROWS = 100
 """Of more rows than these the first are shown, and how many more there are."""
@@ -41,9 +45,19 @@ def plain_values(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
 
 
-def format_json(document: Mapping[str, Any]) -> str:
-    """The document on one line."""
-    return json.dumps(document, ensure_ascii=False)
+def format_json(document: Mapping[str, Any], encoding: str | None = None) -> str:
+    """The document on one line.
+
+    Args:
+        encoding: of where it goes. In another one than UTF-8, as where text has what no encoding has (a file's name that is no
+            UTF-8), characters beyond ASCII are escaped: what reads JSON takes it for UTF-8.
+    """
+    text = json.dumps(document, ensure_ascii=False)
+    try:
+        text.encode("ascii" if encoding is not None and not _is_utf8(encoding) else "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(document)
+    return text
 
 
 def write_result_file(path: str, document: Mapping[str, Any]) -> None:
@@ -65,23 +79,32 @@ def write_at_once(path: str, text: str, what: str) -> None:
 
 
 @contextmanager
-def written_at_once(path: str, what: str) -> Iterator[BinaryIO]:
+def written_at_once(path: str, what: str, *, is_new: bool = False) -> Iterator[BinaryIO]:
     """A stream into a file that is there, as a whole, when the block has ended well; else it is as it was.
+
+    No link is followed: one that has the file's name is replaced, and nobody can guess where to put one beforehand.
 
     Args:
         what: it is, as an error says.
+        is_new: the name must be free, also when the block has ended: what came there meanwhile stays.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or its name is taken.
     """
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Processes of two containers that share a directory may have one number.
+    partial = target.with_name(f".{target.name}.{SYSTEM.new_uuid()}.tmp")
     try:
-        with partial.open("wb") as stream:
+        with open(os.open(partial, _NEW, 0o666), "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        partial.replace(target)
+        if is_new:
+            _take_name(partial, target)
+        else:
+            partial.replace(target)
+    except FileExistsError as error:
+        raise _taken(path, what) from error
     except OSError as error:
         raise UsageError(f"cannot write {what} {path!r}: {(error.strerror or '').lower()}", path=path) from error
     finally:
@@ -109,22 +132,70 @@ def require_new_file(path: str, what: str) -> None:
     """Refuse a file that could not be written later, or that is there already; raises `UsageError`."""
     require_directory(path, what)
     if os.path.lexists(path):
-        raise UsageError(f"{what} {path!r} is there already; name another file, or delete it first", path=path)
+        raise _taken(path, what)
+
+
+def _taken(path: str, what: str) -> UsageError:
+    return UsageError(f"{what} {path!r} is there already; name another file, or delete it first", path=path)
+
+
+def _take_name(partial: Path, target: Path) -> None:
+    """Give a file its name, if that is free."""
+    try:
+        target.hardlink_to(partial)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without hard links: the name is taken by an empty file, and that is replaced.
+        os.close(os.open(target, _NEW, 0o666))
+        partial.replace(target)
 
 
 def print_tables(title: str, values: Mapping[str, Any], stream: TextIO) -> None:
     """Show plain values to people: single ones as a list of names and values, lists of rows as tables.
 
-    On a terminal long texts are folded to its width; elsewhere nothing is cut and nothing is coloured.
+    On a terminal long texts are folded to its width; elsewhere nothing is cut and nothing is coloured. What the stream's encoding
+    does not have is escaped.
     """
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=cast("TextIO", _Encoded(stream, stream.encoding)), highlight=False, markup=False, emoji=False
+    )
     if console.is_terminal:
         _print(console, title, values)
         return
     # Rich fills each line up to the width of its table; a file wants no blanks at the ends of lines.
     buffer = StringIO()
-    _print(Console(file=buffer, highlight=False, markup=False, emoji=False, width=_WIDE, no_color=True), title, values)
+    encoded = cast("TextIO", _Encoded(buffer, stream.encoding))
+    _print(Console(file=encoded, highlight=False, markup=False, emoji=False, width=_WIDE, no_color=True), title, values)
     stream.writelines(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
+class _Encoded:
+    """A stream to which what an encoding does not have is written escaped."""
+
+    def __init__(self, stream: TextIO, encoding: str | None) -> None:
+        self._stream, self.encoding = stream, encoding or "utf-8"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; returns its length."""
+        return self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+
+
+def _is_utf8(encoding: str) -> bool:
+    return codecs.lookup(encoding).name == "utf-8"
+
+
+def write_text(text: str, stream: TextIO) -> None:
+    """Write a text that is a document of its own, as a page or figures are: in UTF-8, which it says it is, in any locale."""
+    raw = getattr(stream, "buffer", None)
+    if raw is None or _is_utf8(stream.encoding):
+        stream.write(text)
+        return
+    stream.flush()
+    raw.write(text.encode())
 
 
 def format_value(name: str, value: Any) -> str:

@@ -136,7 +136,7 @@ def write_plan_file(path: str, head: PlanHead, lines: Iterable[PlanLine], totals
     """
     require_new_file(path, "plan")
     hashing = blake2b(digest_size=_DIGEST_BYTES)
-    with written_at_once(path, "plan") as stream:
+    with written_at_once(path, "plan", is_new=True) as stream:
 
         def write(record: object) -> None:
             line = _ENCODER.encode(record) + b"\n"

@@ -125,3 +125,29 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
         read_document(str(tmp_path / "nothing.yaml"))
     with pytest.raises(UsageError, match=r"latin\.yaml': it is not UTF-8"):
         read_document(str(tmp_path / "latin.yaml"))
+
+
+def test_aliases_are_read_as_what_they_stand_for():
+    document = parse_document("a: &a {x: 1, y: [2, 3]}\nb: [*a, *a]", "f.yaml")
+    first, second = document.mapping()["b"].sequence()
+    assert first.mapping()["x"].whole_number(minimum=0) == second.mapping()["x"].whole_number(minimum=0) == 1
+
+
+@for_each("levels", [5, 9, 15])
+def test_aliases_of_aliases_have_an_end(levels):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels)]
+    with pytest.raises(
+        ConfigError, match=r"makes the file come to more than 10,000 entries, by its aliases \(f.yaml, line 1\)"
+    ):
+        parse_document("\n".join(lines), "f.yaml")
+
+
+def test_a_file_without_aliases_may_have_as_many_entries_as_it_has():
+    assert len(parse_document("\n".join(f"k{n}: v" for n in range(12_000)), "f.yaml").mapping()) == 12_000
+
+
+@for_each("text", ["[" * 5_000, "a: &a [*a]", "{a: " * 30 + "1" + "}" * 30])
+def test_what_is_nested_without_end_is_refused_in_one_line(text):
+    with pytest.raises(UsageError, match="is nested deeper than 20 levels"):
+        parse_document(text, "f.yaml")

@@ -1,11 +1,15 @@
+import errno
 import io
 import json
 import re
+from contextlib import nullcontext
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from icekeep.errors import UsageError
+from icekeep.operations.console import output
 from icekeep.operations.console.output import (
     format_json,
     format_value,
@@ -13,9 +17,13 @@ from icekeep.operations.console.output import (
     print_tables,
     require_directory,
     write_result_file,
+    write_text,
+    written_at_once,
 )
 from icekeep.spec.units import format_bytes
 from kit.cases import for_each
+from kit.changes import thrown
+from kit.runtime import FakeRuntime
 
 
 class File(msgspec.Struct, frozen=True):
@@ -157,12 +165,81 @@ def test_what_json_has_not_becomes_text():
     assert plain_values({"a": object, "b": {1: 2}, "c": ValueError("x")})["c"] == "x"
 
 
+ODD = {"result": {"status": "done", "tables": [{"name": "db.größe-表"}, {"name": "x\udc80"}]}}
+
+
+@for_each("encoding", ["ascii", "iso-8859-1", "utf-8", "cp1252"])
+def test_a_stream_of_any_encoding_takes_an_answer(encoding):
+    for is_json in (True, False):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        if is_json:
+            stream.write(format_json(ODD, encoding))
+        else:
+            print_tables("title", ODD["result"], stream)
+        stream.flush()
+        written = stream.buffer.getvalue()
+        if is_json:
+            assert json.loads(written) == ODD
+        else:
+            assert ("─" in written.decode(encoding)) == (encoding == "utf-8")
+            assert r"\udc80" in written.decode(encoding)
+
+
+def test_a_text_is_utf_8_in_any_locale():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="iso-8859-1")
+    stream.write("a")
+    write_text("größe-表", stream)
+    assert stream.buffer.getvalue().decode() == "agröße-表"
+
+
 def test_a_result_file_appears_at_once_and_leaves_nothing_else(tmp_path):
     path = tmp_path / "result.json"
     path.write_text("before")
     write_result_file(str(path), {"a": 1})
     assert json.loads(path.read_text()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_in_the_place_of_a_result_file_is_replaced_and_none_is_followed(tmp_path, monkeypatch):
+    target, path = tmp_path / "another's", tmp_path / "result.json"
+    target.write_text("precious")
+    path.symlink_to(target)
+    write_result_file(str(path), {"a": 1})
+    assert (target.read_text(), path.is_symlink(), json.loads(path.read_text())) == ("precious", False, {"a": 1})
+    # Not even one whose name was guessed.
+    monkeypatch.setattr(output, "SYSTEM", FakeRuntime())
+    (tmp_path / f".result.json.{FakeRuntime().new_uuid()}.tmp").symlink_to(target)
+    with pytest.raises(UsageError):
+        write_result_file(str(path), {"a": 2})
+    assert (target.read_text(), json.loads(path.read_text())) == ("precious", {"a": 1})
+
+
+def test_two_processes_of_one_number_write_two_files(tmp_path):
+    path = str(tmp_path / "result.json")
+    with written_at_once(path, "result file") as first, written_at_once(path, "result file") as second:
+        first.write(b"one")
+        second.write(b"other")
+    assert (tmp_path / "result.json").read_text() == "one"
+    assert [one.name for one in tmp_path.iterdir()] == ["result.json"]
+
+
+@for_each("has_links", [True, False])
+def test_what_took_a_new_file_s_name_meanwhile_stays(has_links, tmp_path, monkeypatch):
+    if not has_links:
+        monkeypatch.setattr(Path, "hardlink_to", thrown(PermissionError(errno.EPERM, "no links here")))
+    for n, meanwhile in enumerate([None, "approved"]):
+        path = tmp_path / f"{has_links}{n}.jsonl"
+        refused = (
+            nullcontext()
+            if meanwhile is None
+            else pytest.raises(UsageError, match=r"plan '.*' is there already; name another")
+        )
+        with refused, written_at_once(str(path), "plan", is_new=True) as stream:
+            stream.write(b"plan")
+            if meanwhile is not None:
+                path.write_text(meanwhile)
+        assert path.read_text() == (meanwhile or "plan")
+        assert not [*tmp_path.glob(".*")]
 
 
 def test_a_result_file_that_cannot_be_written_is_refused_before_the_job(tmp_path):
