@@ -52,6 +52,17 @@ def test_runs_are_read_as_they_were_written_and_by_others(postgres):
     assert [one.run_id for one in records.select(RunFilter(), NOW_MS)] == ["compact-2"]
 
 
+def test_time_limits_hold_in_a_schema_of_its_own(postgres):
+    uri = postgres.new_database()
+    records = RunRecords.at(f"{uri}{'&' if '?' in uri else '?'}options=-csearch_path%3Druns")
+    with records._database.reading() as connection:
+        shown = [
+            connection.exec_driver_sql(f"SHOW {name}").scalar()
+            for name in ("lock_timeout", "statement_timeout", "search_path")
+        ]
+    assert shown == ["5s", "10s", "runs"]
+
+
 def test_a_run_is_marked_as_dead_once_and_only_as_it_was_read(postgres):
     records = RunRecords.at(postgres.new_database())
     for run_id in ("check-1", "check-2", "check-3"):

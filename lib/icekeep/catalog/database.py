@@ -94,16 +94,20 @@ class Database:
         self._makes_directory = True
         self._key_path = f"catalogs.{catalog_name}.uri"
         self._sighting = _Sighting()
+        self._answer_seconds: float = _ANSWER_TIMEOUT_SECONDS
 
     @classmethod
-    def of_url(cls, url: URL, title: str) -> "Database":
-        """A database at an address that is understood already (`parse_url`); `title` is what messages call it.
+    def of_url(cls, url: URL, title: str, answer_seconds: float = _ANSWER_TIMEOUT_SECONDS) -> "Database":
+        """A database at an address that is understood already (`parse_url`); the directory of a file must be there.
 
-        The directory of a file is not made: it must be there.
+        Args:
+            title: what messages call it.
+            answer_seconds: how long a server may take for a transaction, before the connection is broken.
         """
         made = cls.__new__(cls)
         made._url, made._title, made._facts, made._engine = url, title, {}, None
         made._makes_directory, made._key_path, made._sighting = False, "", _Sighting()
+        made._answer_seconds = answer_seconds
         return made
 
     def with_parameters(self, parameters: Mapping[str, str]) -> "Database":
@@ -153,7 +157,7 @@ class Database:
         """A connection in a transaction that changes nothing; each of its statements sees one state of the database."""
         self.require()
         try:
-            with self._opened().connect() as connection, _hanging_up(connection):
+            with self._opened().connect() as connection, _hanging_up(connection, self._answer_seconds):
                 yield connection
         except SQLAlchemyError as error:
             raise self._translated(error) from error
@@ -163,7 +167,7 @@ class Database:
         """Whether a query runs, in a transaction of its own, or names a table or column that is not there."""
         self.require()
         try:
-            with self._opened().connect() as connection, _hanging_up(connection):
+            with self._opened().connect() as connection, _hanging_up(connection, self._answer_seconds):
                 connection.execute(sqlalchemy.text(query))
         except SQLAlchemyError as error:
             if is_absent(error):
@@ -201,7 +205,7 @@ class Database:
             connection = engine.connect().execution_options(**WRITES)
         except SQLAlchemyError as error:
             raise self._translated(error) from error
-        with connection, _hanging_up(connection):
+        with connection, _hanging_up(connection, self._answer_seconds):
             result = self._proved(connection, work)
             try:
                 connection.commit()
@@ -371,14 +375,14 @@ def _postgresql(url: URL, properties: Mapping[str, str]) -> URL:
 
 
 @contextmanager
-def _hanging_up(connection: Connection) -> Iterator[None]:
+def _hanging_up(connection: Connection, seconds: float) -> Iterator[None]:
     """Break a connection whose server, or what stands between, takes far too long: waiting has no end by itself."""
     fileno = getattr(connection.connection.dbapi_connection, "fileno", None)
     if fileno is None:
         yield
         return
     with socket.socket(fileno=os.dup(fileno())) as same:
-        timer = threading.Timer(_ANSWER_TIMEOUT_SECONDS, same.shutdown, [socket.SHUT_RDWR])
+        timer = threading.Timer(seconds, same.shutdown, [socket.SHUT_RDWR])
         timer.daemon = True
         timer.start()
         try:

@@ -43,8 +43,10 @@ _BUSY_MS = 5_000
 _TURN_MS = (5, 40)
 """How long to wait between two tries to write while another process writes. SQLite by itself looks ten times a second, and where
 many write somebody is left out for seconds."""
-_POSTGRESQL = {"connect_timeout": "5", "options": "-clock_timeout=5s -cstatement_timeout=10s"}
-"""A job waits for its record for some seconds at most."""
+_POSTGRESQL = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
+_POSTGRESQL_OPTIONS = "-clock_timeout=5s -cstatement_timeout=10s"
+_ANSWER_SECONDS = 15
+"""A job waits for its record for some seconds at most, also where the server that is to keep time has stopped."""
 
 _RESULT_MAX_BYTES = 262_144
 _JSON = ("arguments", "result")
@@ -101,7 +103,11 @@ class RunRecords:
         title = _title(address)
         if url.get_backend_name() != "sqlite":
             given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
-            database = Database.of_url(url.update_query_dict(given), title)
+            # Of a setting that is there twice the server takes the last: what the address says of its own holds.
+            options = [_POSTGRESQL_OPTIONS, *_texts(url.query.get("options"))]
+            database = Database.of_url(
+                url.update_query_dict({**given, "options": " ".join(options)}), title, _ANSWER_SECONDS
+            )
             return cls(database, database, runtime, address)
         at_once = Database.of_url(url.set(query={"timeout": "0"}), title)
         return cls(at_once, at_once.with_parameters({"timeout": f"{_BUSY_MS / 1000}"}), runtime, address)
@@ -294,6 +300,11 @@ def _putting(rows: Sequence[Mapping[str, Any]]) -> Callable[[Connection], None]:
 
 def _title(address: str) -> str:
     return f"the record of runs at {address!r}"
+
+
+def _texts(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The values of a parameter of an address, which may stand there several times."""
+    return (given,) if isinstance(given, str) else given or ()
 
 
 def _address(url: URL) -> str:

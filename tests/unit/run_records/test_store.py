@@ -1,6 +1,7 @@
 """The record of runs in SQLite: what is written is read, what is asked in one query is what a plain look at all runs tells."""
 
 import sqlite3
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from icekeep.run_records.values import (
     RunRecord,
 )
 from icekeep.spec.units import DAY_MS, HOUR_MS
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.runtime import FakeRuntime
 
 NOW_MS = 1_700_000_000_000
@@ -98,6 +99,28 @@ def test_a_beat_moves_only_what_runs(records):
         records.beat(run_id, NOW_MS + 5)
     seen = {one.run_id: one.seen_ms for one in records.select(RunFilter(), NOW_MS)}
     assert seen == {"compact-1": NOW_MS + 5, "compact-2": NOW_MS}
+
+
+@for_each(
+    ("given", "options"),
+    [
+        ("", ""),
+        ("?currentSchema=runs", " -csearch_path=runs"),
+        ("?options=-csearch_path%3Druns", " -csearch_path=runs"),
+        ("?options=-cstatement_timeout%3D1s", " -cstatement_timeout=1s"),
+        ("?connect_timeout=2", ""),
+    ],
+)
+def test_no_parameter_of_an_address_takes_the_time_limits_away(given, options, monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        store.Database, "of_url", lambda *given: opened.append(given) or SimpleNamespace(address=given[0])
+    )
+    RunRecords.at(f"postgresql://me@host/db{given}")
+    ((url, _, answer_seconds),) = opened
+    assert url.query["options"] == f"-clock_timeout=5s -cstatement_timeout=10s{options}"
+    assert int(url.query["connect_timeout"]) <= 5
+    assert answer_seconds <= 15
 
 
 def test_reading_makes_no_database(records, tmp_path):
