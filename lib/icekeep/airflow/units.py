@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from icekeep.decoding import from_plain
 from icekeep.errors import and_more
 
 
@@ -43,7 +44,7 @@ def packed(units: Sequence[Unit]) -> list[Any]:
 
 def unpacked(unit: Any) -> Unit:
     """What `packed` has made of a unit."""
-    return msgspec.convert(unit, Unit)
+    return from_plain(unit, Unit)
 
 
 def units_of(calls: Sequence[Call], units_count_max: int) -> list[Unit]:

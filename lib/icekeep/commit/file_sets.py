@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from icekeep.decoding import from_msgpack
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import AppliedDelete, partition_key
 from icekeep.spec.manifests.structs import ManifestEntry
@@ -78,7 +79,7 @@ class StoredFileSet(msgspec.Struct, frozen=True):
         for path in manifest_paths:
             location = _part_location(self.directory, self.parts[path])
             try:
-                part = msgspec.msgpack.decode(storage.read(location), type=_Part, dec_hook=unpacked_positions)
+                part = from_msgpack(storage.read(location), _Part, unpacked_positions)
             except msgspec.DecodeError as error:
                 raise InvalidTableError(f"cannot read the set of files in {location!r}: {error}") from error
             paths.update(part.paths)

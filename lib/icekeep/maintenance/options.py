@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import msgspec
 
+from icekeep.decoding import from_plain
 from icekeep.errors import OptionError
 
 O = TypeVar("O", bound="Options")  # noqa: E741
@@ -39,7 +40,7 @@ def parse_options(cls: type[O], given: Mapping[str, Any] | O) -> O:
         choices = get_args(hint) if get_origin(hint) is Literal else ()
         try:
             plain = value.lower() if choices and isinstance(value, str) else value
-            values[attributes[name]] = msgspec.convert(plain, hint, strict=False)
+            values[attributes[name]] = from_plain(plain, hint, strict=False)
         except msgspec.ValidationError as error:
             expected = f"one of {', '.join(choices)}" if choices else _expected(name, str(error))
             raise OptionError(name, given=value, expected=expected) from None

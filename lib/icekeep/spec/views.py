@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from icekeep.decoding import from_plain
 from icekeep.errors import InvalidTableError
 
 V = TypeVar("V", bound="View")
@@ -32,7 +33,7 @@ def view_from_json(cls: type[V], value: Any, what: str) -> V:
     names = _json_names(cls)
     known = {key: item for key, item in value.items() if key in names and item is not None}
     try:
-        view = msgspec.convert(known, cls)
+        view = from_plain(known, cls)
     except msgspec.ValidationError as error:
         raise InvalidTableError(f"{what}: {str(error)[:1].lower()}{str(error)[1:]}") from None
     if len(known) < len(value):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from icekeep.decoding import from_json
 from icekeep.errors import (
     IcekeepBug,
     IcekeepError,
@@ -132,7 +133,7 @@ class _ErrorBody(msgspec.Struct):
 def protocol_error(text: str) -> str | None:
     """What the REST protocol's error body says, in `text`; `None` where it is something else."""
     try:
-        error = msgspec.json.decode(text, type=_ErrorBody).error
+        error = from_json(text, _ErrorBody).error
     except msgspec.DecodeError:
         return None
     return f"{error.type}: {error.message}"

@@ -18,6 +18,7 @@ from icekeep.catalog.clients.rest_protocol import chosen, texts
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
 from icekeep.catalog.clients.settings import Settings
 from icekeep.catalog.stored_policies import StoredPolicy
+from icekeep.decoding import from_json
 from icekeep.errors import UnsupportedError
 from icekeep.runtime import Runtime
 
@@ -220,4 +221,4 @@ def _root(settings: Settings) -> str:
 
 
 def _read(kind: type[A], answer: bytes) -> A:
-    return msgspec.json.decode(answer, type=kind)
+    return from_json(answer, kind)

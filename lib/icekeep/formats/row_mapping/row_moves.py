@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from icekeep.decoding import from_msgpack
 from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.masks import Mask
 from icekeep.storage.base import Storage
@@ -79,7 +80,7 @@ def pieces_of(moves: RowMoves, storage: Storage) -> Iterator[MovedPiece]:
     """
     for location in moves.stored:
         try:
-            yield from msgspec.msgpack.decode(storage.read(location), type=tuple[MovedPiece, ...])
+            yield from from_msgpack(storage.read(location), tuple[MovedPiece, ...])
         except msgspec.MsgspecError as error:
             raise InvalidTableError(f"file {location!r} is damaged: {error}", location=location) from error
     yield from moves.pieces

@@ -7,6 +7,7 @@ holds groups, a row of sums each: what files they have is a compressed text, whi
 import msgspec
 import pyarrow as pa
 
+from icekeep.decoding import from_msgpack
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import own_bytes
 from icekeep.spec.position_sets import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
@@ -166,7 +167,7 @@ def unpack_group_files(packed: bytes) -> GroupFiles:
     """The files of a group from their bytes; raises `InvalidTableError` if they are broken."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), _CODEC) as stream:
-            return msgspec.msgpack.decode(stream.read(), type=GroupFiles, dec_hook=unpacked_positions)
+            return from_msgpack(stream.read(), GroupFiles, unpacked_positions)
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidTableError(f"cannot read the files of a group: {error}; plan anew") from error
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import pyarrow as pa
 
+from icekeep.decoding import from_msgpack
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.grouping import (
     Cut,
@@ -310,9 +311,9 @@ def packed_in_tasks(files: "DataFrame", task: PackTask) -> tuple[list[PlannedGro
     groups, tally = [], FileTally()
     for row in rows:
         if row["group"] is not None:
-            groups.append(msgspec.msgpack.decode(bytes(row["group"]), type=PlannedGroup))
+            groups.append(from_msgpack(bytes(row["group"]), PlannedGroup))
         else:
-            tally.add(msgspec.msgpack.decode(bytes(row["tally"]), type=FileTally))
+            tally.add(from_msgpack(bytes(row["tally"]), FileTally))
     return groups, tally
 
 

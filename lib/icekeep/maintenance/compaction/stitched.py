@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icekeep.decoding import from_msgpack
 from icekeep.errors import ConflictError, UnsupportedError
 from icekeep.formats.memory import peak_memory_bytes
 from icekeep.formats.rewrite.copied_bytes import rows_of_copy
@@ -148,7 +149,7 @@ def stitch_task(whole: RewriteTask, metrics: Mapping[str, Metrics], *, may_reenc
             record_count=piece.record_count,
             file_size_in_bytes=piece.size_bytes,
             first_row_id=piece.first_row_id,
-            **msgspec.structs.asdict(msgspec.msgpack.decode(metrics[piece.location], type=ColumnMetrics)),
+            **msgspec.structs.asdict(from_msgpack(metrics[piece.location], ColumnMetrics)),
         )
         for piece in whole.pieces
     )

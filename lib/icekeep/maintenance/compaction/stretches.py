@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icekeep.decoding import from_msgpack
 from icekeep.maintenance.compaction.grouping import GroupRules
 from icekeep.maintenance.compaction.planned_files import METRICS, STRETCH, ends_of_row, with_key_metrics
 from icekeep.planning.entries.read import entries_count
@@ -71,7 +72,7 @@ def cuts_of(scan: Scan, spark: SparkSource, rules: GroupRules) -> dict[Key, Cuts
     sample: dict[Key, list[Place]] = defaultdict(list)
     sampled = files.mapInArrow(partial(_sampled, rules, crowded), from_arrow_schema(_PLACES))
     for row in collected(sampled, "cutting partitions with many files"):
-        sample[row["spec_id"], bytes(row[KEY])].append(msgspec.msgpack.decode(bytes(row["place"]), type=Place))
+        sample[row["spec_id"], bytes(row[KEY])].append(from_msgpack(bytes(row["place"]), Place))
     return {key: Cuts(n, _points(sample[key], -(-n // PLANNED_FILES_COUNT))) for key, n in crowded.items()}
 
 

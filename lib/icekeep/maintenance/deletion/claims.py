@@ -18,6 +18,7 @@ from threading import Event, Thread
 
 import msgspec
 
+from icekeep.decoding import from_json
 from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.processes import has_ended, process_name
 from icekeep.runtime import Runtime, cleaning_up
@@ -309,7 +310,7 @@ def _create(directory: str, number: int, content: _Content, storage: Storage) ->
 def _read(directory: str, number: int, storage: Storage) -> _Content:
     location = _location(directory, number)
     try:
-        return msgspec.json.decode(storage.read(location), type=_Content)
+        return from_json(storage.read(location), _Content)
     except MissingFileError:
         raise ClaimedError(f"plan {directory!r} is gone: another run has finished it") from None
     except msgspec.MsgspecError as error:

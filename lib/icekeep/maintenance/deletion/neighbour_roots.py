@@ -12,6 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, format_identifier
 from icekeep.catalog.version_files import parse_version_name
+from icekeep.decoding import from_json
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,
@@ -138,7 +139,7 @@ def _may_change(metadata_location: str) -> bool:
 
 def _parsed_roots(data: bytes, metadata_location: str) -> TableRoots:
     try:
-        document = msgspec.json.decode(unpacked(data, _METADATA_MAX_BYTES), type=_Document)
+        document = from_json(unpacked(data, _METADATA_MAX_BYTES), _Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
         raise InvalidTableError(
             f"cannot read table metadata {metadata_location!r}: {error}", location=metadata_location

@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
+from icekeep.decoding import from_json
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
 from icekeep.spec.layout import own_directory
@@ -233,7 +234,7 @@ def read_plan(directory: str, storage: Storage) -> DeletionPlan:
     """
     location = f"{directory}/{HEAD}"
     try:
-        plan = msgspec.json.decode(storage.read(location), type=DeletionPlan)
+        plan = from_json(storage.read(location), DeletionPlan)
     except msgspec.MsgspecError as error:
         raise InvalidTableError(f"plan {location!r} cannot be read: {error}", location=location) from None
     if canonical(plan.directory) != canonical(directory):
@@ -298,7 +299,7 @@ def is_restored(directory: str, storage: Storage) -> bool:
 
 def _done(directory: str, storage: Storage) -> _Done:
     try:
-        return msgspec.json.decode(storage.read(f"{directory}/{DONE}"), type=_Done)
+        return from_json(storage.read(f"{directory}/{DONE}"), _Done)
     except (MissingFileError, msgspec.MsgspecError):
         return _Done()
 

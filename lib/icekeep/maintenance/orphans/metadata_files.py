@@ -25,6 +25,7 @@ from icekeep.catalog.dropped_versions import MOVED_ASIDE
 from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, VERSION_AGE_KEPT_MS, VERSIONS_KEPT
 from icekeep.catalog.metadata_files import METADATA_NAME
 from icekeep.catalog.version_files import parse_version_name
+from icekeep.decoding import from_plain
 from icekeep.errors import IcekeepError, MissingFileError, first_line
 from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.orphans.listing import LISTED
@@ -180,7 +181,7 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
         Should it live in another catalog for all that, then its next metadata, with its first snapshot, lies beside it.
         """
         try:
-            first = msgspec.convert(msgspec.structs.asdict(found), _FirstState)
+            first = from_plain(msgspec.structs.asdict(found), _FirstState)
         except msgspec.ValidationError:
             return False
         has_places = any(name.startswith("write.") and name.endswith("path") for name in first.properties or ())

@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import msgspec
 
+from icekeep.decoding import from_json
 from icekeep.spec.metadata_packing import unpacked_head
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def parse_metadata_text(data: bytes, wanted: type[T]) -> T:
         raise CutOffError("it is empty")
     text = unzipped(data)
     try:
-        return msgspec.json.decode(text, type=wanted)
+        return from_json(text, wanted)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError as error:

@@ -8,8 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
-
+from icekeep.decoding import from_plain
 from icekeep.errors import UsageError
 from icekeep.names import FULL_NAME, has_form
 from icekeep.operations.configuration.documents import Entry
@@ -81,7 +80,7 @@ def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
     both = {value.key: value.said.value for value in layered((defaults, layer), None)}
     of_schedule = {_FIELDS.get(key, key): both[key] for key in SCHEDULE_KEYS & both.keys()}
     conf = {key: value for key, value in both.items() if key.startswith(f"{_SPARK_CONF}.")}
-    return msgspec.convert(
+    return from_plain(
         {
             "name": name,
             "tables": tables,

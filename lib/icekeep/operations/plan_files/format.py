@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from icekeep.decoding import from_json
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.maintenance.exact_plans import PlanLine
 from icekeep.operations.console.output import require_new_file, written_at_once
@@ -109,7 +110,6 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: a line is none, or the file is not the one that was read.
         """
-        decoder = msgspec.json.Decoder(PlanLine)
         left = self.totals.lines_count
         hashing = blake2b(digest_size=_DIGEST_BYTES)
         for number, line in enumerate(_raw_lines(self.path)):
@@ -118,7 +118,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
             if not 1 <= number <= left:
                 continue
             try:
-                yield decoder.decode(line)
+                yield from_json(line, PlanLine)
             except msgspec.MsgspecError as error:
                 raise UsageError(f"line {number + 1} of plan {self.path!r} cannot be read: {error}") from None
         if hashing.hexdigest() != self.hash:
@@ -177,8 +177,8 @@ def read_plan_file(path: str) -> PlanFile:
     if digest != hashing.hexdigest():
         raise _changed(path)
     try:
-        head = msgspec.json.decode(first, type=PlanHead)
-        totals = msgspec.json.decode(before, type=_Totals).totals
+        head = from_json(first, PlanHead)
+        totals = from_json(before, _Totals).totals
     except msgspec.MsgspecError as error:
         raise UsageError(f"plan {path!r} cannot be read: {error}") from None
     if totals.lines_count != count - 3:
@@ -226,7 +226,7 @@ def _raw_lines(path: str) -> Iterator[bytes]:
 
 def _refuse_foreign(first: bytes, path: str) -> None:
     try:
-        said = msgspec.json.decode(first, type=_Version)
+        said = from_json(first, _Version)
     except msgspec.MsgspecError:
         said = _Version(format="", version=0)
     if said.format != FORMAT:
