@@ -102,7 +102,8 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
         refuse_encrypted(table.metadata, _REPORT)
         examination = _Examination(table, request)
         try:
-            found = examination.health()
+            with examination.storage:
+                found = examination.health()
         except MissingFileError:
             now = table.refresh()
             if now.metadata_location == table.metadata_location:
@@ -126,7 +127,8 @@ def table_health(table: Table, request: HealthRequest) -> TableHealth:
 def cheap_faults(table: Table, request: HealthRequest) -> tuple[FaultsCount, ...]:
     """What `check` finds in metadata and manifest lists, of a table whose health cannot be told; raises `TryAgainError`."""
     examination = _Examination(table, request)
-    examination.checked_lists()
+    with examination.storage:
+        examination.checked_lists()
     return examination.faults()
 
 

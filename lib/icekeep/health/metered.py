@@ -2,32 +2,68 @@
 
 from io import BytesIO
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from icekeep.storage.base import Storage
 from icekeep.storage.counted import CountedStorage, Meter
 from icekeep.storage.locations import canonical
 
 REMEMBERED_BYTES = 128 * 1024 * 1024
-"""So much is remembered of a table's metadata; what is beyond is read again where it is needed again."""
+"""So much is remembered of the metadata of all tables that are looked at at once; what is beyond is read again where it is needed
+again."""
+
+
+class Room:
+    """Bytes of memory that several threads share."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self._lock = size, Lock()
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes, if they are left."""
+        with self._lock:
+            is_there = size <= self._left
+            self._left -= size if is_there else 0
+            return is_there
+
+    def give_back(self, size: int) -> None:
+        """Let others have bytes that were taken."""
+        with self._lock:
+            self._left += size
+
+
+_ROOM = Room(REMEMBERED_BYTES)
 
 
 class MeteredStorage:
-    """All of a storage. Of whole files that were read up to `REMEMBERED_BYTES` are kept; in Spark tasks it is the storage itself.
+    """All of a storage. Whole files that were read are kept as long as there is room; in Spark tasks it is the storage itself.
+
+    As a context manager it gives its room back at the end of the block.
+
+    Args:
+        room: that it shares with others; by default with all of this process.
 
     Attributes:
         read_bytes: of whole files.
     """
 
-    def __init__(self, storage: Storage, remembered_bytes: int = REMEMBERED_BYTES) -> None:
+    def __init__(self, storage: Storage, room: Room = _ROOM) -> None:
         self._meter = Meter()
         counted: Any = CountedStorage(storage, self._meter)
         self._storage: Storage = counted
-        self._room = remembered_bytes
+        self._room = room
         self._kept: dict[str, bytes] = {}
         self._sizes: dict[str, int] = {}
         self._lock = Lock()
         self.read_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        self._room.give_back(sum(map(len, kept.values())))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _itself, (self._storage,)
@@ -50,9 +86,8 @@ class MeteredStorage:
         with self._lock:
             self.read_bytes += len(data)
             self._sizes[key] = len(data)
-            if key not in self._kept and len(data) <= self._room:
+            if key not in self._kept and self._room.take(len(data)):
                 self._kept[key] = data
-                self._room -= len(data)
         return data
 
     def open(self, location: str) -> BinaryIO:

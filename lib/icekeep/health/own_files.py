@@ -21,7 +21,8 @@ def with_own_files(health: TableHealth, table: Table) -> TableHealth:
     storage = MeteredStorage(table.storage)
     metered: Any = storage
     try:
-        found = _own_files(msgspec.structs.replace(table, storage=metered))
+        with storage:
+            found = _own_files(msgspec.structs.replace(table, storage=metered))
         told: dict[str, Any] = {"own_files": found}
     except IcekeepError as error:
         note = f"plans that wait, and the trash: {error.message}"

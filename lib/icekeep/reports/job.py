@@ -42,7 +42,9 @@ TABLES_AT_ONCE = 8
 """So many tables are looked at at a time where files are elsewhere; each has requests of its own under way."""
 
 LARGE_FILES_COUNT = 20_000
-"""Of tables with more data and delete files than these, one is looked at at a time."""
+LARGE_SNAPSHOTS_COUNT = 2_000
+"""Of tables with more data and delete files than these, or more snapshots, whose lists are all read, one is looked at at a
+time."""
 
 OUT_OF_REACH_MAX = 16
 """After so many tables in a row that were out of reach the catalog is asked; where it is so too, no other table is tried."""
@@ -243,7 +245,7 @@ class _Look:
 def _is_large(table: Table) -> bool:
     head = table.current_snapshot
     counts = [number_of(head.summary, key) or 0 for key in ("total-data-files", "total-delete-files")] if head else []
-    return sum(counts) > LARGE_FILES_COUNT
+    return sum(counts) > LARGE_FILES_COUNT or len(table.metadata.snapshots) > LARGE_SNAPSHOTS_COUNT
 
 
 def _of_metadata(catalog: Catalog, identifier: Identifier, error: InvalidTableError) -> tuple[FaultsCount, ...]:
