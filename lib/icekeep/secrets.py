@@ -6,9 +6,11 @@ spells it, and what looks like one in an address or a header.
 """
 
 import json
+import os
 import re
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from urllib.parse import SplitResult, quote, quote_plus, unquote, urlsplit
 
 MASK = "******"
@@ -63,6 +65,15 @@ def masked(key: str, value: str) -> str:
     if is_secret(key) or _ENCLOSED in value:
         return MASK
     return _without_logins(value, _USER_INFO_ALONE, _PARAMETER_ALONE)
+
+
+def is_own_file(path: str | Path) -> bool:
+    """Whether a file belongs to the user of this process, or to root.
+
+    A file that was found in the current directory, and that nobody named, says where secrets of the environment go: whoever made
+    that directory must not be able to say so.
+    """
+    return os.stat(path).st_uid in (0, os.geteuid())
 
 
 def server_address(text: str, schemes: Collection[str]) -> SplitResult | None:

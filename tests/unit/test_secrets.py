@@ -1,7 +1,8 @@
+import os
 import re
 from pathlib import Path
 
-from icekeep.secrets import MASK, is_secret, masked, remember, server_address, without_secrets
+from icekeep.secrets import MASK, is_own_file, is_secret, masked, remember, server_address, without_secrets
 from kit.cases import for_each
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -171,3 +172,12 @@ def test_every_property_of_the_pages_is_known_for_what_it_is():
     telling = {name for name in names if re.search(r"key|token|secret|pass|cred|sas|header", name, re.IGNORECASE)}
     shown = {name for name in telling if not is_secret(name)}
     assert shown <= PLAIN, shown - PLAIN
+
+
+def test_files_of_this_user_and_of_root_are_our_own(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("")
+    assert is_own_file(path)
+    assert is_own_file("/etc/passwd")
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert is_own_file(path) == (path.stat().st_uid == 0)

@@ -14,6 +14,7 @@ from uuid import UUID
 from icekeep.errors import UsageError
 from icekeep.events import Event, RunEnded, RunStarted
 from icekeep.runs import icekeep_version
+from icekeep.secrets import is_own_file
 from icekeep.storage.locations import parse_location
 from icekeep.storage.stores import AZURE, FILE, HDFS, STORES_OF_KEYS, store_authority, store_kind
 from icekeep.telemetry.figures import RunTally, is_done_well, table_labels
@@ -26,15 +27,20 @@ _INTERRUPTED = "interrupted"
 
 
 def is_asked_for(environ: Mapping[str, str], directory: Path) -> bool:
-    """Whether its client is configured, by the environment or by a file in `directory` or the user's home."""
+    """Whether its client is configured, by the environment or by a file in `directory` or the user's home.
+
+    One in `directory` that another user made does not count: nobody has asked for it, and it says where runs are told of.
+    """
     if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
     named = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
     if any(environ.get(name) for name in named) or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in environ):
         return True
     home = environ.get("HOME")
-    files = (directory / _FILE, *((Path(home, ".openlineage", _FILE),) if home else ()))
-    return any(file.is_file() for file in files)
+    here = directory / _FILE
+    if here.is_file() and not is_own_file(here):
+        return False
+    return here.is_file() or (bool(home) and Path(home or "", ".openlineage", _FILE).is_file())
 
 
 def new_client() -> Any:

@@ -9,6 +9,7 @@ from openlineage.client import OpenLineageClient
 from icekeep.errors import UsageError
 from icekeep.events import InRun, RunEnded, RunStarted, StepStarted
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.telemetry import lineage
 from icekeep.telemetry.lineage import OpenLineage, dataset_name, is_asked_for, new_client
 from kit.cases import for_each
 from kit.http_sink import http_sink
@@ -166,6 +167,14 @@ def test_a_parent_that_cannot_be_read_is_none(tmp_path, text):
 )
 def test_a_table_is_named_by_where_it_lies(location, name):
     assert dataset_name(location) == name
+
+
+def test_a_file_of_another_user_in_this_directory_does_not_ask_for_it(tmp_path, monkeypatch):
+    (tmp_path / "openlineage.yml").write_text("transport: {type: http, url: 'https://elsewhere'}")
+    assert is_asked_for({}, tmp_path)
+    monkeypatch.setattr(lineage, "is_own_file", lambda _: False)
+    assert not is_asked_for({}, tmp_path)
+    assert is_asked_for({"OPENLINEAGE_URL": "http://x"}, tmp_path)
 
 
 def test_when_it_is_asked_for(tmp_path):

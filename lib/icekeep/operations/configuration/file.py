@@ -12,13 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from icekeep.errors import ConfigError, NotFoundError
+from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.configuration.documents import Entry, instead_of, parse_document, read_document
 from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
 from icekeep.operations.configuration.receivers import LOG, METRICS, TellingSettings, read_telling
 from icekeep.operations.configuration.runs import RUNS, RunsSettings, read_runs
 from icekeep.policies.values import Policy, Rules
+from icekeep.secrets import is_own_file
 
 DEFAULT_PATH = "conf/icekeep.yaml"
 """The file that is read if it is there and nobody names another."""
@@ -114,15 +115,30 @@ def read_config(path: str | None = None) -> Config:
 
     Raises:
         NotFoundError: there is no such file.
-        UsageError: it cannot be read or is not YAML.
+        UsageError: it cannot be read or is not YAML; or nobody named it, and another user has it ask for variables of ours.
         ConfigError: a key is unknown, missing, or has a value that it cannot take.
     """
-    if path is None and not Path(DEFAULT_PATH).is_file():
-        return Config(None, {})
-    chosen = path or DEFAULT_PATH
+    if path is None:
+        return _found_config()
+    chosen = path
     if not Path(chosen).exists():
         raise NotFoundError(f"there is no configuration file {chosen!r}; name another with --config", path=chosen)
     return _config(read_document(chosen), chosen)
+
+
+def _found_config() -> Config:
+    if not Path(DEFAULT_PATH).is_file():
+        return Config(None, {})
+    config = _config(read_document(DEFAULT_PATH), DEFAULT_PATH)
+    given = [value for one in config.catalogs.values() for value in one.properties.values()]
+    variable = next(filter(None, map(_PLACEHOLDER.search, [*given, *(one.value for one in config.written)])), None)
+    if variable is not None and not is_own_file(DEFAULT_PATH):
+        raise UsageError(
+            f"configuration file {DEFAULT_PATH!r} of this directory belongs to another user, and takes {variable[0]} from the "
+            f"environment; if you trust it, name it with --config {DEFAULT_PATH}",
+            path=DEFAULT_PATH,
+        )
+    return config
 
 
 def config_words(path: str | None) -> tuple[str, ...]:

@@ -6,8 +6,10 @@ Names are lower case; in a variable `__` is a dot and `_` a dash. A key that the
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from icekeep.errors import UsageError
 from icekeep.operations.configuration.documents import Entry, read_document
 from icekeep.operations.configuration.file import CatalogSettings
+from icekeep.secrets import is_own_file
 
 _FILE = ".pyiceberg.yaml"
 _PREFIX = "pyiceberg_catalog__"
@@ -18,14 +20,17 @@ def pyiceberg_catalogs(environ: Mapping[str, str], directory: Path) -> dict[str,
     """The catalogs that PyIceberg would find when it runs in `directory`.
 
     Raises:
-        UsageError: the file is not YAML.
+        UsageError: the file is not YAML, or is another user's.
         ConfigError: the file's catalogs are no mappings, or there is a list in one.
     """
     properties: dict[str, dict[str, str]] = {}
     sources: dict[str, dict[str, str]] = {}
     path = _find_file(environ, directory)
     found = [] if path is None else [(name, key, value, str(path)) for name, key, value in _from_file(path)]
-    for name, key, value, source in found + _from_environment(environ):
+    given = _from_environment(environ)
+    if path is not None and path.parent == directory and {name for name, *_ in found} & {name for name, *_ in given}:
+        _refuse_another_s(path, environ)
+    for name, key, value, source in found + given:
         properties.setdefault(name, {})[key] = value
         sources.setdefault(name, {})[key] = source
     return {name: _settings(name, properties[name], sources[name]) for name in properties}
@@ -36,6 +41,16 @@ def _find_file(environ: Mapping[str, str], directory: Path) -> Path | None:
     places = [environ.get("PYICEBERG_HOME"), home, str(directory)]
     paths = [Path(place) / _FILE for place in places if place]
     return next((path for path in paths if path.is_file()), None)
+
+
+def _refuse_another_s(path: Path, environ: Mapping[str, str]) -> None:
+    """Refuse a file of the current directory that completes what the environment says of a catalog, if another user made it."""
+    if str(path.parent) not in (environ.get("PYICEBERG_HOME"), environ.get("HOME")) and not is_own_file(path):
+        raise UsageError(
+            f"{str(path)!r} belongs to another user, and says where a catalog is of which the environment has properties; if you "
+            f"trust it, set PYICEBERG_HOME to {str(path.parent)!r}",
+            path=str(path),
+        )
 
 
 def _from_file(path: Path) -> list[tuple[str, str, str]]:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.errors import ConfigError, NotFoundError
+from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.operations.configuration.file import Config, parse_config, read_config
+from icekeep.operations.configuration import file
+from icekeep.operations.configuration.file import DEFAULT_PATH, Config, parse_config, read_config
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.spec.units import DAY_MS
 from kit.cases import for_each
@@ -172,3 +173,26 @@ def test_a_wrong_price_is_named(text, key_path, problem):
     with pytest.raises(ConfigError, match=re.escape(problem)) as caught:
         parse_config(text)
     assert f"'{key_path}'" in str(caught.value)
+
+
+@for_each(
+    "text",
+    [
+        "catalogs: {c: {type: rest, token: '${TOKEN}'}}",
+        "runs: {uri: '${RUNS}'}",
+        "metrics: {pushgateway: 'http://${P}@h'}",
+    ],
+)
+def test_a_file_that_another_user_left_in_this_directory_gets_no_variable_of_ours(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir(exist_ok=True)
+    (tmp_path / DEFAULT_PATH).write_text(text)
+    assert read_config().path == DEFAULT_PATH
+    refused = r"belongs to another user, and takes \$\{.*\} from the environment; .* --config conf/icekeep.yaml"
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "is_own_file", lambda _: False)
+        with pytest.raises(UsageError, match=refused):
+            read_config()
+        assert read_config(DEFAULT_PATH).path == DEFAULT_PATH
+        (tmp_path / DEFAULT_PATH).write_text("catalogs: {c: {type: sql, uri: 'sqlite:///x.db'}}")
+        assert read_config().catalogs

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.errors import ConfigError
+from icekeep.errors import ConfigError, UsageError
+from icekeep.operations.configuration import pyiceberg
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 
 FILE = """
@@ -98,3 +99,14 @@ def test_a_file_of_another_shape_is_an_error_with_the_key_s_path(tmp_path):
     (tmp_path / ".pyiceberg.yaml").write_text("catalog: {prod: {uri: [x]}}")
     with pytest.raises(ConfigError, match=r"'catalog\.prod\.uri': should be a single value"):
         pyiceberg_catalogs({}, tmp_path)
+
+
+def test_a_file_of_another_user_does_not_complete_what_the_environment_says(tmp_path, monkeypatch):
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog: {lake: {uri: 'https://elsewhere'}}")
+    environ = {"PYICEBERG_CATALOG__LAKE__TOKEN": "s3cret"}
+    assert pyiceberg_catalogs(environ, tmp_path)["lake"].properties["token"] == "s3cret"
+    monkeypatch.setattr(pyiceberg, "is_own_file", lambda _: False)
+    with pytest.raises(UsageError, match=r"belongs to another user.*set PYICEBERG_HOME to"):
+        pyiceberg_catalogs(environ, tmp_path)
+    for trusted in ({}, {**environ, "PYICEBERG_HOME": str(tmp_path)}, {**environ, "HOME": str(tmp_path)}):
+        assert pyiceberg_catalogs(trusted, tmp_path)["lake"].properties["uri"] == "https://elsewhere"
