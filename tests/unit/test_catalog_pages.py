@@ -12,6 +12,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.loading import open_settings
+from icekeep.storage.first_answer import FIRST_ANSWER_TIMEOUT, first_answer_ms
 from icekeep.storage.open import open_storage
 from kit.cases import for_each
 
@@ -99,6 +100,8 @@ def test_defaults_of_waits_are_those_that_are_told():
     )
     assert f"`rest.client.socket-timeout-ms` | how long an answer may take | {ANSWER_TIMEOUT_DEFAULT_MS} |" in rest
     assert "`hive.client.socket-timeout-ms` | how long an answer may take | 300000 |" in hive
+    told = [page for page in (PAGES["catalogs/index"], PAGES["stores"]) if f"`{FIRST_ANSWER_TIMEOUT}` |" in page]
+    assert [str(first_answer_ms("", {})) in page for page in told] == [True, True]
 
 
 @pytest.mark.parametrize("kind", ["dynamodb", "bigquery", "nessie"])

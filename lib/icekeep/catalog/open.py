@@ -13,6 +13,7 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
+from icekeep.storage.first_answer import first_answer_ms
 from icekeep.storage.open import open_storage
 
 _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
@@ -90,6 +91,7 @@ def _open_client(name: str, kind: str, properties: Mapping[str, str], runtime: R
     for key in TIMEOUTS:
         if not properties.get(key, "1").isdecimal() or int(properties.get(key, "1")) < 1:
             raise ConfigError(f"catalogs.{name}.{key}", f"is {properties[key]!r}; give milliseconds, 1 or more")
+    first_answer_ms(f"catalogs.{name}", properties)
     return _CLIENT_KINDS[kind](name, properties, runtime)
 
 

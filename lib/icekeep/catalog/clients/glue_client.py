@@ -35,6 +35,7 @@ from icekeep.catalog.clients.settings import Settings
 from icekeep.errors import UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import NestedField, PrimitiveType
+from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 
 _RETRIES_DEFAULT = 10
 _MODES = ("standard", "adaptive", "legacy")
@@ -55,6 +56,9 @@ class GlueClient:
         self.glue: Any = aws_session(settings, "glue", "client").client(
             "glue", endpoint_url=settings.text("glue.endpoint"), config=Config(retries=retries)
         )
+        limit_ms = first_answer_ms(f"catalogs.{settings.name}", settings.properties)
+        self._first = FirstAnswer(self.glue.meta.endpoint_url, limit_ms)
+        self._asked = self._first.asking(self.glue)
         account = settings.text("glue.id")
         # Without one it is the caller's.
         self._account = {"CatalogId": account} if account else {}
@@ -97,7 +101,7 @@ class GlueClient:
         """Remove a table's entry."""
         database, name = identifier
         with _refused({"EntityNotFoundException": NoSuchTable}, identifier):
-            self.glue.delete_table(**self._account, DatabaseName=database, Name=name)
+            self._asked.delete_table(**self._account, DatabaseName=database, Name=name)
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Refused."""
@@ -115,7 +119,7 @@ class GlueClient:
         """The databases; there are none within one."""
         if parent:
             return []
-        pages = self.glue.get_paginator("get_databases").paginate(**self._account)
+        pages = self._pages("get_databases")
         return [(database["Name"],) for page in pages for database in page["DatabaseList"]]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
@@ -123,7 +127,7 @@ class GlueClient:
         (name,) = namespace
         absent = {"EntityNotFoundException": NoSuchNamespace, "InvalidInputException": NoSuchNamespace}
         with _refused(absent, namespace):
-            database = self.glue.get_database(**self._account, Name=name)["Database"]
+            database = self._asked.get_database(**self._account, Name=name)["Database"]
         location = database.get("LocationUri")
         return {**(database.get("Parameters") or {}), **({"location": location} if location else {})}
 
@@ -135,7 +139,7 @@ class GlueClient:
             if property_name in properties:
                 made[key] = made["Parameters"].pop(property_name)
         with _refused({"AlreadyExistsException": NamespaceExists}, namespace):
-            self.glue.create_database(**self._account, DatabaseInput=made)
+            self._asked.create_database(**self._account, DatabaseInput=made)
 
     def drop_namespace(self, namespace: Identifier) -> None:
         """Remove a database; Glue would remove what is in it too, so that is looked at first."""
@@ -143,25 +147,30 @@ class GlueClient:
         if next(iter(self._entries(name)), None) is not None:
             raise NamespaceNotEmpty.of(namespace)
         with _refused({"EntityNotFoundException": NoSuchNamespace}, namespace):
-            self.glue.delete_database(**self._account, Name=name)
+            self._asked.delete_database(**self._account, Name=name)
 
     def _entry(self, identifier: Identifier) -> dict[str, Any]:
         database, name = identifier
         with _refused({"EntityNotFoundException": NoSuchTable}, identifier):
-            entry: dict[str, Any] = self.glue.get_table(**self._account, DatabaseName=database, Name=name)["Table"]
+            entry: dict[str, Any] = self._asked.get_table(**self._account, DatabaseName=database, Name=name)["Table"]
         return entry
 
     def _entries(self, database: str) -> Iterator[dict[str, Any]]:
         with _refused({"EntityNotFoundException": NoSuchNamespace}, (database,)):
-            for page in self.glue.get_paginator("get_tables").paginate(**self._account, DatabaseName=database):
+            for page in self._pages("get_tables", DatabaseName=database):
                 yield from page["TableList"]
+
+    def _pages(self, operation: str, **asked: str) -> Iterator[dict[str, Any]]:
+        pages = iter(self.glue.get_paginator(operation).paginate(**self._account, **asked))
+        while (page := self._first.ask(lambda: next(pages, None))) is not None:
+            yield page
 
     def _create(self, change: PointerChange) -> None:
         refusals = {"AlreadyExistsException": TableExists, "EntityNotFoundException": NoSuchNamespace}
         entry = _table_input(change, {})
         change.was_sent = True
         with _refused(refusals, change.identifier):
-            self.glue.create_table(**self._account, DatabaseName=change.identifier[0], TableInput=entry)
+            self._asked.create_table(**self._account, DatabaseName=change.identifier[0], TableInput=entry)
 
     def _update(self, change: PointerChange, entry: Mapping[str, Any]) -> None:
         version = entry.get("VersionId")
@@ -174,7 +183,7 @@ class GlueClient:
         new = _table_input(change, entry)
         change.was_sent = True
         with _refused(refusals, change.identifier):
-            self.glue.update_table(
+            self._asked.update_table(
                 **self._account,
                 DatabaseName=change.identifier[0],
                 TableInput=new,

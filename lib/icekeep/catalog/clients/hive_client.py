@@ -43,6 +43,7 @@ from icekeep.secrets import masked, server_address
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import is_true
 from icekeep.spec.types import PrimitiveType
+from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 
 _TIMEOUT_DEFAULT_MS = 300_000
 _LOCK_ENABLED = "engine.hive.lock-enabled"
@@ -72,6 +73,8 @@ class HiveClient:
                     "is 9083), and several with commas between",
                 )
         self._timeout_ms = settings.count(HIVE_TIMEOUT, _TIMEOUT_DEFAULT_MS, 1)
+        shown = ", ".join(f"thrift://{urlsplit(address).netloc.rpartition('@')[2]}" for address in self._addresses)
+        self._first = FirstAnswer(shown, first_answer_ms(f"catalogs.{settings.name}", settings.properties))
         self._user = (settings.text("ugi") or "").split(":")
         self._has_kerberos = settings.switch(KERBEROS, default=False)
         self._service = settings.text("hive.kerberos-service-name") or "hive"
@@ -211,7 +214,7 @@ class HiveClient:
             raise NoSuchNamespace.of(namespace) from error
 
     def _opened(self) -> "_Connection":
-        return _Connection(self._connected(), self._user)
+        return _Connection(self._first.ask(self._connected, lambda _: False), self._user, self._first)
 
     def _connected(self) -> Any:
         failed: Exception | None = None
@@ -256,12 +259,13 @@ class HiveClient:
 class _Connection:
     """The metastore for one operation; no generator, since thrift's exceptions cannot be raised on by one."""
 
-    def __init__(self, transport: Any, user: Sequence[str]) -> None:
+    def __init__(self, transport: Any, user: Sequence[str], first: FirstAnswer) -> None:
         self._transport = transport
         self._user = user
+        self._first = first
 
     def __enter__(self) -> Any:
-        metastore = hive.Client(TBinaryProtocol(self._transport))
+        metastore = self._first.asking(hive.Client(TBinaryProtocol(self._transport)))
         try:
             if self._user[0]:
                 metastore.set_ugi(self._user[0], list(self._user[1:]))

@@ -49,7 +49,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
     """Tables of a REST server; properties are PyIceberg's.
 
     Iceberg's names `rest.client.connection-timeout-ms` (60 s) and `rest.client.socket-timeout-ms` (300 s) bound each
-    request, in milliseconds.
+    request, in milliseconds, and `first-answer-timeout-ms` (120 s) all tries until the server has answered once.
     """
 
     compares_metadata = False

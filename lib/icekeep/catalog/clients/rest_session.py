@@ -22,6 +22,7 @@ from icekeep.catalog.clients.settings import Settings
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
 from icekeep.secrets import is_secret
+from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ class RestSession:
             settings.count(CONNECT_TIMEOUT, CONNECT_TIMEOUT_DEFAULT_MS, 1) / 1000,
             settings.count(ANSWER_TIMEOUT, ANSWER_TIMEOUT_DEFAULT_MS, 1) / 1000,
         )
+        self._first_answer_ms = first_answer_ms(f"catalogs.{settings.name}", settings.properties)
+        self._first_answers: dict[str, FirstAnswer] = {}
         # Without one, as the environment says (REQUESTS_CA_BUNDLE).
         self._authorities = settings.file("ssl.cabundle")
         self._http = requests.Session()
@@ -146,15 +149,17 @@ class RestSession:
     def _sent(self, method: str, url: str, params: Mapping[str, str], body: Any) -> requests.Response:
         data = None if body is None else json.dumps(body).encode()
         # A redirect would take headers and tables' metadata to a server that nobody has named.
-        return self._http.request(
-            method,
-            url,
-            params,
-            data,
-            timeout=self._limits_s,
-            auth=self._login,
-            verify=self._authorities,
-            allow_redirects=False,
+        return self._first(url).ask(
+            lambda: self._http.request(
+                method,
+                url,
+                params,
+                data,
+                timeout=self._limits_s,
+                auth=self._login,
+                verify=self._authorities,
+                allow_redirects=False,
+            )
         )
 
     def _post_form(self, url: str, form: Mapping[str, str]) -> requests.Response:
@@ -168,15 +173,25 @@ class RestSession:
 
     def _posted(self, url: str, form: Mapping[str, str]) -> requests.Response:
         # The login here is one that adds nothing: without any, requests looks for one in ~/.netrc.
-        return self._http.post(
-            url,
-            form,
-            headers={"Content-Type": "application/x-www-form-urlencoded"},
-            timeout=self._limits_s,
-            auth=lambda request: request,
-            verify=self._authorities,
-            allow_redirects=False,
+        return self._first(url).ask(
+            lambda: self._http.post(
+                url,
+                form,
+                headers={"Content-Type": "application/x-www-form-urlencoded"},
+                timeout=self._limits_s,
+                auth=lambda request: request,
+                verify=self._authorities,
+                allow_redirects=False,
+            )
         )
+
+    def _first(self, url: str) -> FirstAnswer:
+        """Of the server at an address, of which there is another one where tokens are handed out elsewhere."""
+        parts = urlsplit(url)
+        address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        if address not in self._first_answers:
+            self._first_answers[address] = FirstAnswer(address, self._first_answer_ms)
+        return self._first_answers[address]
 
 
 @cache

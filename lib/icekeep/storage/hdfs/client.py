@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hdfs_native import Client
 
 from icekeep.errors import InvalidTableError, OptionError, UnsupportedError, UsageError
+from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 from icekeep.storage.hdfs.errors import translated
 from icekeep.storage.hdfs.waiting import impatient
 from icekeep.storage.locations import canonical, parse_location
@@ -58,7 +59,8 @@ class HdfsClients:
     Read are the properties `hdfs.host`, `hdfs.port`, `hdfs.user` and `hdfs.kerberos_ticket`, and Hadoop's own (`dfs.`,
     `fs.`, `hadoop.`, `ipc.`; also with `hadoop.` before them, as Spark's catalogs have them), which go before those of the
     files in `HADOOP_CONF_DIR`. hdfs-native takes the user from `HADOOP_USER_NAME` only, so `hdfs.user` sets that for the
-    whole process. A call gives up after `ipc.client.rpc-timeout.ms`, five minutes by default.
+    whole process. A call gives up after `ipc.client.rpc-timeout.ms`, five minutes by default, and until the NameNode has
+    answered once after `first-answer-timeout-ms`.
 
     A process that has used HDFS must not be forked: the threads and connections of hdfs-native do not work in its children.
     """
@@ -71,6 +73,7 @@ class HdfsClients:
         self._config |= {key.removeprefix("hadoop."): value for key, value in self._config.items()}
         self._made: dict[str, Client] = {}
         self._limit_s = _whole_number(self._config, _LIMIT, _LIMIT_MS, 10) / 1000
+        self._first_answer_ms = first_answer_ms("", properties)
         self.umask = _whole_number(self._config, _UMASK, "022", 8)
 
     def __getstate__(self) -> dict[str, object]:
@@ -99,7 +102,7 @@ class HdfsClients:
         # Without a second NameNode to turn to, hdfs-native would try the same one again for minutes.
         patience = {"dfs.client.failover.max.attempts": "3"} if ":" in authority else {}
         client = Client(f"hdfs://{authority}", {**patience, **self._config}, kerberos_cache=self._ticket)
-        return impatient(client, self._limit_s)
+        return impatient(client, FirstAnswer(f"hdfs://{authority}", self._first_answer_ms), self._limit_s)
 
     def _become_user(self) -> None:
         if not self._user:

@@ -1,25 +1,20 @@
-"""Calls of hdfs-native that are not waited for forever: it sets no limit to what a NameNode that goes silent may take.
-
-Each call runs in a thread of its own, which costs less than a tenth of a millisecond. One that is given up may still have its
-effect later, as a request that a network holds back.
-"""
+"""Calls of hdfs-native that are not waited for forever: it sets no limit to what a NameNode that goes silent may take."""
 
 import io
-import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from hdfs_native import Client, FileReader, FileWriter
 
-T = TypeVar("T")
+from icekeep.storage.first_answer import FirstAnswer, within
 
 _LISTED_AT_ONCE = 1000
 
 
-def impatient(client: Client, limit_s: float) -> Client:
-    """A client whose calls, and those of its files, raise `TimeoutError` when they take longer than the limit."""
-    return cast(Client, _Impatient(client, limit_s))
+def impatient(client: Client, first: FirstAnswer, limit_s: float) -> Client:
+    """A client whose calls, and those of its files, raise `TimeoutError` when they take longer than the limit, or the first."""
+    return cast(Client, _Impatient(client, first, limit_s))
 
 
 def abandon(writer: FileWriter) -> None:
@@ -28,9 +23,9 @@ def abandon(writer: FileWriter) -> None:
 
 
 class _Impatient:
-    def __init__(self, target: Any, limit_s: float) -> None:
+    def __init__(self, target: Any, first: FirstAnswer, limit_s: float) -> None:
         self.target = target
-        self._limit_s = limit_s
+        self._first, self._limit_s = first, limit_s
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.target, name)
@@ -38,33 +33,21 @@ class _Impatient:
 
     def _limited(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def limited(*arguments: Any, **named: Any) -> Any:
-            result = _within(self._limit_s, lambda: call(*arguments, **named))
+            result = self._within(lambda: call(*arguments, **named))
             if isinstance(result, FileReader | FileWriter):
-                return _Impatient(result, self._limit_s)
-            return self._listed(result) if hasattr(result, "__next__") else result
+                return _Impatient(result, self._first, self._limit_s)
+            return self._listed(result) if _is_listing(result) else result
 
         return limited
 
     def _listed(self, entries: Iterator[Any]) -> Iterator[Any]:
-        while batch := _within(self._limit_s, lambda: list(islice(entries, _LISTED_AT_ONCE))):
+        while batch := self._within(lambda: list(islice(entries, _LISTED_AT_ONCE))):
             yield from batch
 
+    def _within(self, call: Callable[[], Any]) -> Any:
+        return self._first.ask(lambda: within(self._limit_s, call), lambda result: not _is_listing(result))
 
-def _within(limit_s: float, call: Callable[[], T]) -> T:
-    results: list[T] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            results.append(call())
-        except BaseException as error:  # noqa: BLE001 - it is raised again, in the thread that waits
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise TimeoutError(f"no answer in {limit_s:g} seconds")
-    return results[0]
+def _is_listing(result: Any) -> bool:
+    """Whether a call has returned what asks the NameNode only when it is iterated."""
+    return hasattr(result, "__next__")

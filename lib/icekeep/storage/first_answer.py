@@ -1,0 +1,107 @@
+"""How long a server that accepts a connection may take to answer for the first time: one limit for catalogs and HDFS.
+
+Until it has answered, a server may be none, or one that hangs, and clients that try again would wait many times as long for it.
+From its first answer on only the limits of the client hold. A call that is given up goes on in its thread, and may still have its
+effect, as a request that a network holds back.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from icekeep.errors import ConfigError
+
+T = TypeVar("T")
+
+FIRST_ANSWER_TIMEOUT = "first-answer-timeout-ms"
+"""The property of a catalog, in milliseconds."""
+
+_DEFAULT_MS = 120_000
+
+
+class NoAnswerError(TimeoutError):
+    """A server has not answered in time; whether it did what was asked is not known."""
+
+
+class FirstAnswer:
+    """Waits for the first answer of one server; used by one client, perhaps from several threads."""
+
+    def __init__(self, address: str, limit_ms: int) -> None:
+        """`address` is shown in errors, and so holds no secret."""
+        self._address, self._limit_ms = address, limit_ms
+        self._has_answered = False
+
+    def ask(self, call: Callable[[], T], is_answer: Callable[[T], bool] = lambda _: True) -> T:
+        """Make a call, all of its retries included.
+
+        Args:
+            is_answer: whether what the call has returned is an answer of the server, which connecting alone is not.
+
+        Raises:
+            NoAnswerError: the server has never answered, and not to this call either.
+        """
+        if self._has_answered:
+            return call()
+        try:
+            found = within(self._limit_ms / 1000, call)
+        except NoAnswerError:
+            raise NoAnswerError(
+                f"{self._address} does not answer: none came in {self._limit_ms / 1000:g} s; see whether the address is right "
+                f"and the server well, or give it more time by {FIRST_ANSWER_TIMEOUT}"
+            ) from None
+        self._has_answered = is_answer(found)
+        return found
+
+    def asking(self, client: Any) -> Any:
+        """All of a client each of whose methods asks the server."""
+        return _Asking(client, self)
+
+
+class _Asking:
+    def __init__(self, client: Any, first: FirstAnswer) -> None:
+        self._client, self._first = client, first
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        return lambda *arguments, **named: self._first.ask(lambda: method(*arguments, **named))
+
+
+def first_answer_ms(name: str, properties: Mapping[str, str]) -> int:
+    """The limit that properties say, in milliseconds.
+
+    Args:
+        name: of what the properties are, as the configuration has it.
+
+    Raises:
+        ConfigError: it is no whole number, or 0.
+    """
+    given = properties.get(FIRST_ANSWER_TIMEOUT) or str(_DEFAULT_MS)
+    if not given.isdecimal() or int(given) < 1:
+        key = f"{name}.{FIRST_ANSWER_TIMEOUT}" if name else FIRST_ANSWER_TIMEOUT
+        raise ConfigError(key, f"is {given!r}; give milliseconds, 1 or more")
+    return int(given)
+
+
+def within(limit_s: float, call: Callable[[], T]) -> T:
+    """What a call returns or raises, from a thread of its own, which costs less than a tenth of a millisecond.
+
+    Raises:
+        NoAnswerError: it took longer than that.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised again, in the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise NoAnswerError(f"no answer in {limit_s:g} seconds")
+    return results[0]
