@@ -170,7 +170,7 @@ def reuses_a_manifest_list() -> AbstractContextManager[Any]:
     location, write = attempts.manifest_list_location, CommitFiles.write
 
     def write_if_new(self: CommitFiles, at: str, data: Any) -> None:
-        if self.lists_written.count(at) < 2:
+        if at not in self.written:
             write(self, at, data)
 
     stack = ExitStack()
@@ -258,7 +258,9 @@ def removes_every_other_manifest() -> AbstractContextManager[Any]:
     """Removes, after a commit, what earlier attempts wrote without looking whether the last one uses it."""
 
     def remove(files: CommitFiles, *rest: Any) -> None:
-        if len(files.lists_written) > 1:
-            files.storage.delete_many([*files.lists_written[:-1], *files.manifests_written[:-1]])
+        lists = [location for location in files.written if "/snap-" in location]
+        if len(lists) > 1:
+            manifests = [location for location in files.written if location not in lists]
+            files.storage.delete_many([*lists[:-1], *manifests[:-1]])
 
     return replaced(retry, "remove_unused", remove)

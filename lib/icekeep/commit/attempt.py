@@ -4,8 +4,10 @@ A change is given an `Attempt`; it may read its base and write manifests through
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar
+from itertools import count
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
@@ -39,26 +41,60 @@ from icekeep.storage.base import Storage
 T = TypeVar("T")
 
 
+def noting_storage(storage: Storage, made: list[str]) -> Storage:
+    """All of a storage; the location of each file that is written through it is noted once the file is made.
+
+    A name that is found taken is not: the file there is another's. Where it is pickled the storage alone travels.
+    """
+    noting: Any = _NotingStorage(storage, made)
+    return cast(Storage, noting)
+
+
+class _NotingStorage:
+    def __init__(self, storage: Storage, made: list[str]) -> None:
+        self._storage, self._made = storage, made
+
+    def __reduce__(self) -> tuple[Callable[[Storage], Storage], tuple[Storage]]:
+        return _plain, (self._storage,)
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        with self._storage.write(location) as stream:
+            yield stream
+        self._made.append(location)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+
+def _plain(storage: Storage) -> Storage:
+    return storage
+
+
 class CommitFiles:
     """The files that one commit has written so far, and manifests to be used again by later attempts.
 
-    `maker` says in the summary of its snapshot who made it. `named` says which of the commit's own manifests and delete files
-    each of its lists names; `answers` keeps what became of manifests that were filtered, each with the check that its removed
-    files passed, `checked` what each check has said of files, `found` what else was asked of manifests.
+    `written` are its manifests, lists and delete files, each noted once it is made. `maker` says in the summary of its snapshot
+    who made it. `named` says which of the commit's own manifests and delete files each of its lists names; `answers` keeps what
+    became of manifests that were filtered, each with the check that its removed files passed, `checked` what each check has
+    said of files, `found` what else was asked of manifests.
     """
 
     def __init__(self, storage: Storage, commit_uuid: str, maker: Mapping[str, str] | None = None) -> None:
-        self.storage = storage
+        self.written: list[str] = []
+        self.reach_through(storage)
         self.commit_uuid = commit_uuid
         self.maker = maker or {}
-        self.manifests_written: list[str] = []
-        self.lists_written: list[str] = []
-        self.delete_files_written: list[str] = []
+        self._numbers = count()
         self.named: dict[str, frozenset[str]] = {}
         self.answers: dict[Hashable, tuple[Filtered, Hashable]] = {}
         self.checked: dict[Hashable, Checked] = {}
         self.found: dict[Hashable, dict[Identity, Any]] = {}
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
+
+    def reach_through(self, storage: Storage) -> None:
+        """Write from now on through another storage of the table, since a catalog may hand out credentials for a while."""
+        self.storage = noting_storage(storage, self.written)
 
     def once(self, key: Hashable, write: Callable[[], tuple[ManifestFile, ...]]) -> tuple[ManifestFile, ...]:
         """The manifests of an earlier attempt with the same key, or what `write` makes now."""
@@ -67,11 +103,9 @@ class CommitFiles:
         return self._kept[key]
 
     def manifest_locations(self, base: TableMetadata) -> Iterator[str]:
-        """Locations of the commit's next manifests, each noted as written when it is given out."""
-        while True:
-            location = manifest_location(base, self.commit_uuid, len(self.manifests_written))
-            self.manifests_written.append(location)
-            yield location
+        """Locations of the commit's next manifests."""
+        for number in self._numbers:
+            yield manifest_location(base, self.commit_uuid, number)
 
     def write(self, location: str, data: bytes) -> None:
         """Write one metadata file of this commit."""
@@ -161,12 +195,12 @@ class Attempt:
             known={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
         )
         shares = self.reader.filtered(todo, work, files.manifest_locations(self.base)) if todo else []
-        known = {m.manifest_path for m in todo}.union(files.manifests_written)
+        known = {m.manifest_path for m in todo}.union(files.written)
         for share in shares:
             done.update(share.filtered)
             new = share.written(known)
             known.update(new)
-            files.manifests_written += new
+            files.written += new
         found = Checked.joined([files.checked.get(checked, Checked()), *(share.checked for share in shares)])
         if not found.refusals:
             files.checked[checked] = found
@@ -178,12 +212,12 @@ class Attempt:
 
         Unless a later attempt lists them and lands, they are removed.
         """
-        written, known = self._files.manifests_written, set(self._files.manifests_written)
+        written, known = self._files.written, set(self._files.written)
         written += [path for path in dict.fromkeys(m.manifest_path for m in manifests) if path not in known]
 
     def delete_file_written(self, location: str) -> None:
-        """Note a delete file that the change is about to write: unless this attempt names it and lands, it is removed."""
-        self._files.delete_files_written.append(location)
+        """Note a delete file that the change has written: unless this attempt names it and lands, it is removed."""
+        self._files.written.append(location)
 
     def name_delete_files(self, locations: Iterable[str]) -> None:
         """Say of more of the files that were written for this commit that the attempt's snapshot has them."""
@@ -240,8 +274,7 @@ class Attempt:
             manifests, snapshot, format_version=writer.format_version, codec=writer.codec, level=writer.level
         )
         files = self._files
-        files.lists_written.append(snapshot.manifest_list)
-        own = frozenset(m.manifest_path for m in manifests) & {*files.manifests_written}
+        own = frozenset(m.manifest_path for m in manifests) & {*files.written}
         files.named[snapshot.manifest_list] = own | self._delete_files
         files.write(snapshot.manifest_list, data)
 

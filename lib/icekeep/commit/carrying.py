@@ -47,5 +47,5 @@ class DeleteCarrier(Protocol):
         Args:
             changed: by the path of a replaced data file.
             base: whose format version says what kind of delete files these are.
-            noted: is told each location before it is written, so that what no snapshot names is removed.
+            noted: is given each location once it is written, so that what no snapshot names is removed.
         """

@@ -39,7 +39,7 @@ def leaving_nothing(files: CommitFiles, undo: Callable[[], object], late: LateSw
 
 def remove_all(files: CommitFiles) -> None:
     """Remove everything that a commit wrote which did not land."""
-    _remove(files, [*files.lists_written, *files.manifests_written, *files.delete_files_written])
+    _remove(files, files.written)
 
 
 def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
@@ -47,10 +47,8 @@ def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
     if snapshot is None or snapshot.manifest_list not in files.named:
         # The change made no snapshot, or another writer has expired it already: then nobody knows what it named.
         return
-    named = files.named[snapshot.manifest_list]
-    spare = [location for location in files.lists_written if location != snapshot.manifest_list]
-    others = [*files.manifests_written, *files.delete_files_written]
-    _remove(files, spare + [location for location in others if location not in named])
+    named = files.named[snapshot.manifest_list] | {snapshot.manifest_list}
+    _remove(files, [location for location in files.written if location not in named])
 
 
 def _remove(files: CommitFiles, locations: list[str]) -> None:

@@ -238,8 +238,7 @@ def commit(
             base = reloaded(table)
             # Before the first attempt it can only be another's, of the same id by chance.
             found = late.look(base) if number > 1 else None
-            # A catalog may hand out credentials for a while, with each load anew.
-            files.storage = base.storage
+            files.reach_through(base.storage)
             # So has the reader to take them anew: that of a long run was made hours ago.
             attempt = Attempt(base.metadata, number, snapshot_id, files, reader.with_storage(base.storage), runtime)
             updates = change.apply(base.metadata, attempt) if found is None else ()

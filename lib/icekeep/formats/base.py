@@ -209,7 +209,14 @@ class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileWriter(Protocol):
-    """A file that is being written; it exists for good only after `finish`."""
+    """A file that is being written; it exists for good only after `finish`.
+
+    `is_made` says that the file is there, and by this writer: until then what has its name is another's.
+    """
+
+    @property
+    def is_made(self) -> bool:
+        """See above."""
 
     @property
     def written_bytes(self) -> float:
@@ -221,8 +228,8 @@ class FileWriter(Protocol):
     def finish(self) -> tuple[int, FileMetrics]:
         """Make the file complete and durable; returns its size in bytes and its metrics."""
 
-    def abandon(self, error: BaseException | None) -> None:
-        """Give the file up; nothing that goes wrong with it now matters beside `error`."""
+    def abandon(self, error: BaseException) -> None:
+        """Give up a file that is not made; nothing that goes wrong with it now matters beside `error`."""
 
 
 @contextmanager

@@ -156,6 +156,7 @@ class OrcWriter:
                 dictionary_key_size_threshold=_DICTIONARY_THRESHOLD,
             )
             self._stack = stack.pop_all()
+        self.is_made = False
 
     @property
     def written_bytes(self) -> float:
@@ -190,16 +191,17 @@ class OrcWriter:
         self._writer.close()
         size_bytes = self._stream.tell()
         self._stack.close()
+        self.is_made = True
         with self._storage.open(self._location) as stream:
             offsets = tuple(stripe.offset for stripe in stripes_of(orc.ORCFile(stream)))
         return size_bytes, self._collector.metrics(split_offsets=offsets)
 
-    def abandon(self, error: BaseException | None) -> None:
+    def abandon(self, error: BaseException) -> None:
         """Give the file up."""
         with suppress(IcekeepError, pa.ArrowException, OSError, ValueError):
             self._writer.close()
         with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(None if error is None else type(error), error, None)
+            self._stack.__exit__(type(error), error, None)
 
 
 def _has_fraction_before_1970(column: Any) -> bool:

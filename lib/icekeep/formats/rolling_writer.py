@@ -109,8 +109,10 @@ class DataFileWriter:
             return
         locations = [file.file_path for file in self._files]
         if self._file is not None:
-            locations.append(self._location)
-            self._file.abandon(error)
+            if self._file.is_made:
+                locations.append(self._location)
+            else:
+                self._file.abandon(error or IcekeepBug("a writer was not closed"))
             self._file = None
         self._storage.delete_many(locations)
 

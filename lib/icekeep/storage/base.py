@@ -150,10 +150,11 @@ class Storage(Protocol):
     def write(self, location: str) -> AbstractContextManager[BinaryIO]:
         """Stream a new file; directories above it are made as needed.
 
-        The file is complete and durable when the block ends cleanly, and gone when it raises.
+        The file is complete and durable when the block ends cleanly, and gone when it raises: then what has the name is
+        another's, and the caller deletes nothing there.
 
         Raises:
-            FileExistsError: the name is taken; what is there is untouched.
+            FileExistsError: the name is taken, which some stores say only when the block ends; what is there is untouched.
         """
 
     def create(self, location: str, data: bytes) -> None:

@@ -19,6 +19,7 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.formats.deletes.files import write_position_deletes
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Capabilities, DeleteStatus, MoveStatus
 from icekeep.storage.objects.storage import ObjectStorage
@@ -365,6 +366,27 @@ def test_a_small_file_of_which_nothing_can_be_learnt_is_unavailable_and_not_unkn
     store.answer("HEAD", "/file", 400, times=100)
     with pytest.raises(UnavailableError), storage.write(f"{root}/file") as stream:
         stream.write(b"x")
+
+
+@pytest.mark.parametrize("is_anothers", [True, False])
+def test_what_a_failed_write_may_have_left_is_removed_if_it_bears_its_stamp(storage, root, store, bucket, is_anothers):
+    if is_anothers:
+        store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"other")
+    else:
+        store.answer("PUT", "/file", 400, "RequestTimeout", lands=True)
+    store.answer("HEAD", "/file", 400)
+    with pytest.raises(IcekeepError), storage.write(f"{root}/file") as stream:
+        stream.write(b"x")
+    assert not store.is_waiting
+    assert contents(storage, root) == ({"file": b"other"} if is_anothers else {})
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
+def test_a_delete_file_whose_name_is_taken_leaves_what_is_there(storage, root, store, bucket, file_format):
+    store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"other")
+    with pytest.raises(FileExistsError):
+        write_position_deletes(storage, f"{root}/file", file_format, [("s3://b/data", 1)], spec_id=0)
+    assert contents(storage, root) == {"file": b"other"}
 
 
 LARGE = bytes(range(256)) * (PART_BYTES // 256) + b"more"

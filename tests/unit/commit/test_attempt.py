@@ -202,7 +202,7 @@ def test_each_attempt_has_a_list_of_its_own(catalog):
     commit_files = CommitFiles(table.storage, "c")
     for number in (1, 2):
         attempt_on(table, commit_files, number).snapshot_updates("append", [], SummaryBuilder())
-    assert [location.rsplit("/", 1)[-1] for location in commit_files.lists_written] == [
+    assert [location.rsplit("/", 1)[-1] for location in commit_files.written] == [
         "snap-77-1-c.avro",
         "snap-77-2-c.avro",
     ]

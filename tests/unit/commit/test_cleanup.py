@@ -24,10 +24,10 @@ def snapshot(table):
 def written(table, storage, snapshot: Snapshot) -> CommitFiles:
     """The files of a commit that made `snapshot` in its second attempt: of each kind one that it names and one that not."""
     files = CommitFiles(storage, "c")
-    files.lists_written += [f"{AT}/lost-list.avro", snapshot.manifest_list]
-    files.manifests_written += [raw_list(table)[0]["manifest_path"], f"{AT}/lost-m1.avro"]
-    files.named[f"{AT}/lost-list.avro"] = frozenset(files.manifests_written)
-    files.named[snapshot.manifest_list] = frozenset(files.manifests_written[:1])
+    manifests = [raw_list(table)[0]["manifest_path"], f"{AT}/lost-m1.avro"]
+    files.written += [f"{AT}/lost-list.avro", snapshot.manifest_list, *manifests]
+    files.named[f"{AT}/lost-list.avro"] = frozenset(manifests)
+    files.named[snapshot.manifest_list] = frozenset(manifests[:1])
     for location in (f"{AT}/lost-list.avro", f"{AT}/lost-m1.avro", f"{AT}/of-somebody-else.avro"):
         table.storage.create(location, b"x")
     return files
@@ -67,9 +67,9 @@ def test_nothing_is_removed_where_the_snapshot_has_a_list_that_this_commit_did_n
 def test_a_commit_that_left_nothing_over_asks_storage_nothing(table, snapshot):
     storage = HookedStorage(table.storage)
     files = CommitFiles(storage, "c")
-    files.lists_written.append(snapshot.manifest_list)
-    files.manifests_written.append(raw_list(table)[0]["manifest_path"])
-    files.named[snapshot.manifest_list] = frozenset(files.manifests_written)
+    manifest = raw_list(table)[0]["manifest_path"]
+    files.written += [snapshot.manifest_list, manifest]
+    files.named[snapshot.manifest_list] = frozenset({manifest})
     before = stored(table.catalog)
     remove_unused(files, snapshot)
     assert storage.fired == {}

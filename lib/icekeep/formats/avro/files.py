@@ -128,6 +128,7 @@ class AvroWriter:
             self._take()
             self._stream.write(write_header(header, sync))
             self._stack = stack.pop_all()
+        self.is_made = False
 
     @property
     def written_bytes(self) -> float:
@@ -150,12 +151,13 @@ class AvroWriter:
         self._stream.write(self._take())
         size_bytes = self._stream.tell()
         self._stack.close()
+        self.is_made = True
         return size_bytes, self._collector.metrics()
 
-    def abandon(self, error: BaseException | None) -> None:
+    def abandon(self, error: BaseException) -> None:
         """Give the file up."""
         with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(None if error is None else type(error), error, None)
+            self._stack.__exit__(type(error), error, None)
 
     def _take(self) -> bytes:
         data = self._encoded.getvalue()

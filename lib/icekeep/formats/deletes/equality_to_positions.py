@@ -112,7 +112,7 @@ def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
     try:
         work.run()
     except BaseException:
-        storage.delete_many(work.locations)
+        storage.delete_many({file.file_path for file in work.added})
         raise
     return ConversionOutcome(
         data_files=EntryDigests.of(entry_digest(file.entry) for file in task.files),
@@ -129,7 +129,7 @@ _Found = tuple[DataFile, Positions]
 
 
 class _Work:
-    """One attempt at a task, and what has come of it so far; `locations` are of all files that may be there."""
+    """One attempt at a task, and what has come of it so far."""
 
     def __init__(self, task: ConversionTask, storage: Storage) -> None:
         self._task, self._storage = task, storage
@@ -137,7 +137,6 @@ class _Work:
         self._layout = data_layout(task.metadata.location, task.metadata.properties)
         self._numbers = count(1)
         self._lists: dict[tuple[tuple[int, int], ...], list[DataFile]] = {}
-        self.locations: list[str] = []
         self.added: list[DataFile] = []
         self.named: list[ConvertedFile] = []
         self.replaced: list[ManifestEntry] = []
@@ -239,8 +238,7 @@ class _Work:
         number = f"{next(self._numbers):05d}-deletes.{file_format.lower()}"
         name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{number}"
         path = task.metadata.partition_path(file.spec_id, file.partition)
-        self.locations.append(self._layout.location(name, path))
-        return self.locations[-1]
+        return self._layout.location(name, path)
 
 
 def _is_for_one(file: DataFile) -> bool:

@@ -36,6 +36,7 @@ class ParquetWriter:
         self._modes = modes
         self._nan_counts: dict[int, int] = {}
         self._footers: list[pq.FileMetaData] = []
+        self.is_made = False
         with ExitStack() as stack:
             self._stream = stack.enter_context(storage.write(location))
             settings = _settings(options, first.schema, repeating)
@@ -57,18 +58,16 @@ class ParquetWriter:
         self._writer.close()
         size_bytes = self._stream.tell()
         self._stack.close()
+        self.is_made = True
         return size_bytes, file_metrics(self._footers[0], self._schema, self._modes, self._nan_counts)
 
-    def abandon(self, error: BaseException | None) -> None:
+    def abandon(self, error: BaseException) -> None:
         """Give the file up; nothing that goes wrong with it now matters beside `error`."""
         # After a row group that failed, pyarrow has no footer to hand out, and says so as a RuntimeError.
         with suppress(IcekeepError, pa.ArrowException, OSError, ValueError, RuntimeError):
             self._writer.close()
         with suppress(IcekeepError, OSError, ValueError):
-            if error is None:
-                self._stack.close()
-            else:
-                self._stack.__exit__(type(error), error, error.__traceback__)
+            self._stack.__exit__(type(error), error, error.__traceback__)
 
 
 def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:

@@ -154,7 +154,6 @@ class CarriedDeletes:
             properties = self._table.metadata.properties
             file_format = delete_format(properties)
             location = self._names.location(file.spec_id, file.partition, file_format)
-            noted(location)
             self._written[key] = write_position_deletes(
                 self._table.storage,
                 location,
@@ -164,6 +163,7 @@ class CarriedDeletes:
                 partition=file.partition,
                 properties=properties,
             )
+            noted(location)
         return self._written[key]
 
     def _write_vectors(
@@ -172,12 +172,12 @@ class CarriedDeletes:
         key = b"".join(file.file_path.encode() + _digest(positions) for file, positions in moved)
         if key not in self._vectors:
             location = self._names.location_of_vectors()
-            noted(location)
             targets = (
                 (VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition), positions)
                 for file, positions in moved
             )
             self._vectors[key] = write_deletion_vectors(self._table.storage, location, targets)
+            noted(location)
         return self._vectors[key]
 
 

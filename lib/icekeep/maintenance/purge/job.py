@@ -144,6 +144,9 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
         claim = new_claim(directory, JOB.name, table.storage, runtime)
         plan = write_plan(found, draft, table, runtime, directory=directory)
+    except FileExistsError:
+        # Another process works under the id of this run.
+        raise
     except BaseException:
         with suppress(Exception):
             remove_draft(directory, table.storage)

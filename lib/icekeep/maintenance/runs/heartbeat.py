@@ -121,7 +121,12 @@ class Heartbeat:
         beat = Beat(run=self.run_id, job=self._job, began_ms=self._began_ms, beat_ms=self._runtime.now_ms())
         # Before it is tried: what failed may be there all the same.
         self._written.append(location)
-        self._table.storage.create(location, msgspec.json.encode(beat))
+        try:
+            self._table.storage.create(location, msgspec.json.encode(beat))
+        except FileExistsError:
+            # Another process works under the id of this run, and its beat says that it is alive.
+            self._written.remove(location)
+            raise
         context = log_context(self._table)
         _LOG.debug("%s: run %s of %s is alive: %s", self._table.name, self.run_id, self._job, location, extra=context)
         spare, self._written = self._written[:-2], self._written[-2:]

@@ -58,6 +58,7 @@ class _Trial:
         self._directory = f"{directory}/{self._drawn}"
         self._location = f"{self._directory}/file"
         self._began_ms = self._ended_ms = 0
+        self._is_anothers = False
         self.after_put: dict[str, Callable[[], str]] = {
             "read": self._read,
             "conditional put": self._put_again,
@@ -75,12 +76,18 @@ class _Trial:
     def put(self) -> str:
         """Make the file."""
         self._began_ms = self._runtime.now_ms()
-        self._storage.create(self._location, _DATA)
+        try:
+            self._storage.create(self._location, _DATA)
+        except FileExistsError:
+            self._is_anothers = True
+            raise
         self._ended_ms = self._runtime.now_ms()
         return "a file can be made"
 
     def remove(self) -> str:
-        """Delete the file, and all else of this run."""
+        """Delete the file, and all else of this run; nothing where somebody else has the name."""
+        if self._is_anothers:
+            return "the file there is another's, and stays"
         (outcome,) = self._storage.delete_many([self._location])
         if outcome.status is DeleteStatus.FAILED:
             raise UsageError(f"{self._location!r} cannot be deleted, and is left behind: {outcome.reason}")

@@ -1,8 +1,12 @@
 """The `ManifestReader` for large tables: what a commit asks of many entries is worked out in Spark tasks."""
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
+from icekeep.commit.attempt import noting_storage
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.manifests.lists import listed_manifests
@@ -74,18 +78,14 @@ def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Stora
 def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterManifests, Storage]) -> FilteredShare:
     """Filter one share; its new manifests are named after the task's location, one of the commit's own."""
     (manifests, location), (work, storage) = task, shared
-    given: list[str] = []
+    made: list[str] = []
+    writer = msgspec.structs.replace(work.writer, storage=noting_storage(storage, made))
+    locations = (f"{location.removesuffix('.avro')}-{attempt_id()}-{number}.avro" for number in count())
     try:
-        return work.run(manifests, StorageManifestReader(storage), _locations(location, given))
+        return msgspec.structs.replace(work, writer=writer).run(manifests, StorageManifestReader(storage), locations)
     except BaseException:
-        storage.delete_many(given)
+        storage.delete_many(made)
         raise
-
-
-def _locations(location: str, given: list[str]) -> Iterator[str]:
-    while True:
-        given.append(f"{location.removesuffix('.avro')}-{attempt_id()}-{len(given)}.avro")
-        yield given[-1]
 
 
 def _are_few(manifests: Sequence[ManifestFile], limits: Limits) -> bool:

@@ -1,6 +1,7 @@
 """`drop` and `drop --purge` on tables in memory and in a directory, without Spark."""
 
 import tracemalloc
+from contextlib import contextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
+    ClaimedError,
     ConflictError,
     NotFoundError,
     OptionError,
@@ -713,6 +715,34 @@ def test_an_error_before_the_plan_is_whole_leaves_the_table_and_nothing_of_the_p
     with pytest.raises(type(error)):
         purged(table)
     assert (stored(table), is_there(table)) == (before, True)
+
+
+@for_each("name", ["plan.json", "files-named-0000.jsonl", "claims/000001.json"])
+def test_a_purge_that_finds_another_s_files_where_its_plan_was_to_lie_leaves_them(name):
+    table = history()
+    catalog = table.catalog
+    directory = f"{WAREHOUSE}/.icekeep/purges"
+
+    class Taken(HookedStorage):
+        def create(self, location, data):
+            self.take(location)
+            super().create(location, data)
+
+        def take(self, location):
+            if location.endswith(f"/{name}") and location.startswith(directory):
+                self.inner.files[location] = (b"another's", 0)
+
+        @contextmanager
+        def write(self, location):
+            self.take(location)
+            with super().write(location) as stream:
+                yield stream
+
+    storage = Taken(catalog.storage)
+    with pytest.raises((FileExistsError, ClaimedError)):
+        purged(replace(table, storage=storage))
+    assert is_there(table)
+    assert [at for at in stored(table) if at.startswith(directory) and at.endswith(f"/{name}")]
 
 
 def test_what_a_purge_has_left_that_was_killed_before_its_plan_was_whole_goes_after_a_day():

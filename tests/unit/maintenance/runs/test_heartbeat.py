@@ -57,6 +57,15 @@ def test_a_beat_says_whose_it_is_and_the_one_before_stays_for_a_round(table):
     assert beats(table) == []
 
 
+def test_a_beat_that_another_process_has_written_under_the_id_of_the_run_stays(table):
+    """Of a run that was begun twice: the one that ends first does not take the other for dead."""
+    other, heartbeat = heartbeat_of(table), heartbeat_of(table)
+    other.beat()
+    heartbeat.beat()
+    heartbeat.end()
+    assert beats(table) == [".icekeep/runs/run/alive-000001.json"]
+
+
 def test_a_run_of_three_days_keeps_its_plan_and_is_known_to_live(table):
     table.storage.create(f"{table.metadata.location}/{PLAN}", b"plan")
     heartbeat = heartbeat_of(table)

@@ -113,6 +113,16 @@ def test_after_a_put_of_which_nobody_knows_nothing_is_left() -> None:
     assert storage.inner.files == {}
 
 
+def test_a_put_that_finds_the_name_taken_leaves_what_is_there() -> None:
+    def come_first(inner: MemoryStorage, location: str, data: bytes) -> None:
+        inner.create(location, b"another's")
+        inner.create(location, data)
+
+    storage = Lying(create=come_first)
+    assert [one.check for one in looked_at(storage).findings] == ["reached", "put"]
+    assert [data for data, _ in storage.inner.files.values()] == [b"another's"]
+
+
 def test_a_store_that_is_out_of_reach_is_not_written_to() -> None:
     storage = Lying(head=raising(UnavailableError("no answer")))
     result = looked_at(storage)

@@ -93,6 +93,7 @@ class SplicedFile:
             self._stream.write(MAGIC)
             self._end = len(MAGIC)
             self._stack = stack.pop_all()
+        self.is_made = False
 
     @property
     def written_bytes(self) -> int:
@@ -141,6 +142,7 @@ class SplicedFile:
         tail = data + len(data).to_bytes(4, "little") + MAGIC
         self._write(tail)
         self._stack.close()
+        self.is_made = True
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
         return self._end, file_metrics(metadata, self._shape.schema, self._shape.modes, self._nan_counts)
 

@@ -137,8 +137,10 @@ class _Splicer:
             return
         locations = [file.file_path for file in self._files]
         if self._file is not None:
-            locations.append(self._location)
-            self._file.abandon(error or IcekeepBug("a rewrite was not finished"))
+            if self._file.is_made:
+                locations.append(self._location)
+            else:
+                self._file.abandon(error or IcekeepBug("a rewrite was not finished"))
             self._file = None
         self._storage.delete_many(locations)
 

@@ -46,7 +46,7 @@ class Merging:
         # Another name each time: one that was written may be there although no answer came.
         name = f"{self._run_id}-{self._table.runtime.new_uuid()}-deletes.puffin"
         location = data_layout(metadata.location, metadata.properties).location(name)
-        attempt.delete_file_written(location)
         files = write_deletion_vectors(storage, location, vectors)
+        attempt.delete_file_written(location)
         numbers = [max(sequence_number(one.planned) for one in merge.entries) for merge in self._merges]
         return tuple(AddedDeletes(file, number) for file, number in zip(files, numbers, strict=True))

@@ -123,7 +123,6 @@ class Sorting:
             raise ConflictError(f"delete file {old.file_path!r} has {rows.num_rows} rows now, not {old.record_count}")
         name = f"{self._run_id}-{self._table.runtime.new_uuid()}-deletes.{old.file_format.lower()}"
         location = data_layout(metadata.location, metadata.properties).location(name)
-        attempt.delete_file_written(location)
         new = write_position_deletes(
             storage,
             location,
@@ -133,6 +132,7 @@ class Sorting:
             partition=old.partition,
             properties=metadata.properties,
         )
+        attempt.delete_file_written(location)
         return AddedDeletes(
             msgspec.structs.replace(new, referenced_data_file=old.referenced_data_file), sequence_number(entry.planned)
         )

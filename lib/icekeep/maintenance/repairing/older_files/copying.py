@@ -73,14 +73,13 @@ class Copying:
         locations = {one.file.file_path for one in copies} | {one.file.file_path for one in deletes}
         return NewFiles(locations=tuple(sorted(locations)), deletes=deletes, copies=tuple(copies))
 
-    def _location(self, suffix: str, attempt: Attempt) -> str:
-        location = self._layout.location(f"{self._name}-{self._table.runtime.new_uuid()}{suffix}")
-        attempt.delete_file_written(location)
-        return location
+    def _location(self, suffix: str) -> str:
+        return self._layout.location(f"{self._name}-{self._table.runtime.new_uuid()}{suffix}")
 
     def _copy(self, file: DataFile, attempt: Attempt) -> DataFile:
-        location = self._location(f".{file.file_format.lower()}", attempt)
+        location = self._location(f".{file.file_format.lower()}")
         copy_file(attempt.reader.storage, file, location)
+        attempt.delete_file_written(location)
         return replace(file, file_path=location)
 
     def _deletes(self, deleted: Sequence[tuple[DataFile, BitMap64, int]], attempt: Attempt) -> tuple[AddedDeletes, ...]:
@@ -90,24 +89,25 @@ class Copying:
                 (VectorTarget(location=copy.file_path, spec_id=copy.spec_id, partition=copy.partition), positions)
                 for copy, positions, _ in deleted
             ]
-            vectors = write_deletion_vectors(storage, self._location("-deletes.puffin", attempt), targets)
+            location = self._location("-deletes.puffin")
+            vectors = write_deletion_vectors(storage, location, targets)
+            attempt.delete_file_written(location)
             return tuple(AddedDeletes(file, number) for file, (_, _, number) in zip(vectors, deleted, strict=True))
         file_format = delete_format(metadata.properties)
-        return tuple(
-            AddedDeletes(
-                write_position_deletes(
-                    storage,
-                    self._location(f"-deletes.{file_format.lower()}", attempt),
-                    file_format,
-                    [(copy.file_path, position) for position in positions],
-                    spec_id=copy.spec_id,
-                    partition=copy.partition,
-                    properties=metadata.properties,
-                ),
-                number,
+        added: list[AddedDeletes] = []
+        for copy, positions, number in deleted:
+            written = write_position_deletes(
+                storage,
+                self._location(f"-deletes.{file_format.lower()}"),
+                file_format,
+                [(copy.file_path, position) for position in positions],
+                spec_id=copy.spec_id,
+                partition=copy.partition,
+                properties=metadata.properties,
             )
-            for copy, positions, number in deleted
-        )
+            attempt.delete_file_written(written.file_path)
+            added.append(AddedDeletes(written, number))
+        return tuple(added)
 
 
 def positions_of(old: OldFile, storage: Storage, cache: DeleteCache) -> BitMap64:
