@@ -153,6 +153,8 @@ class _Plans:
                 self._add(RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), ())
                 return
             committed = _rewritten(run, planned, self._listener, self._add)
+            # A plan of the whole table: by now it is counted what has landed, whatever comes of this.
+            self._note_overlap(run.overlap_after(self._listener))
             self._left = _paths(committed.refused, run.table.storage)
         if committed.refusal is not None:
             raise committed.refusal
@@ -178,6 +180,10 @@ class _Plans:
             status="partial" if self._is_cut_short else result.status,
             failed_data_files_count=result.failed_data_files_count + self._left_count,
         )
+
+    def _note_overlap(self, depth: float | None) -> None:
+        assert self._result is not None
+        self._result = msgspec.structs.replace(self._result, overlap_depth_after=depth)
 
     def _add(self, result: RewriteDataFilesResult, refused: Sequence[FileGroup]) -> None:
         self._result = result if self._result is None else self._result.followed_by(result)
@@ -227,7 +233,6 @@ def _rewritten(run: Run, planned: RewritePlan, listener: Listener, count: Count)
         result = msgspec.structs.replace(
             result,
             overlap_depth_before=planned.overlap_depth_before,
-            overlap_depth_after=run.overlap_after(listener),
             estimated=estimated,
         )
         count(result, committed.refused)

@@ -16,8 +16,9 @@ Two plans may become each other's neighbours at any moment. So a run asks after 
 hours asks again when others have committed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -40,6 +41,7 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.spec.iso8601 import format_timestamp
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import FileInfo, Storage
+from icekeep.storage.many import head_many
 
 _LOOKED_AT_FILES = 10_000
 """Where two plans share more, the one waits for the other without a look at each file."""
@@ -175,11 +177,18 @@ def _lacks_files_of(keeper: DeletionPlan, plan: DeletionPlan, storage: Storage) 
     for part in plan.parts:
         with suppress(InvalidTableError):
             locations = read_part(part, storage)["location"]
-            for location in locations.filter(pa.array(theirs.mask(locations))).to_pylist():
-                is_elsewhere = storage.head(location) or storage.head(trash_location(keeper, location))
-                if is_elsewhere is None and storage.head(trash_location(plan, location)) is not None:
-                    return True
+            shared = locations.filter(pa.array(theirs.mask(locations))).to_pylist()
+            for where in (lambda location: location, partial(trash_location, keeper)):
+                shared = [*_absent(shared, where, storage)]
+            if [*_absent(shared, partial(trash_location, plan), storage)] != shared:
+                return True
     return False
+
+
+def _absent(locations: list[str], where: Callable[[str], str], storage: Storage) -> Iterator[str]:
+    """Those of some files that are not at the location where each is looked for."""
+    found = head_many([*map(where, locations)], storage)
+    return (location for location, info in zip(locations, found, strict=True) if info is None)
 
 
 def _later(

@@ -22,6 +22,7 @@ from icekeep.maintenance.deletion.plans import (
     write_head,
     write_part,
 )
+from icekeep.maintenance.deletion.reachable import fails_closed
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.lazily import task_context
 from icekeep.planning.spark.tasks import all_results, run_over_partitions
@@ -116,12 +117,15 @@ def classify_garbage(
     Args:
         directory: where the parts are written; `None` to count them only.
         only: other garbage is left out; `None` for nothing.
+
+    Raises:
+        SafetyError: something that is retained could not be read whole; parts may be left, which no head names.
     """
-    content = (
-        ClassifiedGarbage()
-        if garbage.content is None
-        else classify_files(garbage.content, territory, directory, storage, only)
-    )
+    content = ClassifiedGarbage()
+    if garbage.content is not None:
+        # Where it is lazy, what is retained is read only now.
+        with fails_closed():
+            content = classify_files(garbage.content, territory, directory, storage, only)
     named = garbage.named
     if content.unreadable:
         unreadable = pa.array(content.unreadable, pa.string())

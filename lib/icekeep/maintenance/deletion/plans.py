@@ -332,10 +332,14 @@ def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
 
 
 def remove_draft(directory: str, storage: Storage) -> None:
-    """Remove what was written of a plan that has no head, and gets none; what has a head by now is another's, and stays."""
-    files = [file.location for file in storage.list(directory)]
-    if f"{directory}/{HEAD}" not in files:
-        storage.delete_many(files)
+    """Remove what was written of a plan that has no head, and gets none; what has a head by now is another's, and stays.
+
+    Nothing is raised: an error here would hide why the plan is given up, and a later run sweeps what stays.
+    """
+    with suppress(Exception):
+        files = [file.location for file in storage.list(directory)]
+        if f"{directory}/{HEAD}" not in files:
+            storage.delete_many(files)
 
 
 def restore_command(table: Table, run: str) -> str:

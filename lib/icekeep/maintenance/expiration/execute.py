@@ -1,6 +1,6 @@
 """Expire, then collect: a plan on disk, the commit, a proof on what is true after it, and only then deletion."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import msgspec
@@ -24,7 +24,7 @@ from icekeep.maintenance.deletion.plan_writing import (
     plan_directory,
     write_plan,
 )
-from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
+from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reachable import Seen
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
@@ -232,15 +232,15 @@ def _written(  # noqa: PLR0913 - the parts of one run
     directory = plan_directory(table, draft)
     given = request.given
     only = None if given is None else given.files
-    found = classify_garbage(made.garbage, request.territory, directory, table.storage, only)
-    if after_metadata is not None:
-        try:
+    try:
+        found = classify_garbage(made.garbage, request.territory, directory, table.storage, only)
+        if after_metadata is not None:
             if given is not None:
                 given.hold(found, table)
             refuse_unapproved(request.approve, found.hash(table, draft), "nothing is expired")
-        except (SafetyError, AlreadyApplied):
-            table.storage.delete_many([part.location for part in found.parts])
-            raise
+    except (IcekeepError, AlreadyApplied):
+        remove_draft(directory, table.storage)
+        raise
     plan = claim = None
     if found.parts:
         claim = claims.enter_context(
@@ -385,10 +385,16 @@ def _predecessor(committed: CommitResult, change: ExpireSnapshots, latest: Table
 
 
 def _forget_unless_landed(plan: DeletionPlan | None, table: Table) -> None:
-    """Forget a plan that was not committed; one whose snapshots are gone stays, for it may be the only word of its files."""
-    latest = table.catalog.load(table.identifier)
-    if plan is not None and latest.metadata.snapshots_by_id.keys() >= set(plan.snapshot_ids):
-        forget_plan(plan, latest.storage)
+    """Forget a plan that was not committed; one whose snapshots are gone stays, for it may be the only word of its files.
+
+    Nothing is raised: an error here would hide what became of the commit, and a later run forgets the plan.
+    """
+    if plan is None:
+        return
+    with suppress(Exception):
+        latest = table.catalog.load(table.identifier)
+        if latest.metadata.snapshots_by_id.keys() >= set(plan.snapshot_ids):
+            forget_plan(plan, latest.storage)
 
 
 def _forget(plan: DeletionPlan | None, table: Table) -> None:

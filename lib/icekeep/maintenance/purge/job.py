@@ -148,8 +148,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         # Another process works under the id of this run.
         raise
     except BaseException:
-        with suppress(Exception):
-            remove_draft(directory, table.storage)
+        remove_draft(directory, table.storage)
         raise
     try:
         # What was committed since is in no plan: it would stay, and nobody would find it.
@@ -157,7 +156,8 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     except OutcomeUnknownError:
         raise
     except IcekeepError:
-        forget_plan(plan, table.storage)
+        with suppress(Exception):
+            forget_plan(plan, table.storage)
         raise
     deleting = DeletionRequest(
         options=checked,

@@ -89,14 +89,15 @@ class _Needs:
         unreadable = {*lost}
         readable = [s for s in snapshots if s.manifest_list not in unreadable]
         held = self._listed(self._base.snapshots)
-        others = self._listed([*map(self._found, readable)], without=held.keys).manifests
+        others = self._listed(self._found(readable), without=held.keys).manifests
         whole = {*self._which_are_planned([m.manifest_path for m in others])}
         lost += [m.manifest_path for m in others if m.manifest_path not in whole]
         return lost + self._unheld([m for m in others if m.manifest_path in whole], held)
 
     def _unheld(self, manifests: Sequence[ManifestFile], held: ListedManifests) -> list[str]:
         """The files of manifests of the plan that are lacking."""
-        located = [*map(self._located, manifests)]
+        places = self._places([manifest.manifest_path for manifest in manifests])
+        located = [replace(manifest, manifest_path=places[manifest.manifest_path]) for manifest in manifests]
         keys = self._folded(located, partial(_NeededKeys, self._planned)).keys
         if not len(keys):
             return []
@@ -132,18 +133,24 @@ class _Needs:
         specs = {m.partition_spec_id: SpecFilter(self._before.partition_type(m.partition_spec_id)) for m in manifests}
         return folded(self._storage, self._spark, manifests, EntryFilter(specs=specs), {"file_path"}, new)
 
-    def _located(self, manifest: ManifestFile) -> ManifestFile:
-        return replace(manifest, manifest_path=self._where(manifest.manifest_path))
+    def _found(self, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+        """Snapshots with the locations from which they can be read now."""
+        lists = [one.manifest_list for one in snapshots if one.manifest_list is not None]
+        places = self._places([*lists, *(location for one in snapshots for location in one.manifests or ())])
+        return [
+            replace(one, manifests=tuple(places[location] for location in one.manifests or ()))
+            if one.manifest_list is None
+            else replace(one, manifest_list=places[one.manifest_list])
+            for one in snapshots
+        ]
 
-    def _found(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the locations from which it can be read now."""
-        if snapshot.manifest_list is not None:
-            return replace(snapshot, manifest_list=self._where(snapshot.manifest_list))
-        return replace(snapshot, manifests=tuple(self._where(location) for location in snapshot.manifests or ()))
-
-    def _where(self, location: str) -> str:
-        trashed = trash_location(self._plan, location)
-        return trashed if self._plan.is_trash and self._storage.head(trashed) is not None else location
+    def _places(self, locations: Sequence[str]) -> dict[str, str]:
+        """Where each of some files is: in the trash of the plan, or where it belongs."""
+        trashed = [trash_location(self._plan, location) for location in locations] if self._plan.is_trash else []
+        found = zip(locations, trashed, head_many(trashed, self._storage), strict=True) if trashed else ()
+        return {location: location for location in locations} | {
+            location: there for location, there, info in found if info is not None
+        }
 
 
 class _NeededKeys:

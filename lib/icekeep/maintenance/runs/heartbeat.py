@@ -23,7 +23,7 @@ from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
-from icekeep.errors import SafetyError, one_line
+from icekeep.errors import OutcomeUnknownError, SafetyError, one_line
 from icekeep.events import Listener, Warned
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
@@ -167,10 +167,16 @@ def beating(
     heartbeat.beat()
     thread = threading.Thread(target=go_on, name=f"heartbeat {run_id}", daemon=True)
     thread.start()
+    may_land = False
     try:
         yield heartbeat
+    except OutcomeUnknownError:
+        # Its files must not be taken for garbage before the commit can land: the last beats are left to age.
+        may_land = True
+        raise
     finally:
         over.set()
         # A beat that hangs in its store is left to age.
         thread.join(_GOODBYE_SECONDS)
-        heartbeat.end()
+        if not may_land:
+            heartbeat.end()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from icekeep.errors import JobFailedError, SafetyError, UnavailableError
+from icekeep.errors import JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, Warned
 from icekeep.maintenance.runs.heartbeat import LOOK_AFTER_MS, Beat, Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS, living_runs, sweep_runs
@@ -159,6 +159,15 @@ def test_the_beats_go_whatever_comes_of_the_run(table, error):
     with pytest.raises(type(error)), beating(table, "run", "compact", table.catalog.runtime, SILENT):
         raise error
     assert beats(table) == []
+
+
+def test_a_run_whose_commit_may_land_yet_keeps_its_files_for_a_day(table):
+    with pytest.raises(OutcomeUnknownError), beating(table, "run", "compact", table.catalog.runtime, SILENT):
+        raise OutcomeUnknownError("no answer")
+    assert living(table) == {"run"}
+    table.catalog.runtime.pass_ms(DEAD_AFTER_MS + 1)
+    assert living(table) == frozenset()
+    assert swept(table) == 1
 
 
 def test_beats_that_cannot_be_removed_age(table):
