@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.bounds import are_crossed
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import DOUBLE, FLOAT, OPAQUE, UUID, NestedField, PrimitiveType
@@ -40,6 +41,8 @@ class _Range:
         self.may_hold_values = is_bounded or not is_ordered or not summary.contains_null
         self.lower = _decoded(field, summary.lower_bound) if is_ordered else None
         self.upper = _decoded(field, summary.upper_bound) if is_ordered else None
+        if are_crossed(self.lower, self.upper):
+            self.lower = self.upper = None
 
     def may_hold(self, value: Any) -> bool:
         if value is None:

@@ -69,8 +69,9 @@ def sequence_number(entry: ManifestEntry) -> int:
 def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
     """Whether a delete file must be applied to a data file, unless a deletion vector takes its place.
 
-    Bounds of the paths that a position delete file names may say no, never wrongly. A delete file that is for this data
-    file alone, and new enough, and lies in another partition, is an error: no reader can tell whether it applies.
+    A position delete file whose bounds of paths are one path is for that data file; other bounds say nothing, see
+    `sole_path`. A delete file that is for this data file alone by `referenced_data_file`, and new enough, and lies in
+    another partition, is an error: no reader can tell whether it applies.
 
     Args:
         delete: the entry of a position delete file, a deletion vector or an equality delete file.
@@ -136,7 +137,7 @@ def may_name(file: DataFile, path: str) -> bool:
     only = only_data_file(file)
     if only is not None:
         return only == path
-    return named_range([_encoded(path)], *path_bounds(file)) == slice(0, 1)
+    return named_range([_encoded(path)], path_bounds(file)) == slice(0, 1)
 
 
 def path_bounds(file: DataFile) -> PathBounds:
@@ -145,13 +146,23 @@ def path_bounds(file: DataFile) -> PathBounds:
     return lower, (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
 
 
-def named_range(paths: Sequence[bytes], lower: bytes | None, upper: bytes | None) -> slice:
+def sole_path(bounds: PathBounds) -> bytes | None:
+    """The one path that equal bounds say all rows name; `None` where they differ, and so do not keep a delete from a file.
+
+    Bounds of several paths that are wrong, or the wrong way round, would bring deleted rows back, and other readers do not
+    go by them: they look at those that are equal, and else into the file.
+    """
+    lower, upper = bounds
+    return lower if lower == upper else None
+
+
+def named_range(paths: Sequence[bytes], bounds: PathBounds) -> slice:
     """Which of some paths, in order, bounds leave possible."""
-    start = 0 if lower is None else bisect_left(paths, lower)
-    if upper is None:
-        return slice(start, len(paths))
-    # Some writers cut an upper bound and forget to increment it: a path that begins with it is not beyond it.
-    return slice(start, bisect_right(paths, upper, key=lambda path: path[: len(upper)]))
+    sole = sole_path(bounds)
+    if sole is None:
+        return slice(0, len(paths))
+    # Some writers cut both bounds, and do not increment the upper one: then they are what a path begins with.
+    return slice(bisect_left(paths, sole), bisect_right(paths, sole, key=lambda path: path[: len(sole)]))
 
 
 def reaching_deletes(
@@ -220,7 +231,7 @@ class _InOrder:
         """Those that the path bounds of a delete file leave possible; all for equality deletes."""
         if delete.content is FileContent.EQUALITY_DELETES:
             return self.entries
-        return self.entries[named_range(self._paths, *path_bounds(delete))]
+        return self.entries[named_range(self._paths, path_bounds(delete))]
 
 
 class DeleteScopes(msgspec.Struct, frozen=True):

@@ -5,12 +5,26 @@ bound is cut, an upper bound is cut and incremented. Values have the form of `va
 """
 
 from typing import Any
+from uuid import UUID
 
+from icekeep.spec.ordering import java_order
 from icekeep.spec.types import PrimitiveType
 from icekeep.spec.values import value_to_bytes
 
 _HIGHEST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
+
+
+def are_crossed(lower: Any, upper: Any) -> bool:
+    """Whether a lower bound is above its upper bound, so that neither says anything; null is a bound that is unknown.
+
+    Writers differ on the order of UUIDs: those are crossed that are so in both orders.
+    """
+    if lower is None or upper is None:
+        return False
+    if isinstance(lower, UUID):
+        return lower.int > upper.int and java_order(lower) > java_order(upper)
+    return bool(lower > upper)
 
 
 def lower_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> bytes:

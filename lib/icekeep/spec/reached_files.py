@@ -28,6 +28,7 @@ from icekeep.spec.applicability import (
     reaches,
     sequence_number,
     several_vectors,
+    sole_path,
 )
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.position_sets import PartSet, PositionSet, Renumbering, Span, of_spans, spans
@@ -90,7 +91,7 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
 def list_of(file: DataFile, bounds: PathBounds, specs: Specs) -> Hashable | None:
     """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`.
 
-    Bounds of paths are asked of position delete files alone.
+    Bounds of paths are asked of position delete files alone, and only for one path: see `sole_path`.
 
     Raises:
         InvalidTableError: as `is_global` and `only_data_file`.
@@ -99,7 +100,7 @@ def list_of(file: DataFile, bounds: PathBounds, specs: Specs) -> Hashable | None
         return (file.content,)
     if only_data_file(file) is not None:
         return None
-    if file.content is FileContent.POSITION_DELETES and bounds != (None, None):
+    if file.content is FileContent.POSITION_DELETES and sole_path(bounds) is not None:
         return None
     return file.content, partition_key(file)
 

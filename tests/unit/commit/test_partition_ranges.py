@@ -46,6 +46,14 @@ def test_of_values_of_an_unknown_transform_all_may_be_there():
     assert (found.first_bounds, found.may_hold((None,))) == ((None, None), False)
 
 
+def test_bounds_that_are_crossed_bound_nothing():
+    crossed = FieldSummary(contains_null=False, lower_bound=b"y", upper_bound=b"b")
+    found = ranges(["b", "y"], partitions=(crossed,))
+    assert all(found.may_hold((value,)) for value in ("a", "b", "m", "y", "z"))
+    assert found.first_bounds == (None, None)
+    assert not found.may_hold((None,))
+
+
 def test_without_summaries_all_may_be_there():
     assert ranges(["b"], partitions=None).may_hold(("a",))
 

@@ -1,11 +1,12 @@
 import math
 import struct
 from decimal import Decimal
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.spec.bounds import lower_bound, upper_bound
+from icekeep.spec.bounds import are_crossed, lower_bound, upper_bound
 from icekeep.spec.types import BINARY, DOUBLE, FLOAT, INT, STRING, decimal, fixed
 from icekeep.spec.values import value_from_bytes
 from kit.cases import for_each
@@ -44,6 +45,18 @@ BYTES = [
 @for_each(("value", "length", "lower", "upper"), BYTES)
 def test_bytes_are_cut_and_the_upper_bound_goes_up(value, length, lower, upper):
     assert (lower_bound(BINARY, value, length), upper_bound(BINARY, value, length)) == (lower, upper)
+
+
+UUIDS = [UUID(int=n) for n in (0, 1, 1 << 63, 1 << 127, (1 << 127) + 1)]
+
+
+def test_bounds_are_crossed_where_the_lower_is_above_the_upper_in_any_order_that_writers_have():
+    assert are_crossed(2, 1)
+    assert are_crossed("b", "a")
+    assert not any(are_crossed(*pair) for pair in ((1, 1), (1, 2), (None, 1), (2, None), (None, None)))
+    above = {(one, two) for one in UUIDS for two in UUIDS if are_crossed(one, two)}
+    # As signed numbers the last three are the least.
+    assert above == {(UUIDS[1], UUIDS[0]), (UUIDS[4], UUIDS[3])}
 
 
 def test_without_a_length_nothing_is_cut():

@@ -242,6 +242,8 @@ def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end:
             if bounds is None or not bounds.has_min_max:
                 return True
             lower, upper = bounds.min_raw, bounds.max_raw
+            if lower > upper:
+                return True
             # Some writers cut an upper bound and forget to increment it.
             from_first = first is None or upper >= first or first.startswith(upper)
             return bool(from_first and (end is None or lower < end))

@@ -5,7 +5,7 @@ from typing import Any
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.base import FileMetrics
-from icekeep.spec.bounds import lower_bound, upper_bound
+from icekeep.spec.bounds import are_crossed, lower_bound, upper_bound
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import MetricsMode
 from icekeep.spec.schema import Schema
@@ -34,7 +34,8 @@ def stitched_metrics(
     upper: dict[int, bytes] = {}
     for field_id, mode in modes.items():
         type_ = schema.fields_by_id[field_id].type
-        if mode.bounds and isinstance(type_, PrimitiveType):
+        # A crossed pair says nothing of its file; put together with others it would not show any more.
+        if mode.bounds and isinstance(type_, PrimitiveType) and not _any_crossed(files, field_id, type_):
             least = _bounds(files, lambda file: file.lower_bounds, field_id, type_)
             greatest = _bounds(files, lambda file: file.upper_bounds, field_id, type_)
             if least:
@@ -73,15 +74,24 @@ def _bounds(files: Sequence[DataFile], metric: _Metric, field_id: int, type_: Pr
             if not _has_no_values(file, field_id):
                 return []
             continue
-        try:
-            value = value_from_bytes(type_, bound)
-        except IcekeepError:
-            # Of a type without order, or bytes that are no value: readers can make nothing of it either.
-            return []
-        if value != value:
+        value = _value(type_, bound)
+        if value is None or value != value:
             return []
         bounds.append(value)
     return bounds
+
+
+def _any_crossed(files: Sequence[DataFile], field_id: int, type_: PrimitiveType) -> bool:
+    pairs = (((file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)) for file in files)
+    return any(are_crossed(*(_value(type_, bound) for bound in pair)) for pair in pairs if pair[0] != pair[1])
+
+
+def _value(type_: PrimitiveType, bound: bytes | None) -> Any:
+    """A bound as a value; null where it is none, of a type without order: readers can make nothing of it either."""
+    try:
+        return None if bound is None else value_from_bytes(type_, bound)
+    except IcekeepError:
+        return None
 
 
 def _has_no_values(file: DataFile, field_id: int) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.bounds import are_crossed
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.ordering import java_order
 from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
@@ -163,8 +164,8 @@ class _Summaries:
 
     def _bounds(self, summary: FieldSummary) -> tuple[Any, Any]:
         found = self._value(summary.lower_bound), self._value(summary.upper_bound)
-        # NaN as a bound makes both unreliable.
-        return (None, None) if any(bound != bound for bound in found) else found
+        # NaN as a bound makes both unreliable, and so does a crossed pair.
+        return (None, None) if any(bound != bound for bound in found) or are_crossed(*found) else found
 
     def _value(self, bound: bytes | None) -> Any:
         if bound is None:

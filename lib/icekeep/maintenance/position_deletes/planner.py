@@ -7,6 +7,7 @@ one data file, a file that is alone for its data file stays. In version 3 all po
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -204,14 +205,10 @@ def _bins(files: list[Candidate], rules: DeleteGroupRules) -> Iterator[list[Cand
 
 
 def _clusters(ordered: list[Candidate]) -> list[list[Candidate]]:
-    clusters: list[list[Candidate]] = []
-    last = ""
-    for one in ordered:
-        if not clusters or _first_path(one) > last:
-            clusters.append([])
-        clusters[-1].append(one)
-        last = max(last, _last_path(one))
-    return clusters
+    """Files of one data file; or all, where one may be for several: what bounds say of which these are may be wrong."""
+    if any(one.lower is None or one.lower != one.upper for one in ordered):
+        return [ordered]
+    return [list(some) for _, some in groupby(ordered, key=_first_path)]
 
 
 def _is_worth_it(files: Sequence[Candidate], rules: DeleteGroupRules) -> bool:

@@ -251,7 +251,7 @@ class _RowsOf:
             return indices
         if partition not in self._paths:
             self._paths[partition] = [self._files[index][0].encode() for index in indices.tolist()]
-        return indices[named_range(self._paths[partition], *bounds)]
+        return indices[named_range(self._paths[partition], bounds)]
 
     def _data_file(self, index: int) -> ManifestEntry:
         path, spec_id, partition, number = self._files[index]

@@ -155,8 +155,8 @@ def _is_newer(member: "Column") -> "Column":
 
 def _is_newer_and_may_name(member: "Column") -> "Column":
     path, lower, upper = F.col("file_path").cast("binary"), member.lower_path, member.upper_path
-    # Some writers cut an upper bound and forget to increment it.
-    may_name = (lower.isNull() | (lower <= path)) & (upper.isNull() | (path <= upper) | F.startswith(path, upper))
+    # As `applicability.named_range`: only equal bounds say no.
+    may_name = F.coalesce(lower != upper, F.lit(True)) | F.startswith(path, lower)
     return _is_newer(member) & (_is_equality(member.delete) | may_name)
 
 

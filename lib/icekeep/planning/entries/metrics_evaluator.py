@@ -54,8 +54,7 @@ def partitions_that_match(bound: Expression, fields: Sequence[NestedField], part
 _ASK_FOR_NULL = frozenset(
     {Operation.IS_NULL, Operation.NOT_NAN, Operation.NOT_EQ, Operation.NOT_IN, Operation.NOT_STARTS_WITH}
 )
-_ASK_FOR_MIN = frozenset({Operation.LT, Operation.LT_EQ})
-_ASK_FOR_MAX = frozenset({Operation.GT, Operation.GT_EQ})
+_ORDERINGS = frozenset({Operation.LT, Operation.LT_EQ, Operation.GT, Operation.GT_EQ})
 
 
 def _columns_needed(predicate: BoundPredicate) -> set[str]:
@@ -65,16 +64,10 @@ def _columns_needed(predicate: BoundPredicate) -> set[str]:
         needed.add("nan_value_counts")
     if operation in _ASK_FOR_NULL:
         needed.add("value_counts")
-    is_ordering = operation in _ASK_FOR_MIN | _ASK_FOR_MAX
-    if operation in UNARY_OPERATIONS or (is_ordering and type_ == UUID):
+    if operation in UNARY_OPERATIONS or (operation in _ORDERINGS and type_ == UUID):
         return needed
-    # NaN as one bound of floats says that the other cannot be relied on.
-    needs_one = is_ordering and type_ not in (FLOAT, DOUBLE)
-    if not needs_one or operation in _ASK_FOR_MIN:
-        needed.add("lower_bounds")
-    if not needs_one or operation in _ASK_FOR_MAX:
-        needed.add("upper_bounds")
-    return needed
+    # One bound tells whether the other can be relied on.
+    return needed | {"lower_bounds", "upper_bounds"}
 
 
 class _Facts:
@@ -142,11 +135,19 @@ class _Facts:
         return self._decoded("upper_bounds")
 
     def _reliable(self, bounds: pa.Array) -> pa.Array:
-        """The bounds, null where either of a file's is NaN."""
-        if not self._is_floating:
-            return bounds
-        unreliable = where_true(pc.is_nan(self._decoded_lower)) | where_true(pc.is_nan(self._decoded_upper))
+        """The bounds, null where either of a file's is NaN or the two are crossed."""
+        unreliable = self._are_unreliable
         return pc.if_else(pa.array(unreliable), pa.scalar(None, bounds.type), bounds) if unreliable.any() else bounds
+
+    @cached_property
+    def _are_unreliable(self) -> Mask:
+        lower, upper = self._decoded_lower, self._decoded_upper
+        crossed = where_true(pc.greater(lower, upper))
+        if self.is_of_uuids and crossed.any():
+            crossed &= where_true(pc.greater(in_java_order(lower), in_java_order(upper)))
+        if self._is_floating:
+            crossed |= where_true(pc.is_nan(lower)) | where_true(pc.is_nan(upper))
+        return crossed
 
     def _counts(self, name: str) -> _Counts:
         """Counts of the field's values, -1 where one is missing or cannot be."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.bounds import are_crossed
 from icekeep.spec.filters.expressions import (
     UNARY_OPERATIONS,
     AlwaysFalse,
@@ -300,11 +301,11 @@ def _count(counts: Mapping[int, int] | None, field_id: int, rows: int) -> int | 
 
 
 def _bounds(predicate: BoundPredicate, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
-    """The bounds as values of the field's present type, null where unknown; NaN as a bound makes both unreliable."""
+    """The bounds as values of the field's present type, null where unknown: NaN as a bound makes both so, and a crossed pair."""
     if predicate.operation in UNARY_OPERATIONS:
         return None, None
     decoded = _decode(predicate.field.type, lower), _decode(predicate.field.type, upper)
-    return (None, None) if any(bound != bound for bound in decoded) else decoded
+    return (None, None) if any(bound != bound for bound in decoded) or are_crossed(*decoded) else decoded
 
 
 def _decode(type_: Type, bound: bytes | None) -> Any:

@@ -240,6 +240,23 @@ def test_equality_deletes_without_field_ids_go_by_the_tables_name_mapping(storag
             list(read_equality_keys(storage, file, columns, name_mapping=wrong))
 
 
+def test_row_groups_whose_statistics_are_crossed_are_read(storage):
+    first, last = "memory:/a", "memory:/z"
+    table = pa.Table.from_arrays([pa.array([first, last]), pa.array([3, 4])], schema=arrow_schema(POSITIONS))
+    written = io.BytesIO()
+    pq.write_table(table, written)
+    data = written.getvalue()
+    length = 8 + int.from_bytes(data[-8:-4], "little")
+    pages, footer = data[:-length], data[-length:]
+    swapped = footer.replace(first.encode(), b"?" * len(first)).replace(last.encode(), first.encode())
+    with storage.write("memory:/t/p") as stream:
+        stream.write(pages + swapped.replace(b"?" * len(first), last.encode()))
+    bounds = pq.ParquetFile(pa.BufferReader(storage.read("memory:/t/p"))).metadata.row_group(0).column(0).statistics
+    assert (bounds.min, bounds.max) == (last, first)
+    file = at("memory:/t/p", record_count=2)
+    assert [read_position_deletes(storage, file, path).tolist() for path in (first, last)] == [[3], [4]]
+
+
 @pytest.mark.slow
 def test_row_groups_that_cannot_name_a_path_are_not_read(storage):
     paths = [f"memory:/data/{n:04d}-{'x' * 200}" for n in range(200)]

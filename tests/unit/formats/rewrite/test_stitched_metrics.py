@@ -83,6 +83,14 @@ def test_a_bound_that_one_file_does_not_tell_is_not_known():
     assert bounds(metrics, 1) == (0, None)
 
 
+def test_crossed_bounds_of_one_file_are_not_hidden_in_those_of_all():
+    right = entry(lower_bounds={1: 5, 2: "m"}, upper_bounds={1: 6, 2: "n"})
+    crossed = entry(lower_bounds={1: 10, 2: "a"}, upper_bounds={1: 1, 2: "z"})
+    for files in ((right, crossed), (crossed, right), (crossed, entry(lower_bounds={1: 2}))):
+        assert bounds(together(*files), 1) == (None, None)
+    assert bounds(together(right, crossed), 2) == ("a", "z")
+
+
 def test_a_file_with_nothing_but_nulls_and_nan_needs_no_bounds():
     metrics = together(
         entry(lower_bounds={1: 1, 3: 2.0}, upper_bounds={1: 2, 3: 3.0}),

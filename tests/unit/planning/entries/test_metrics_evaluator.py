@@ -111,6 +111,12 @@ def prefix(text: str, *, negated: bool = False) -> Predicate:
 # Files
 
 
+@for_each("where", ["x < 30", "x <= 30", "x > 79", "x >= 79", "x = 50", "x IN (29, 80)", "x = 90"])
+def test_crossed_bounds_decide_nothing(where: str):
+    for type_, unit in ((INT, 1), (LONG, 1), (DOUBLE, 1.0)):
+        assert may(type_, where, bounded(type_, 79 * unit, 30 * unit, nans=0)) == [True]
+
+
 @for_each(
     ("where", "expected"),
     [
@@ -289,6 +295,7 @@ def test_a_repeated_id_counts_last_and_order_does_not_matter():
             "record_count": pa.array([10, 10, 10], pa.int64()),
             "null_value_counts": pa.array([[(1, 0)], [(1, 0)], [(1, 10), (2, 5), (1, 0)]], METRICS.field(2).type),
             "lower_bounds": pa.array(lower, METRICS.field("lower_bounds").type),
+            "upper_bounds": pa.nulls(3, METRICS.field("upper_bounds").type),
         }
     )
     assert files_that_may_match(ask(INT, "x < 50"), batch).tolist() == [True, False, True]
@@ -302,6 +309,7 @@ def test_entries_under_a_null_map_are_not_seen():
             "record_count": pa.array([10, 10], pa.int64()),
             "null_value_counts": pa.nulls(2, METRICS.field("null_value_counts").type),
             "lower_bounds": lower,
+            "upper_bounds": pa.nulls(2, METRICS.field("upper_bounds").type),
         }
     )
     assert files_that_may_match(ask(INT, "x < 50"), batch).tolist() == [True, False]
@@ -319,8 +327,8 @@ COUNTS = frozenset({"record_count", "null_value_counts"})
 @for_each(
     ("type_", "where", "needed"),
     [
-        (INT, "x < 5", {"lower_bounds"}),
-        (INT, "x >= 5", {"upper_bounds"}),
+        (INT, "x < 5", {"lower_bounds", "upper_bounds"}),
+        (INT, "x >= 5", {"lower_bounds", "upper_bounds"}),
         (INT, "x = 5", {"lower_bounds", "upper_bounds"}),
         (INT, "x != 5", {"lower_bounds", "upper_bounds", "value_counts"}),
         (INT, "x IS NULL", {"value_counts"}),

@@ -328,6 +328,15 @@ def test_what_is_not_known_decides_nothing():
             assert not must(DOUBLE, where, file)
 
 
+@for_each("where", ["x < 5", "x <= 5", "x > 5", "x >= 5", "x = 5", "x != 5", "x IN (5, 6)", "x NOT IN (5, 6)"])
+def test_crossed_bounds_decide_nothing(where: str):
+    for type_, unit in ((INT, 1), (DOUBLE, 1.0)):
+        for crossed in (metrics(type_, 9 * unit, 7 * unit, nans=0), metrics(type_, 2 * unit, 1 * unit, nans=0)):
+            assert may(type_, where, crossed)
+            assert not must(type_, where, crossed)
+        assert manifest_may(type_, where, summary(type_, 9 * unit, 7 * unit, nan=False))
+
+
 def test_one_bound_decides_its_side():
     low, high = metrics(INT, 30), metrics(INT, upper=79)
     assert not may(INT, "x < 30", low)

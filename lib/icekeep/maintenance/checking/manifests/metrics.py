@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from icekeep.planning.entries.bounds import decode_bounds
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.types import ListType, MapType, PrimitiveType, StructType, Type, child_fields
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
+from icekeep.spec.types import LONG, STRING, ListType, MapType, PrimitiveType, StructType, Type, child_fields
 from icekeep.spec.values import INTEGER_WIDTHS
 
 Ids: TypeAlias = NDArray[np.int64]
@@ -36,7 +37,7 @@ _PROMOTED = (
 class ColumnTypes(msgspec.Struct, frozen=True, dict=True):
     """Columns of all schemas of a table by id, each by its newest type, but for those whose types contradict.
 
-    `plain` are those that lie in no list or map.
+    With them the columns of position delete files. `plain` are those that lie in no list or map.
     """
 
     types: Mapping[int, PrimitiveType]
@@ -87,7 +88,8 @@ def column_types(metadata: TableMetadata) -> ColumnTypes:
         for i, type_ in types.items()
         if any(names[i] <= promoted for promoted in _PROMOTED) or len(names[i]) == 1
     }
-    return ColumnTypes(known, frozenset(plain))
+    known |= {DELETE_FILE_PATH.field_id: STRING, DELETE_FILE_POS.field_id: LONG}
+    return ColumnTypes(known, frozenset({*plain, DELETE_FILE_PATH.field_id, DELETE_FILE_POS.field_id}))
 
 
 def check_metrics(batch: pa.RecordBatch, known: ColumnTypes, tell: Tell) -> None:

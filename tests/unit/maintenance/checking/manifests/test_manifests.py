@@ -11,12 +11,15 @@ from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.manifests.totals import check_totals
 from icekeep.maintenance.checking.subject import Subject
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.types import STRING
 from icekeep.tables.update_spec import update_spec
+from kit.cases import for_each
 from kit.choices import Choices
-from kit.damager import Damager
+from kit.damager import POSITION_DELETES, Damager
 from kit.manifests import with_schema
 from kit.no_spark import no_spark
+from kit.row_deletes import add_deletes, position_deletes
 from kit.tables import BY_KIND, EVENTS, add, data_file, memory_table
 
 
@@ -125,6 +128,19 @@ def test_a_delete_file_among_data_files_is_told():
     damager(table).edit_file(place, file_format="puffin", content=1)
     tally, _ = checked(table)
     assert numbers(tally) == {211: 1}
+
+
+@for_each(("lower", "upper", "expected"), [(b"z", b"a", {226: 1}), (b"a", b"z", {}), (b"\xff", b"z", {225: 1})])
+def test_bounds_of_the_paths_that_a_delete_file_names_are_looked_at(lower, upper, expected):
+    table = add_deletes(add(memory_table(), "a"), position_deletes("p", "a"), named=("a",))
+    place = damager(table).entry(POSITION_DELETES)
+    bounds = {
+        name: [{"key": DELETE_FILE_PATH.field_id, "value": bound}]
+        for name, bound in (("lower_bounds", lower), ("upper_bounds", upper))
+    }
+    damager(table).edit_file(place, **bounds)
+    tally, _ = checked(table)
+    assert numbers(tally) == expected
 
 
 def test_a_total_that_is_carried_on_is_told_for_the_snapshot_that_made_it_wrong(table):
