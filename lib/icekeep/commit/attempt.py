@@ -13,6 +13,7 @@ import msgspec
 
 from icekeep.commit.filtering import (
     Checked,
+    EntryReader,
     Filtered,
     FilterManifests,
     Gathering,
@@ -163,6 +164,14 @@ class Attempt:
         locations = self._files.manifest_locations(self.base)
         return self._files.once(key, lambda: tuple(self.reader.merged(manifests, work, locations)))
 
+    def check_counts(self, manifests: Sequence[ManifestFile]) -> None:
+        """Read manifests to their ends, each once in a commit; raises as `ManifestReader.check_counts`."""
+        known = self._files.found.setdefault("counts", {})
+        todo = [manifest for manifest in manifests if identity(manifest) not in known]
+        if todo:
+            self.reader.check_counts(todo, self.base)
+            known.update(dict.fromkeys(map(identity, todo)))
+
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         """What some work finds in each manifest, in their order; those that an earlier attempt has asked are not read."""
         found = self._files.found.setdefault(work.key, {})
@@ -245,7 +254,10 @@ class Attempt:
         # A parent without a summary (v1) has totals that are not known; only no parent at all makes them zero.
         before = None if parent is None else parent.summary or {}
         rows = [self._complete(manifest) for manifest in manifests]
-        rows, next_row_id = (rows, None) if base.next_row_id is None else assign_row_ids(rows, base.next_row_id)
+        next_row_id: int | None = None
+        if base.next_row_id is not None:
+            self._check_rows_counts(rows)
+            rows, next_row_id = assign_row_ids(rows, base.next_row_id)
         snapshot = Snapshot(
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=None if parent is None else parent.snapshot_id,
@@ -267,6 +279,25 @@ class Attempt:
             return self.reader.completed(manifest, self.base)
         return manifest
 
+    def _check_rows_counts(self, rows: Sequence[ManifestFile]) -> None:
+        """Row ids are given out by counts of a list, which overlap where these are too low: after an upgrade all are read."""
+        numbered = [
+            row
+            for row in rows
+            if row.content is ManifestContent.DATA
+            and row.first_row_id is None
+            and row.added_snapshot_id != self.snapshot_id
+        ]
+        found = self.gathered(numbered, _LiveRows(without_history(self.base)))
+        for row, count in zip(numbered, found, strict=True):
+            said = (row.added_rows_count or 0) + (row.existing_rows_count or 0)
+            if said != count:
+                raise InvalidTableError(
+                    f"manifest {row.manifest_path!r} holds {count} live rows, but its manifest list says {said}, and row ids "
+                    "would be given out by that; run `icekeep repair --table NAME --fault 205`, which corrects the list",
+                    location=row.manifest_path,
+                )
+
     def _write_list(self, manifests: Sequence[ManifestFile], snapshot: Snapshot) -> None:
         assert snapshot.manifest_list is not None
         writer = self.writer
@@ -277,6 +308,19 @@ class Attempt:
         own = frozenset(m.manifest_path for m in manifests) & {*files.written}
         files.named[snapshot.manifest_list] = own | self._delete_files
         files.write(snapshot.manifest_list, data)
+
+
+class _LiveRows(msgspec.Struct, frozen=True):
+    """How many rows the live files of a manifest have."""
+
+    base: TableMetadata
+
+    @property
+    def key(self) -> Hashable:
+        return "live rows"
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> int:
+        return sum(entry.data_file.record_count for entry in reader.entries(manifest, self.base) if entry.is_live)
 
 
 def _refuse_doubled_row_ids(base: TableMetadata) -> None:

@@ -7,38 +7,30 @@ manifest is not asked again by later attempts.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import msgspec
 
 from icekeep.commit.file_sets import digest_of_all
-from icekeep.commit.filtering import EntryReader, Gathering, without_history
-from icekeep.commit.live_files import live_among, min_data_sequence_number
+from icekeep.commit.filtering import EntryReader, Gatherer, Identity, identity, without_history
+from icekeep.commit.live_files import live_among, min_data_sequence_number, proven_min_number
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.partition_ranges import PartitionRanges
-from icekeep.spec.applicability import DeleteScopes, MinNumbers, Specs, is_dangling, sequence_number
+from icekeep.spec.applicability import DeleteScopes, MinNumbers, Specs, is_dangling, is_global, sequence_number
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import OPAQUE, Type
 
-T = TypeVar("T")
 _Asked = tuple[tuple[Any, ...], int]
-
-
-class Gatherer(Protocol):
-    """Who has manifests asked: an attempt, which remembers the answers, or a reader."""
-
-    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """What some work finds in each manifest, in their order."""
 
 
 class Dangling:
     """The delete files that reach none of the data files of which these are the least data sequence numbers."""
 
     def __init__(self, least: MinNumbers, min_of_table: int, specs: Specs) -> None:
-        self._least, self._min_of_table, self._specs = least, min_of_table, specs
+        self.least, self.min_of_table, self._specs = least, min_of_table, specs
 
     def key(self, manifest: ManifestFile) -> Hashable:
         return self.numbers
@@ -46,19 +38,19 @@ class Dangling:
     @cached_property
     def numbers(self) -> Hashable:
         """All that it goes by."""
-        least = self._least
+        least = self.least
         return (
             "dangling",
             digest_of_all(least.partitions.items()),
             digest_of_all(least.paths.items()),
-            self._min_of_table,
+            self.min_of_table,
         )
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True
 
     def entry(self, entry: ManifestEntry) -> bool:
-        return is_dangling(entry, self._least, self._min_of_table, self._specs)
+        return is_dangling(entry, self.least, self.min_of_table, self._specs)
 
 
 def dangling(
@@ -71,6 +63,9 @@ def dangling(
     added_number: int | None = None,
 ) -> Dangling | None:
     """Which delete files go since they reach no live data file; `None` where there are no delete files at all.
+
+    What the manifest list says of data manifests only tells which to ask first: a delete file goes if none of all of them has
+    a data file that it reaches.
 
     Args:
         deletes: the delete manifests of the base.
@@ -86,7 +81,29 @@ def dangling(
     number = base.next_sequence_number if added_number is None else added_number
     found = asks.gathered(matter, MinNumbersAt(without_history(base), asked))
     least = MinNumbers.union([*found, MinNumbers.of(((file, number) for file in added), asked)])
-    return Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
+    seeming = Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
+    return _proved(seeming, deletes, data, {*map(identity, matter)}, base, asks, number)
+
+
+def _proved(
+    seeming: Dangling,
+    deletes: Sequence[ManifestFile],
+    data: Sequence[ManifestFile],
+    asked: Set[Identity],
+    base: TableMetadata,
+    asks: Gatherer,
+    added_number: int,
+) -> Dangling:
+    """What seems to be dangling, as far as the data manifests that were not asked yet agree."""
+    found = asks.gathered(deletes, _SeemingScopes(without_history(base), seeming))
+    places = DeleteScopes.union(scopes for scopes, _ in found)
+    least, of_table = seeming.least, seeming.min_of_table
+    others = [manifest for manifest in data if identity(manifest) not in asked]
+    if places.partitions and others:
+        least = MinNumbers.union([least, *asks.gathered(others, MinNumbersAt(without_history(base), places))])
+    if any(has_global for _, has_global in found):
+        of_table = min(of_table, proven_min_number(data, base, asks, added_number))
+    return Dangling(least, of_table, base.specs_by_id)
 
 
 def dangling_deletes_count(metadata: TableMetadata, branch: str, reader: ManifestReader) -> int:
@@ -128,10 +145,26 @@ class MinNumbersAt(msgspec.Struct, frozen=True):
         return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), self.asked)
 
 
+class _SeemingScopes(msgspec.Struct, frozen=True):
+    """Where the delete files of a manifest look for rows that seem to be dangling; and whether one is for the whole table."""
+
+    base: TableMetadata
+    seeming: Dangling
+
+    @property
+    def key(self) -> Hashable:
+        return "seeming", self.seeming.numbers
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[DeleteScopes, bool]:
+        found = [e for e in reader.entries(manifest, self.base) if e.is_live and self.seeming.entry(e)]
+        specs = self.base.specs_by_id
+        return DeleteScopes.of(found, specs), any(is_global(entry.data_file, specs) for entry in found)
+
+
 class PossibleManifests:
     """Tells by the manifest list alone which data manifests may hold a file that one of the delete files reaches.
 
-    Those that hold none say nothing about which delete files are dangling, so they are left closed.
+    Where one of these does, the delete file is not dangling, and the others need not be asked.
     """
 
     def __init__(self, asked: DeleteScopes, base: TableMetadata) -> None:

@@ -22,6 +22,7 @@ _HELD_ENTRIES_COUNT = 20_000
 
 Identity = tuple[str, int | None]
 Found = TypeVar("Found", covariant=True)
+T = TypeVar("T")
 
 
 def identity(manifest: ManifestFile) -> Identity:
@@ -111,6 +112,13 @@ class Gathering(Protocol[Found]):
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> Found:
         """The answer of one manifest."""
+
+
+class Gatherer(Protocol):
+    """Who has manifests asked: an attempt, which remembers the answers, or a reader."""
+
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        """What some work finds in each manifest, in their order."""
 
 
 class RemovalCheck(Protocol):

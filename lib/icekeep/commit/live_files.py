@@ -10,19 +10,22 @@ from icekeep.commit.carrying import ChangedDeletes
 from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, wanted_of
 from icekeep.commit.filtering import (
     Checked,
+    EntryReader,
     Filtered,
     FilterManifests,
+    Gatherer,
     Identity,
     RemovalCheck,
     identity,
     without_history,
 )
 from icekeep.commit.selection import LeftBehind, Selection
-from icekeep.commit.summary import SummaryBuilder
+from icekeep.commit.summary import FILE_TOTALS, SummaryBuilder, check_file_total
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import PathDigest, path_digest
+from icekeep.spec.applicability import PathDigest, path_digest, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import Snapshot
 
 FileKey = tuple[str, int | None]
 
@@ -49,9 +52,44 @@ class KeptManifests(msgspec.Struct, frozen=True):
 
 
 def live_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> Manifests:
-    """The manifests of a branch; none for a table without a snapshot."""
+    """The manifests of a branch that list live files; none for a table without a snapshot; raises as `head_manifests`."""
+    return live_among(head_manifests(base, branch, attempt))
+
+
+def head_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> list[ManifestFile]:
+    """All manifests of a branch, of which those may be dropped that the list calls empty: each of these was read.
+
+    What a new snapshot leaves out is gone, and nobody would look for it, so the counts of a list alone drop nothing.
+
+    Raises:
+        InvalidTableError: a manifest has live files that the list does not count, or the summary of the snapshot counts other
+            files than the list.
+    """
     head = base.head(branch)
-    return live_among([] if head is None else attempt.reader.manifests(head))
+    if head is None:
+        return []
+    rows = attempt.reader.manifests(head)
+    check_totals(rows, head)
+    attempt.check_counts([row for row in rows if not row.may_have_live_files])
+    return rows
+
+
+def check_totals(rows: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
+    """Hold the counts of a snapshot's manifest list against its summary, and tell whether both have all of them.
+
+    Raises:
+        InvalidTableError: they differ: the list was cut short, or one of the two is wrong.
+    """
+    said, summary, are_all = snapshot.manifest_list, snapshot.summary or {}, True
+    where = f"snapshot {snapshot.snapshot_id}" if said is None else f"manifest list {said!r}"
+    for content, name in FILE_TOTALS.items():
+        counts = [row.live_files_count for row in rows if row.content is content]
+        if name in summary and None not in counts:
+            listed = sum(count or 0 for count in counts)
+            check_file_total(where, content, listed, summary[name], snapshot.snapshot_id)
+        else:
+            are_all = False
+    return are_all
 
 
 def require_spec(base: TableMetadata, spec_id: int) -> None:
@@ -155,7 +193,8 @@ def remove_deletes(
     """The delete manifests that go with data manifests: without what is named, and what removed data files leave behind.
 
     Delete files that are for one removed data file go with it. Where manifests are opened for that, delete files go that
-    are too old for every data file that is left or added; the table's least data sequence number is worked out anew.
+    are too old for every data file that is left or added: the table's least data sequence number is worked out, and proved by
+    all its data files before any delete file goes by it.
 
     Args:
         manifests: of the base.
@@ -169,16 +208,31 @@ def remove_deletes(
     """
     if kept.removed_count:
         least = min_data_sequence_number(kept.manifests, base, added_number)
+        if any((manifest.min_sequence_number or 0) <= least for manifest in manifests.deletes):
+            least = min(least, proven_min_number(kept.manifests, base, attempt, added_number))
+        else:
+            # By the list none is too old; if it is wrong, some that are stay.
+            least = -1
         selected = LeftBehind(kept.paths, least, selected)
     return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
 
 
 def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
-    """The least data sequence number of live data files, or one below it; those of this commit included.
+    """The least data sequence number of live data files, those of this commit included, as the manifest list says.
 
-    `added_number` is that of added data files, `None` for the commit's own.
+    It is one below it, too, or wrong: no delete file goes by it alone. `added_number` is that of added data files, `None` for
+    the commit's own.
     """
     numbers = [m.min_sequence_number or 0 for m in manifests if m.may_have_live_files]
+    return min([*numbers, base.next_sequence_number if added_number is None else added_number])
+
+
+def proven_min_number(
+    manifests: Sequence[ManifestFile], base: TableMetadata, asks: Gatherer, added_number: int | None
+) -> int:
+    """The same by the entries of all data manifests, whatever the list says."""
+    found = asks.gathered(manifests, _LeastNumber(without_history(base)))
+    numbers = [number for number in found if number is not None]
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])
 
 
@@ -214,6 +268,20 @@ def add(
         entries = (ManifestEntry(status=Status.ADDED, data_file=f, sequence_number=sequence_number) for f in of_spec)
         added += attempt.write_manifests(key, entries, spec_id, content)
     return added
+
+
+class _LeastNumber(msgspec.Struct, frozen=True):
+    """The least data sequence number of the live files of a manifest; `None` where it has none."""
+
+    base: TableMetadata
+
+    @property
+    def key(self) -> Hashable:
+        return "least number"
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> int | None:
+        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return min(map(sequence_number, live), default=None)
 
 
 def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered]) -> KeptManifests:

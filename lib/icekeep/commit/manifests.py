@@ -50,6 +50,9 @@ class ManifestReader(Protocol):
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         """A manifest's row with the counts that a list of version 1 may leave out."""
 
+    def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
+        """Read manifests to their ends, and raise `InvalidTableError` where one has other entries than its list counts."""
+
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         """What some work finds in each manifest, in their order."""
 
@@ -130,6 +133,12 @@ class StorageManifestReader:
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         partition = metadata.partition_type(manifest.partition_spec_id)
         return completed(manifest, self._read(manifest), partition)
+
+    def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
+        for manifest in manifests:
+            # None is worth remembering.
+            for _ in self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id)):
+                pass
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         return [work.run(manifest, self) for manifest in manifests]

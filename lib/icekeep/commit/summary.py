@@ -7,8 +7,9 @@ where the parent has none, or they would fall below zero, none are written, sinc
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from icekeep.errors import InvalidTableError
 from icekeep.spec.applicability import PartitionKey, is_deletion_vector, partition_key
-from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 
 COMMIT_ID = "icekeep.commit-id"
 """Names the commit that made a snapshot, so that its writer can recognise it after a lost answer."""
@@ -21,6 +22,36 @@ TOTALS = {
     "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
     "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
 }
+
+
+FILE_TOTALS = {ManifestContent.DATA: "total-data-files", ManifestContent.DELETES: "total-delete-files"}
+"""The totals that a manifest list can be held against: nothing else shows that it was cut between two blocks."""
+
+_KINDS = {ManifestContent.DATA: "data files", ManifestContent.DELETES: "delete files"}
+
+
+def check_file_total(
+    where: str, content: ManifestContent, listed: int, recorded: str, snapshot_id: int, *, otherwise: str = ""
+) -> None:
+    """Hold the live files that a manifest list leads to against the total in a snapshot's summary.
+
+    Args:
+        where: what leads to them, to begin a sentence with.
+        listed: by the counts of the list.
+        recorded: by the summary.
+        otherwise: what else can be done, to end the sentence with.
+
+    Raises:
+        InvalidTableError: they differ.
+    """
+    if recorded != str(listed):
+        raise InvalidTableError(
+            f"{where} leads to {listed} {_KINDS[content]}, but snapshot {snapshot_id} says {FILE_TOTALS[content]} {recorded}: "
+            "the list may be cut short, its counts may be wrong (`icekeep repair --table NAME --fault 204` corrects them), or "
+            "the total (`icekeep repair --table NAME --fault 215`); `icekeep check --table NAME` tells which"
+            f"{otherwise}",
+            snapshot_id=snapshot_id,
+        )
 
 
 def totals_of(files: Iterable[DataFile]) -> Counter[str]:

@@ -247,7 +247,9 @@ def _planned_position_deletes(known: Known) -> DeletesPlan:
     """Raises `NeedsSpark` where a plan would be made by Spark, and `IcekeepError` as the job."""
     table = known.table
     check_arguments(table.metadata)
-    return plan_position_deletes(open_scan(table), known.engine, RewritePositionDeletesOptions(), branch=MAIN)
+    return plan_position_deletes(
+        open_scan(table, for_commit=True), known.engine, RewritePositionDeletesOptions(), branch=MAIN
+    )
 
 
 def _taken_count(plan: DeletesPlan, known: Known, compaction: Compaction) -> int:

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
+import msgspec
+
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import RetryPolicy, reloaded
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import ConflictError, JobFailedError
+from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.events import Listener, Warned
+from icekeep.spec.metadata import TableMetadata
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,54 +53,50 @@ def plan_till_done(
 
     Raises:
         ConflictError: another plan would not help, or the last one that is allowed was refused as well.
-        JobFailedError: the last one was refused as well, and nothing shows that others changed the table meanwhile: the refusal
-            has another reason, which will be there the next time.
+        InvalidTableError: two plans in a row were refused on a table that nobody else has changed, so that no plan would help;
+            one alone may have met a file that was.
         SafetyError: the table was dropped and made again meanwhile, or moved: it is another table, which nobody asked for.
         NotFoundError, UnavailableError: the table cannot be loaded; or this process is abandoned (`Runtime.is_abandoned`), and
             may not commit what it would plan.
         Exception: whatever else `plan_and_commit` raises.
     """
     runtime, policy = table.runtime, RetryPolicy.of(table.metadata)
-    is_changed = False
+    was_alone = False
     for number in count(1):
         try:
             return plan_and_commit(table, number)
         except ConflictError as error:
             if error.is_outpaced or only_once:
                 raise
-            if number > policy.num_retries and not is_changed and not _is_changed(table, reloaded(table)):
-                raise JobFailedError(
-                    f"what is planned for {what()} of {table.name!r} is refused, though nobody else changed the table: gave up "
-                    f"after {number} plans ({error.message}); see what `icekeep check` finds",
-                    plans=number,
-                ) from error
-            if number > policy.num_retries:
-                raise ConflictError(
-                    f"others kept changing {what()} of {table.name!r}: gave up after {number} plans ({error.message}); "
-                    "run it again",
-                    plans=number,
-                ) from error
             refusal = error
         check_submitter(runtime)
+        before, was_alone = was_alone, _is_same(table.metadata, reloaded(table).metadata)
+        if before and was_alone:
+            raise InvalidTableError(
+                f"{what()} of {table.name!r} cannot be replaced: {refusal.message}; but nobody has changed the table since this "
+                "was planned, so its metadata contradicts itself: `icekeep check --table NAME --deep` tells where",
+                location=table.metadata_location,
+            ) from refusal
+        if number > policy.num_retries:
+            raise ConflictError(
+                f"others kept changing {what()} of {table.name!r}: gave up after {number} plans ({refusal.message}); "
+                "run it again",
+                plans=number,
+            ) from refusal
         listener.on(Warned(f"{what()} of {table.name!r} are planned anew: {refusal.message}"))
         runtime.sleep_ms(policy.wait_ms(number, runtime))
-        before, table = table, reloaded(table)
-        is_changed = is_changed or _is_changed(before, table)
+        table = reloaded(table)
         _LOG.info(
             "%s: plan %d is made on %s", table.name, number + 1, table.metadata_location, extra=log_context(table)
         )
     raise AssertionError("count() does not end")
 
 
-def _is_changed(before: Table, now: Table) -> bool:
-    """Whether anything of a table has changed that a plan goes by; tags do not, and jobs make some themselves."""
+def _is_same(one: TableMetadata, other: TableMetadata) -> bool:
+    """Whether two versions of a table say the same, but for tags, such as a job holds its start by."""
+    return _without_tags(one) == _without_tags(other)
 
-    def seen(table: Table) -> object:
-        metadata = table.metadata
-        heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.is_branch}
-        return (
-            *(heads, [*metadata.snapshots_by_id], metadata.format_version, metadata.properties),
-            *(metadata.schemas, metadata.partition_specs, metadata.sort_orders),
-        )
 
-    return seen(before) != seen(now)
+def _without_tags(metadata: TableMetadata) -> TableMetadata:
+    branches = {name: ref for name, ref in metadata.refs.items() if ref.is_branch}
+    return msgspec.structs.replace(metadata, refs=branches, metadata_log=(), last_updated_ms=0)

@@ -147,7 +147,10 @@ def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tup
         if manifest.added_snapshot_id != picked.snapshot_id:
             continue
         if manifest.content is ManifestContent.DELETES:
-            if manifest.added_files_count != 0:
+            # One that the list says adds none is read: it may be wrong.
+            if manifest.added_files_count != 0 or any(
+                entry.status is Status.ADDED for entry in attempt.reader.entries(manifest, base)
+            ):
                 raise UsageError(
                     f"cannot cherry-pick snapshot {picked.snapshot_id}: it adds delete files, and its parent "
                     f"{picked.parent_snapshot_id} is not the current snapshot"

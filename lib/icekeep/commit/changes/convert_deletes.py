@@ -188,11 +188,11 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReachedNumbers(msgspec.Struct, frozen=True):
-    """The greatest data sequence numbers that some equality deletes reach: anywhere, in single partitions, in those of specs."""
+    """The greatest data sequence numbers that some equality deletes reach: anywhere, and in single partitions of some specs."""
 
     anywhere: int = -1
     partitions: Mapping[PartitionKey, int] = {}
-    specs: Mapping[int, int] = {}
+    spec_ids: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "ReachedNumbers":
@@ -210,14 +210,11 @@ class ReachedNumbers(msgspec.Struct, frozen=True):
             else:
                 place = partition_key(delete.data_file)
                 partitions[place] = max(number, partitions.get(place, -1))
-        by_spec: dict[int, int] = {}
-        for (spec_id, _), number in partitions.items():
-            by_spec[spec_id] = max(number, by_spec.get(spec_id, -1))
-        return cls(anywhere, partitions, by_spec)
+        return cls(anywhere, partitions, frozenset(spec_id for spec_id, _ in partitions))
 
     def may_be_in(self, manifest: ManifestFile) -> bool:
-        """Whether a data manifest may list a file that is reached, by its spec and its least sequence number."""
-        return (manifest.min_sequence_number or 0) <= max(self.anywhere, self.specs.get(manifest.partition_spec_id, -1))
+        """Whether a data manifest may list a file that is reached, by its spec; its numbers may be wrong in the list."""
+        return self.anywhere >= 0 or manifest.partition_spec_id in self.spec_ids
 
     def has(self, data: ManifestEntry) -> bool:
         """Whether a data file is reached."""

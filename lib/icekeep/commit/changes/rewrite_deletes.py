@@ -12,7 +12,6 @@ from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import (
     Manifests,
     live_manifests,
-    min_data_sequence_number,
     remove,
     require_format_version,
     require_spec,
@@ -163,9 +162,9 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
         found = attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked))
         least = MinNumbers.union(found)
-        of_table = min_data_sequence_number(manifests.data, base, None)
         for entry in self.dangling:
-            if not is_dangling(entry, least, of_table, specs):
+            # Deletes for the whole table, of which there are none, would not be dangling.
+            if not is_dangling(entry, least, 0, specs):
                 raise ConflictError(
                     f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again"
                 )

@@ -7,7 +7,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import dangling
 from icekeep.commit.filtering import Identity, identity
-from icekeep.commit.live_files import live_among, remove
+from icekeep.commit.live_files import head_manifests, live_among, remove
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestFile
@@ -41,14 +41,14 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             ConflictError: others have replaced one of these manifests, as whoever deletes or merges what it lists does.
+            InvalidTableError: as `head_manifests`.
         """
         if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
         if self.format_version not in (None, base.format_version):
             raise ConflictError(f"the table has format version {base.format_version} now")
         _check_counts(self.replaced, self.added)
-        head = base.head(self.branch)
-        current = [] if head is None else attempt.reader.manifests(head)
+        current = head_manifests(base, self.branch, attempt)
         here = {identity(m) for m in current}
         replaced = self._replaced(here)
         _check_counts(replaced, self.added)

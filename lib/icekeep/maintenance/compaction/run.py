@@ -77,7 +77,7 @@ class Run:
         self.strategy = chosen_strategy(request.strategy, request.sort_order, table.metadata, self.options)
         self.sizes = chosen_sizes(table.metadata, self.options)
         head_to_commit_to(table.metadata, request.branch)
-        self.scan = open_scan(table, where=request.where, ref=request.branch)
+        self.scan = open_scan(table, where=request.where, ref=request.branch, for_commit=True)
         self.where, self.branch = request.where, request.branch
         self.spark = request.spark
         self.run_id = run_name(table, number)

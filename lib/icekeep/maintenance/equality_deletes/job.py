@@ -122,7 +122,7 @@ class _Run:
         self._granularity = chosen_granularity(
             parse_options(ConvertEqualityDeletesOptions, request.options or {}), table.metadata.properties
         )
-        self._scan = open_scan(table, where=request.where, ref=request.branch)
+        self._scan = open_scan(table, where=request.where, ref=request.branch, for_commit=True)
 
     @contextmanager
     def planned(self) -> Iterator[ConversionPlan]:

@@ -14,7 +14,7 @@ from icekeep.maintenance.file_life.result import HeldVector, ReachingDelete
 from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching, reaching
 from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, entries_schema
 from icekeep.planning.entries.read import folded
-from icekeep.planning.entries.select_manifests import delete_manifests, select_delete_manifests, snapshot_manifests
+from icekeep.planning.entries.select_manifests import delete_manifests, select_manifests, snapshot_manifests
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -67,8 +67,7 @@ def deletes_reaching(data: pa.Table, table: Table, snapshot: Snapshot, spark: Sp
     """
     metadata = table.metadata
     manifests = delete_manifests(snapshot_manifests(table, snapshot))
-    least = data["sequence_number"][0].as_py()
-    selected = select_delete_manifests(metadata, metadata.schema, manifests, ALWAYS_TRUE, least)
+    selected = select_manifests(metadata, metadata.schema, manifests, ALWAYS_TRUE)
     new = partial(_OfFile, data, metadata.specs_by_id)
     found = folded(table.storage, spark, selected.opened, EntryFilter(specs=selected.specs), _COLUMNS, new)
     reached = found.reaching(found.rows)

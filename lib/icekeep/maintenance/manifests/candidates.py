@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.commit.live_files import check_totals
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.maintenance.manifests.given_manifests import GivenManifests
@@ -85,6 +86,7 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
         NotFoundError: the table has no such branch.
         UsageError: the branch is a tag.
         SafetyError: the plan that was given does not hold any more.
+        InvalidTableError: the list is not whole by the totals of its snapshot.
     """
     metadata = table.metadata
     target_bytes = manifest_target_bytes(metadata)
@@ -92,6 +94,8 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
     reader = StorageManifestReader(table.storage)
     listed = [] if snapshot is None else reader.manifests(snapshot)
     listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
+    if snapshot is not None:
+        check_totals(listed, snapshot)
     matching = manifests_that_match(rules.where, listed, metadata, now_ms)
     chooser = _Chooser(table, rules, spark, target_bytes, reader)
     kinds = [(spec_id, content) for spec_id in rules.spec_ids for content in ManifestContent]

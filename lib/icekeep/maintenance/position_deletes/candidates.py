@@ -112,12 +112,13 @@ def _live_deletes(scan: Scan, spark: SparkSource) -> pa.Table:
     storage = scan.table.storage
     manifests = delete_manifests(scan.listed)
     selection = select_manifests(scan.table.metadata, scan.version.schema, manifests, scan.rows)
-    wanted, opened = EntryFilter(specs=selection.specs), selection.opened
-    reading = chosen_reading(opened, limits_of(spark).entries_count)
+    # A vector stands for all deletes of its data file, so no manifest stays closed because of what the list says of it.
+    wanted = EntryFilter(specs=selection.specs)
+    reading = chosen_reading(manifests, limits_of(spark).entries_count)
     if reading.by is ReadBy.DRIVER:
-        found = few_entries(storage, opened, wanted, _OF_DELETES, reading.decoder)
+        found = few_entries(storage, manifests, wanted, _OF_DELETES, reading.decoder)
     else:
-        rows = entries(storage, spark, opened, wanted, _OF_DELETES, reading)
+        rows = entries(storage, spark, manifests, wanted, _OF_DELETES, reading)
         is_of_positions = F.col("content") == int(FileContent.POSITION_DELETES)
         found = arrow_table(rows.where(is_of_positions), "reading manifests")
     deletes = found.filter(pc.equal(found["content"], int(FileContent.POSITION_DELETES)))

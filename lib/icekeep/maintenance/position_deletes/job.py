@@ -201,7 +201,7 @@ class _Run:
 
     def plan(self, directory: str | None) -> DeletesPlan:
         """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`."""
-        scan = open_scan(self.table, where=self.where, ref=self.branch)
+        scan = open_scan(self.table, where=self.where, ref=self.branch, for_commit=True)
         planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, given=self.given)
         self._has_stored = self._has_stored or planned.has_stored
         return planned

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.commit.live_files import check_totals
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import InvalidTableError
 from icekeep.planning.entries.decode import SpecFilter
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import manifest_may_match
@@ -27,10 +29,19 @@ class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[ManifestFile]:
-    """The manifests that have live files; none for a table without a snapshot."""
+    """The manifests of a snapshot that have live files; none for a table without a snapshot.
+
+    Those that the list calls empty are among them where the totals of the summary do not agree: whoever reads them sees
+    whether the list is right.
+    """
     if snapshot is None:
         return []
-    return [m for m in StorageManifestReader(table.storage).manifests(snapshot) if m.may_have_live_files]
+    rows = StorageManifestReader(table.storage).manifests(snapshot)
+    try:
+        agree = check_totals(rows, snapshot)
+    except InvalidTableError:
+        agree = False
+    return [row for row in rows if row.may_have_live_files] if agree else rows
 
 
 def data_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
@@ -66,27 +77,6 @@ def select_manifests(
 def may_hold_matches(manifest: ManifestFile, spec: SpecFilter) -> bool:
     """Whether a manifest of a spec may hold a file that a filter over its partitions matches, by the summaries."""
     return manifest.partitions is None or manifest_may_match(spec.matches, spec.partition.fields, manifest.partitions)
-
-
-def select_delete_manifests(
-    metadata: TableMetadata,
-    schema: Schema,
-    manifests: Sequence[ManifestFile],
-    rows: Expression,
-    min_sequence_number: int,
-) -> ManifestSelection:
-    """The delete manifests that may hold a delete for data files of a filter.
-
-    Deletes of a partition reach only files of that partition, so the filter's projection says of them what it says of
-    data. A manifest has no newer deletes than its own sequence number.
-
-    Args:
-        min_sequence_number: no data file of the scan has a lower one.
-    """
-    selection = select_manifests(metadata, schema, manifests, rows)
-    newer = tuple(m for m in selection.opened if (m.sequence_number or 0) >= min_sequence_number)
-    older = tuple(m for m in selection.opened if (m.sequence_number or 0) < min_sequence_number)
-    return msgspec.structs.replace(selection, opened=newer, skipped=selection.skipped + older)
 
 
 def _spec_filter(metadata: TableMetadata, schema: Schema, spec_id: int, rows: Expression) -> SpecFilter:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from icekeep.commit.summary import FILE_TOTALS, check_file_total
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
 from icekeep.planning.manifests.avro_decoder import NotReadError
 from icekeep.planning.manifests.distinct import DistinctManifests, ListedManifests
@@ -44,9 +45,6 @@ _MIN_TASK_LISTS = 250
 _BUNDLE_LISTS = 128
 _BUNDLE_BYTES = 4 * MIB
 _REMOTE_THREADS = 32
-
-_TOTALS = {ManifestContent.DATA: "total-data-files", ManifestContent.DELETES: "total-delete-files"}
-_KINDS = {ManifestContent.DATA: "data files", ManifestContent.DELETES: "delete files"}
 
 
 def listed_manifests(
@@ -136,7 +134,7 @@ def _taken_apart(snapshots: Iterable[Snapshot]) -> tuple[list[_List], list[_Unli
     unlisted = []
     for snapshot in snapshots:
         summary = snapshot.summary or {}
-        totals = _Totals(snapshot.snapshot_id, {c: summary[name] for c, name in _TOTALS.items() if name in summary})
+        totals = _Totals(snapshot.snapshot_id, {c: summary[name] for c, name in FILE_TOTALS.items() if name in summary})
         if snapshot.manifest_list is None:
             unlisted.append(_Unlisted(snapshot.manifests or (), (totals,)))
             continue
@@ -299,25 +297,28 @@ class _ListReader:
         """Hold the live files of each list against the summaries of its snapshots; one without totals proves nothing."""
         if not self._check:
             return
-        counts = {content: _live_counts(rows, content, len(lists)) for content in _TOTALS}
+        counts = {content: _live_counts(rows, content, len(lists)) for content in FILE_TOTALS}
         for number, one in enumerate(lists):
-            listed = {content: counts[content][number] for content in _TOTALS}
+            listed = {content: counts[content][number] for content in FILE_TOTALS}
             for totals in one.totals:
                 self._check_snapshot(one, totals, listed)
 
     def _check_snapshot(
         self, one: _List | _Unlisted, totals: _Totals, listed: Mapping[ManifestContent, int | None]
     ) -> None:
-        known = {content: totals.files.get(content) for content in _TOTALS if listed[content] is not None}
-        if len(known) < len(_TOTALS) or None in known.values():
+        known = {content: totals.files.get(content) for content in FILE_TOTALS if listed[content] is not None}
+        if len(known) < len(FILE_TOTALS) or None in known.values():
             self._untotalled_count += 1
         for content, recorded in known.items():
-            if not self._trust and recorded not in (None, str(listed[content])):
-                raise InvalidTableError(
-                    f"{one} leads to {listed[content]} {_KINDS[content]}, but snapshot {totals.snapshot_id} says "
-                    f"{_TOTALS[content]} {recorded}: the list may be cut short; if it is the summary that is wrong, give "
-                    "--trust-manifest-list",
-                    snapshot_id=totals.snapshot_id,
+            count = listed[content]
+            if not self._trust and recorded is not None and count is not None:
+                check_file_total(
+                    str(one),
+                    content,
+                    count,
+                    recorded,
+                    totals.snapshot_id,
+                    otherwise="; where it is the total, --trust-manifest-list goes by the list",
                 )
 
 

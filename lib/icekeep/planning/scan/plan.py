@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
+from icekeep.commit.live_files import check_totals
 from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.deletes.delete_tasks import CROWDED_COUNT, crowd_of, with_deletes_in_tasks
@@ -20,7 +21,6 @@ from icekeep.planning.entries.select_manifests import (
     bound_filter,
     data_manifests,
     delete_manifests,
-    select_delete_manifests,
     select_manifests,
     snapshot_manifests,
 )
@@ -50,7 +50,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rows: the filter, bound to the version's schema.
-        listed: all manifests with live files that the version has.
+        listed: all manifests with live files that the version has, see `snapshot_manifests`.
         data: data manifests by whether the filter needs them.
         deletes: delete manifests by whether their deletes may reach a file of `data`.
     """
@@ -74,18 +74,24 @@ def open_scan(
     table: Table,
     *,
     where: str | Expression = ALWAYS_TRUE,
+    for_commit: bool = False,
     **version: Unpack[VersionArguments],
 ) -> Scan:
     """Choose the version, read its manifest list and choose the manifests; needs no Spark.
 
+    Deletes of a partition reach only files of that partition, so the filter's projection says of them what it says of data.
+    What the list says of sequence numbers keeps no delete manifest closed: where it is wrong, deleted rows would come back.
+
     Args:
         where: a filter over the table's columns, as text or as an unbound expression.
+        for_commit: for what is going to be committed: the list is held against the totals of its snapshot, and partition
+            summaries, which may be wrong too, keep no delete manifest closed.
         version: see `VersionArguments`.
 
     Raises:
         ExpressionError, NotFoundError, UsageError: the filter or the version does not fit the table.
         UnsupportedError: the table is encrypted.
-        InvalidTableError, MissingFileError: the manifest list cannot be read.
+        InvalidTableError, MissingFileError: the manifest list cannot be read, or is not whole by those totals.
     """
     metadata = table.metadata
     refuse_encrypted(metadata, "scan planning")
@@ -93,8 +99,11 @@ def open_scan(
     rows = bound_filter(where, metadata, chosen.schema, table.runtime.now_ms())
     listed = _listed(table, chosen)
     data = select_manifests(metadata, chosen.schema, data_manifests(listed), rows)
-    least = min((m.min_sequence_number or 0 for m in data.opened), default=0)
-    deletes = select_delete_manifests(metadata, chosen.schema, delete_manifests(listed), rows, least)
+    deletes = select_manifests(metadata, chosen.schema, delete_manifests(listed), rows)
+    if for_commit:
+        if chosen.snapshot is not None:
+            check_totals(listed, chosen.snapshot)
+        deletes = msgspec.structs.replace(deletes, opened=deletes.opened + deletes.skipped, skipped=())
     return Scan(table=table, version=chosen, rows=rows, listed=tuple(listed), data=data, deletes=deletes)
 
 

@@ -9,6 +9,8 @@ import msgspec
 from icekeep.commit.attempt import noting_storage
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
+from icekeep.planning.entries.read import folded
 from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.spark.amounts import FILTERED_MANIFEST_BYTES, tasks_count
 from icekeep.planning.spark.limits import Limits
@@ -17,6 +19,7 @@ from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 
@@ -53,6 +56,14 @@ class SparkManifestReader(StorageManifestReader):
             raise errors[0]
         return list(shares)
 
+    def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
+        if _are_few(manifests, limits_of(self._spark)):
+            super().check_counts(manifests, metadata)
+            return
+        spec_ids = {manifest.partition_spec_id for manifest in manifests}
+        wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
+        folded(self.storage, self._spark, manifests, wanted, {"record_count"}, _Nothing)
+
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         if _are_few(manifests, limits_of(self._spark)):
             return super().gathered(manifests, work)
@@ -61,6 +72,16 @@ class SparkManifestReader(StorageManifestReader):
         answers = all_results(run_tasks(session, _bins(manifests, session), _gather, shared, step=step))
         found = dict(pair for some in answers for pair in some)
         return [found[identity(manifest)] for manifest in manifests]
+
+
+class _Nothing:
+    """A `Fold` of which only the reading counts."""
+
+    def add(self, decoded: DecodedEntries) -> None:
+        pass
+
+    def merge(self, other: "_Nothing") -> None:
+        pass
 
 
 def _bins(manifests: Sequence[ManifestFile], session: "SparkSession") -> list[list[ManifestFile]]:

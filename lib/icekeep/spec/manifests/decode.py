@@ -165,7 +165,7 @@ def _counted(
         if count not in (None, counts[status]):
             raise InvalidTableError(
                 f"manifest {manifest.manifest_path!r} holds {counts[status]} {status.name.lower()} entries, but its "
-                f"manifest list says {count}",
+                f"manifest list says {count}; run `icekeep repair --table NAME --fault 204`, which corrects the list",
                 location=manifest.manifest_path,
             )
 

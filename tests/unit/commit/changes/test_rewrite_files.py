@@ -196,7 +196,10 @@ class Deletes:
     def apply(self, base, attempt):
         manifests = attempt.write_manifests("d", [self.entry], 0, ManifestContent.DELETES)
         kept = attempt.reader.manifests(base.current_snapshot)
-        return attempt.snapshot_updates("delete", [*manifests, *kept], SummaryBuilder())
+        summary = SummaryBuilder()
+        if self.entry.is_live:
+            summary.add(self.entry.data_file)
+        return attempt.snapshot_updates("delete", [*manifests, *kept], summary)
 
 
 def test_delete_files_that_appeared_meanwhile_are_a_conflict(table):

@@ -149,7 +149,10 @@ def test_a_manifest_must_have_as_many_entries_as_its_list_says(name: str, change
     data, row = write_manifest([added(), existing(), deleted()])
     message = refused(data, msgspec.structs.replace(row, **{name: 1 + change}))
     kind = name.removesuffix("_files_count")
-    assert message == f"manifest {MANIFEST!r} holds 1 {kind} entries, but its manifest list says {1 + change}"
+    assert message == (
+        f"manifest {MANIFEST!r} holds 1 {kind} entries, but its manifest list says {1 + change}; run "
+        "`icekeep repair --table NAME --fault 204`, which corrects the list"
+    )
 
 
 def test_counts_that_the_list_does_not_have_are_not_compared():

@@ -18,9 +18,6 @@ from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot
 
-_ROW_FAULTS = (206, 207)
-"""What lists say wrongly of partitions and sequence numbers: data manifests are not to be left closed by that."""
-
 
 def check_dangling(subject: Subject, listed: Listed) -> None:
     """Tell the delete files of the heads that are looked at which reach nothing there.
@@ -58,10 +55,8 @@ def _found(subject: Subject, listed: Listed, head: Snapshot, names: tuple[str, .
         # The data files that a delete file reaches may be there.
         tally.gap(f"which delete files of {_said(names)} reach nothing", "a manifest of it cannot be read")
         return tally
-    base, data = subject.table.metadata, live.data
-    if any(subject.tally.counts.get(number) for number in _ROW_FAULTS):
-        data = tuple(msgspec.structs.replace(m, min_sequence_number=0, partitions=None) for m in data)
-    found = dangling(live.deletes, data, (), base, reader)
+    base = subject.table.metadata
+    found = dangling(live.deletes, live.data, (), base, reader)
     if found is not None:
         work = _FaultsOf(without_history(base), found, head.snapshot_id, names, tally.whole)
         for some in reader.gathered(live.deletes, work):

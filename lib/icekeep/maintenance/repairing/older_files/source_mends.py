@@ -203,7 +203,7 @@ class Rewrite:
         self, before: Sequence[ManifestFile], data: tuple[ManifestEntry, ...]
     ) -> Mapping[str, tuple[ManifestEntry, ...]]:
         """By path of an old file the delete files that the parent's readers apply to it."""
-        rows = [row for row in before if row.content is ManifestContent.DELETES and row.may_have_live_files]
+        rows = [row for row in before if row.content is ManifestContent.DELETES]
         found = self._reader.gathered(rows, Reaching(without_history(self._metadata), data))
         deletes = (delete for some in found for delete in some)
         return reaching_deletes(data, deletes, self._metadata.specs_by_id)

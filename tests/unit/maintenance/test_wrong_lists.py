@@ -1,0 +1,106 @@
+"""Jobs on tables of which a manifest list, a summary or an entry says something wrong: the rows stay, or the job refuses."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from icekeep.errors import InvalidTableError
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
+from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from kit.cases import for_each
+from kit.choices import Choices
+from kit.damager import DATA, POSITION_DELETES, Damager
+from kit.job_world import EVENTS, World
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_equal, delete_positions
+
+EVERYTHING = {"rewrite-all": "true"}
+FIRST, SECOND = "at < TIMESTAMP '2013-02-01T00:00:00+00:00'", "at >= TIMESTAMP '2013-02-01T00:00:00+00:00'"
+DROPS = {"remove-dangling-deletes": "true"}
+JOBS: dict[str, Callable[[World], Any]] = {
+    "compact": lambda world: compact(world.table, no_spark, options=EVERYTHING),
+    "compact, dangling": lambda world: compact(world.table, no_spark, options={**EVERYTHING, **DROPS}),
+    "compact, where": lambda world: compact(world.table, no_spark, where=FIRST, options={**EVERYTHING, **DROPS}),
+    "compact, elsewhere": lambda world: compact(world.table, no_spark, where=SECOND, options=EVERYTHING),
+    "rewrite_position_deletes": lambda world: rewrite_position_deletes(
+        world.table, no_spark, where=FIRST, options=EVERYTHING
+    ),
+    "convert_equality_deletes": lambda world: convert_equality_deletes(world.table, no_spark),
+    "rewrite_manifests": lambda world: rewrite_manifests(world.table, no_spark),
+    "rewrite_manifests, dangling": lambda world: rewrite_manifests(world.table, no_spark, options=DROPS),
+}
+
+
+@pytest.fixture(scope="module")
+def filled():
+    """Two months of three data files, deletes of both kinds in the first, its data merged by another writer."""
+    world = World(2, [("at", "month")])
+    for number in range(6):
+        world.append(number, month=1 + number % 2)
+    month = min(file.partition for file in data_files(world.table))
+    first, second, third = (file for file in data_files(world.table) if file.partition == month)
+    delete_positions(world.table, [(first.file_path, 0), (second.file_path, 1)])
+    delete_equal(world.table, pa.table({"id": pa.array([4_000_002], pa.int64())}), ["id"], like=third)
+    rewrite_manifests(world.table, no_spark)
+    assert sum(world.rows().values()) == 27
+    return world
+
+
+def lie(world: World, content: int, **row: Any) -> None:
+    damager = Damager(world.catalog, EVENTS, Choices(1))
+    for manifest in damager.rows():
+        if manifest["content"] == content:
+            damager.edit_row(manifest["manifest_path"], **row)
+
+
+SUMMARY = {"contains_null": False, "contains_nan": False}
+LIES: dict[str, Callable[[World], None]] = {
+    "numbers of data": lambda world: lie(world, 0, min_sequence_number=99),
+    "numbers of deletes": lambda world: lie(world, 1, min_sequence_number=99),
+    "summaries of deletes": lambda world: lie(
+        world, 1, partitions=[{**SUMMARY, "lower_bound": bytes([7, 0, 0, 0]), "upper_bound": bytes([9, 0, 0, 0])}]
+    ),
+    "crossed summaries": lambda world: [
+        lie(
+            world,
+            content,
+            partitions=[{**SUMMARY, "lower_bound": bytes([9, 0, 0, 0]), "upper_bound": bytes([0, 0, 0, 0])}],
+        )
+        for content in (0, 1)
+    ],
+    "crossed paths": lambda world: _paths(world, b"z", b"a"),
+    "other paths": lambda world: _paths(world, b"a", b"b"),
+}
+
+
+def _paths(world: World, lower: bytes, upper: bytes) -> None:
+    damager = Damager(world.catalog, EVENTS, Choices(1))
+    place = damager.entry(POSITION_DELETES)
+    bounds = (("lower_bounds", lower), ("upper_bounds", upper))
+    damager.edit_file(place, **{name: [{"key": DELETE_FILE_PATH.field_id, "value": value}] for name, value in bounds})
+
+
+@for_each("job", JOBS)
+@for_each("kind", LIES)
+def test_no_row_goes_or_comes_back(filled, kind, job):
+    world = filled.copy()
+    before = world.rows()
+    LIES[kind](world)
+    JOBS[job](world)
+    assert world.rows() == before
+
+
+@for_each("job", JOBS)
+@for_each("content", [DATA, 1])
+def test_manifests_that_the_list_calls_empty_are_refused_by_all(filled, content, job):
+    world = filled.copy()
+    lie(world, content, **dict.fromkeys(("added_files_count", "existing_files_count"), 0))
+    state = world.pointer()
+    with pytest.raises(InvalidTableError, match=r"`icekeep repair --table NAME --fault 204`"):
+        JOBS[job](world)
+    assert world.pointer() == state
