@@ -289,11 +289,11 @@ class Attempt:
             and row.added_snapshot_id != self.snapshot_id
         ]
         found = self.gathered(numbered, _LiveRows(without_history(self.base)))
-        for row, count in zip(numbered, found, strict=True):
+        for row, rows_count in zip(numbered, found, strict=True):
             said = (row.added_rows_count or 0) + (row.existing_rows_count or 0)
-            if said != count:
+            if said != rows_count:
                 raise InvalidTableError(
-                    f"manifest {row.manifest_path!r} holds {count} live rows, but its manifest list says {said}, and row ids "
+                    f"manifest {row.manifest_path!r} holds {rows_count} live rows, but its manifest list says {said}, and row ids "
                     "would be given out by that; run `icekeep repair --table NAME --fault 205`, which corrects the list",
                     location=row.manifest_path,
                 )
