@@ -293,8 +293,8 @@ class Attempt:
             said = (row.added_rows_count or 0) + (row.existing_rows_count or 0)
             if said != rows_count:
                 raise InvalidTableError(
-                    f"manifest {row.manifest_path!r} holds {rows_count} live rows, but its manifest list says {said}, and row ids "
-                    "would be given out by that; run `icekeep repair --table NAME --fault 205`, which corrects the list",
+                    f"manifest {row.manifest_path!r} holds {rows_count} live rows, but its manifest list says {said}, and row "
+                    "ids would be given out by that; run `icekeep repair --table NAME --fault 205`, which corrects the list",
                     location=row.manifest_path,
                 )
 

@@ -66,6 +66,11 @@ def canonical(location: str) -> str:
     return f"{kind}://{store_authority(kind, parsed.authority)}/{'/'.join(_components(parsed.path))}"
 
 
+def split_locations(text: str) -> tuple[str, ...]:
+    """The locations in a text that are joined by commas, as options and properties have them."""
+    return tuple(filter(None, (one.strip() for one in text.split(","))))
+
+
 def is_location(text: str) -> bool:
     """Whether `parse_location` takes a text."""
     try:
@@ -73,6 +78,15 @@ def is_location(text: str) -> bool:
     except InvalidTableError:
         return False
     return True
+
+
+def is_whole_store(location: str) -> bool:
+    """Whether a location is a whole bucket or disk.
+
+    >>> is_whole_store("s3://bucket/"), is_whole_store("/wh/.."), is_whole_store("/wh")
+    (True, True, False)
+    """
+    return not canonical(location).partition("://")[2].partition("/")[2]
 
 
 def canonical_or_text(text: str) -> str:

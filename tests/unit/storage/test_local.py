@@ -212,6 +212,19 @@ def test_what_comes_of_a_file_must_be_all_of_it(storage, tmp_path, monkeypatch, 
         storage.read(f"{tmp_path}/file", length)
 
 
+def test_names_that_are_no_text_are_passed_over(storage, tmp_path):
+    """Such a name stopped the whole job, with a traceback."""
+    for name in (b"bad\xff\xfe.parquet", b"dir\xff/x", b"e\xc3\xa9", b"plain"):
+        path = os.fsencode(tmp_path) + b"/t/" + name
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb"):
+            pass
+    directory = f"{tmp_path}/t"
+    assert sorted(info.location for info in storage.list(directory)) == [f"{directory}/e\u00e9", f"{directory}/plain"]
+    assert storage.child_names(directory) == ["e\u00e9", "plain"]
+    assert storage.child_directories(directory) == []
+
+
 def test_deleting_a_link_leaves_what_it_points_at(storage, tmp_path):
     (tmp_path / "file").write_bytes(b"data")
     (tmp_path / "link").symlink_to(tmp_path / "file")

@@ -20,7 +20,7 @@ from icekeep.planning.entries.read import Reading, folded, shares
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import dataframe_from_tasks
-from icekeep.storage.local.links import LinkedFiles
+from icekeep.storage.local.linked_files import LinkedFiles
 from icekeep.storage.location_keys import AS_SPELLED, Keys, Locations, Spelling, loose_keys
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-from icekeep.storage.local.links import LinkedFiles
+from icekeep.storage.local.linked_files import LinkedFiles
 from icekeep.storage.location_keys import Keys, Locations
 from icekeep.storage.locations import is_location
 

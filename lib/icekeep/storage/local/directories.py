@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from icekeep.storage.local.errors import translated
+from icekeep.storage.local.listing import names_in
 from icekeep.storage.locations import local_path
 
 
@@ -22,20 +23,7 @@ class LocalDirectories:
             os.rmdir(local_path(location))
 
     def child_directories(self, location: str) -> Sequence[str]:
-        return sorted(
-            entry.name
-            for entry in _entries(location)
-            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
-        )
+        return sorted(name for name in names_in(location, only_directories=True) if not name.startswith("."))
 
     def child_names(self, location: str) -> Sequence[str]:
-        return sorted(entry.name for entry in _entries(location))
-
-
-def _entries(location: str) -> list[os.DirEntry[str]]:
-    with translated("list", location):
-        try:
-            with os.scandir(local_path(location)) as entries:
-                return list(entries)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        return sorted(names_in(location))

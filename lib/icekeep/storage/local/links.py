@@ -1,54 +1,161 @@
-"""Files of this machine that are named through symbolic links, under the names that a listing of a directory gives them."""
+"""Where links are not followed: below a table's places while its files are deleted or moved, and below icekeep's own directories.
 
+Whoever may write below a table's location may make a link there, to a directory of another table or of the machine. A place may
+be reached through links: an operator has made them. What lies below it is opened name by name, each without following a link, and
+a file is deleted or moved by the directory that was opened: no link that is made meanwhile leads elsewhere.
+"""
+
+import errno
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-import pyarrow as pa
+from icekeep.errors import IcekeepError
+from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.storage.local.errors import translated
+from icekeep.storage.locations import canonical, local_path
 
-from icekeep.storage.location_keys import Locations
-from icekeep.storage.locations import canonical, is_location, local_path, parse_location
+_OWN = f"/{OWN_DIRECTORY}/"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_REFUSAL = "a link leads there, and links below a table's places are not followed"
+
+_PLACES: ContextVar[tuple[str, ...] | None] = ContextVar("places", default=None)
 
 
-class LinkedFiles:
-    """Finds the other names of files below some directories; what it has found of a directory it keeps.
+@contextmanager
+def within(places: Sequence[str]) -> Iterator[None]:
+    """Let this thread delete and move files of this machine only below some locations while the block lasts, and behind no link.
 
-    A listing follows no link. So a file has one name there, whatever links lead to it: those of a warehouse that was moved,
-    links to directories, and links to the file itself. Where the directories are not on this machine nothing is looked at.
+    What is in other stores is not asked. icekeep's own directories count as places.
     """
+    token = _PLACES.set(tuple(path for path in map(_local, places) if path is not None))
+    try:
+        yield
+    finally:
+        _PLACES.reset(token)
 
-    def __init__(self, roots: Iterable[str]) -> None:
-        """`roots` are locations of directories, perhaps links themselves; those inside others come first."""
-        self._roots = sorted(
-            ((os.path.realpath(local_path(root)), root.rstrip("/")) for root in roots if _is_local(root)), reverse=True
+
+def is_behind_link(directory: str, places: Sequence[str]) -> bool:
+    """Whether a link leads to a directory of this machine, between it and the deepest of some locations above it.
+
+    Raises:
+        IcekeepError: the machine does not tell.
+    """
+    path = _local(directory)
+    if path is None:
+        return False
+    with within(places), translated("look at", directory):
+        try:
+            with opened(f"{path}/"):
+                return False
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return True
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return False
+            raise
+
+
+@contextmanager
+def opened(path: str, make: Callable[[str, int], None] | None = None) -> Iterator[int | None]:
+    """A descriptor of the directory of a file, reached without links below its place; `None` for a path that has no place.
+
+    Args:
+        path: of the file; a directory's own ends with a slash.
+        make: makes a directory of a name in one that is open; else it must be there.
+
+    Raises:
+        OSError: as of `os.open`; `ELOOP` where a link is in the way, `EACCES` for what lies in none of the places.
+    """
+    found = _taken_apart(path)
+    if found is None:
+        yield None
+        return
+    place, names = found
+    descriptor = os.open(place, _DIRECTORY)
+    try:
+        for name in names:
+            inner = _entered(descriptor, name, path, make)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def place_of(path: str) -> str | None:
+    """The directory below which no link is followed to a file; `None` where all are."""
+    found = _taken_apart(path)
+    return None if found is None else found[0]
+
+
+def real_location(location: str) -> str:
+    """Where a location of this machine really is, links above it and itself followed; any other as it is."""
+    path = _local(location)
+    return location if path is None else f"file://{os.path.realpath(path)}"
+
+
+def unlink(path: str) -> None:
+    """Remove a file's name; raises `OSError` as `os.unlink` and `opened` do."""
+    with opened(path) as directory:
+        if directory is None:
+            os.unlink(path)
+        else:
+            os.unlink(os.path.basename(path), dir_fd=directory)
+
+
+def link(source: str, target: str) -> None:
+    """Give a file a second name; raises `OSError` as `os.link` and `opened` do."""
+    with opened(source) as old, opened(target) as new:
+        os.link(
+            source if old is None else os.path.basename(source),
+            target if new is None else os.path.basename(target),
+            src_dir_fd=old,
+            dst_dir_fd=new,
+            follow_symlinks=False,
         )
-        self._real: dict[str, str] = {}
-
-    def respelled(self, locations: Locations) -> pa.Array:
-        """The names below one of the directories of those of some files that are named in another way; of others none."""
-        found = self._respelled(locations.to_pylist()) if self._roots else ()
-        return pa.array(found, pa.string())
-
-    def _respelled(self, locations: Iterable[str]) -> Iterator[str]:
-        for location in locations:
-            if not is_location(location) or not _is_local(location):
-                continue
-            real = self._real_path(local_path(location))
-            for directory, root in self._roots:
-                if real.startswith(directory.rstrip("/") + "/"):
-                    name = f"{root}/{real.removeprefix(directory).lstrip('/')}"
-                    if canonical(name) != canonical(location):
-                        yield name
-                    break
-
-    def _real_path(self, path: str) -> str:
-        directory, _, name = path.rpartition("/")
-        real = self._real.get(directory)
-        if real is None:
-            real = self._real[directory] = os.path.realpath(directory or "/")
-        found = os.path.join(real, name)
-        return os.path.realpath(found) if name in ("", ".", "..") or os.path.islink(found) else found
 
 
-def _is_local(location: str) -> bool:
-    scheme, authority, _ = parse_location(location)
-    return scheme == "file" and not authority
+def _entered(descriptor: int, name: str, path: str, make: Callable[[str, int], None] | None) -> int:
+    try:
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+    except FileNotFoundError:
+        if make is None:
+            raise
+        make(name, descriptor)
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                raise OSError(errno.ELOOP, _REFUSAL, path) from None
+        raise
+
+
+def _taken_apart(path: str) -> tuple[str, list[str]] | None:
+    """The place of a file, and the names of the directories below that; `None` where links to it are followed."""
+    directory = _plain(path if path.endswith("/") else os.path.dirname(path))
+    place, own, _ = f"{directory}/".partition(_OWN)
+    if not own:
+        places = _PLACES.get()
+        if places is None:
+            return None
+        around = [one for one in places if f"{directory}/".startswith(f"{one.rstrip('/')}/")]
+        if not around:
+            raise OSError(errno.EACCES, "it lies in no place of the table", path)
+        place = max(around, key=len)
+    return place or "/", [name for name in directory[len(place) :].split("/") if name]
+
+
+def _local(location: str) -> str | None:
+    try:
+        return _plain(local_path(location))
+    except IcekeepError:
+        return None
+
+
+def _plain(path: str) -> str:
+    """A path without doubled slashes and dots, as places are compared."""
+    return canonical(path).removeprefix("file://")

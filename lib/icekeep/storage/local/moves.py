@@ -8,6 +8,7 @@ from typing import NamedTuple
 from icekeep.errors import IcekeepError, UnsupportedError
 from icekeep.storage.base import MoveOutcome, MoveStatus
 from icekeep.storage.local.errors import ABSENT, translate_os_error
+from icekeep.storage.local.links import unlink
 from icekeep.storage.locations import local_path
 
 _NO_SECOND_NAME = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -93,7 +94,7 @@ def _linked(moves: Sequence[_Move], steps: MoveSteps, answers: dict[int, MoveOut
 
 def _without_old_name(move: _Move) -> MoveOutcome:
     try:
-        os.unlink(move.source_path)
+        unlink(move.source_path)
     except FileNotFoundError:
         # Whoever took it away meanwhile, the file has its new name.
         pass

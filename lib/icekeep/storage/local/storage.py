@@ -32,6 +32,7 @@ from icekeep.storage.base import (
 from icekeep.storage.directory_shares import directory_shares
 from icekeep.storage.local.directories import LocalDirectories
 from icekeep.storage.local.errors import ABSENT, DENIED, reason, translate_os_error, translated
+from icekeep.storage.local.links import link, opened, place_of, unlink
 from icekeep.storage.local.listing import file_info, files_below, files_in, subdirectories
 from icekeep.storage.local.moves import MoveSteps, move_together
 from icekeep.storage.locations import canonical, local_path
@@ -103,7 +104,7 @@ class LocalStorage(LocalDirectories):
             self._make_directory(os.path.dirname(target_path))
             self._link(source_path, target_path)
             self._flush_directory(os.path.dirname(target_path))
-            os.unlink(source_path)
+            unlink(source_path)
 
     def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
         """As `Storage.move_many`: all new names are made, then each directory of targets is flushed once, then the old go.
@@ -158,7 +159,7 @@ class LocalStorage(LocalDirectories):
     def _link(self, source_path: str, target_path: str) -> None:
         """Add a name to a file; a name that it has already, from an earlier try or a request that NFS repeated, is fine."""
         try:
-            os.link(source_path, target_path, follow_symlinks=False)
+            link(source_path, target_path)
         except FileExistsError:
             is_one_file = os.path.samestat(os.lstat(source_path), os.lstat(target_path))
             # A file's only name, spelled in two ways, must not be taken for two names of it: one of them goes next.
@@ -177,6 +178,14 @@ class LocalStorage(LocalDirectories):
 
     def _make_directory(self, directory: str) -> None:
         """Make a directory and those above it; each new name is flushed, since a durable file below one needs it."""
+        place = place_of(f"{directory}/")
+        if place is not None:
+            self._make_plainly(place)
+            with opened(f"{directory}/", self._make_in):
+                return
+        self._make_plainly(directory)
+
+    def _make_plainly(self, directory: str) -> None:
         missing = []
         while not os.path.isdir(directory):
             missing.append(directory)
@@ -185,6 +194,11 @@ class LocalStorage(LocalDirectories):
             with suppress(FileExistsError):
                 os.mkdir(path)
             self._flush_directory(os.path.dirname(path))
+
+    def _make_in(self, name: str, directory: int) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=directory)
+        self._flush(directory)
 
     def _write_durably(self, path: str, data: bytes) -> None:
         try:
@@ -244,7 +258,7 @@ def _is_one_name(path: str, other_path: str) -> bool:
 
 def _delete(location: str) -> DeleteOutcome:
     try:
-        os.unlink(local_path(location))
+        unlink(local_path(location))
     except OSError as error:
         if error.errno in ABSENT:
             return DeleteOutcome(location, DeleteStatus.MISSING)

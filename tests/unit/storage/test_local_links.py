@@ -1,0 +1,153 @@
+"""Links that somebody made below a table's place, or in icekeep's own directory, lead no deletion and no move elsewhere."""
+
+import os
+
+import pytest
+
+from icekeep.errors import InvalidTableError
+from icekeep.storage.base import DeleteStatus, MoveStatus
+from icekeep.storage.local.links import is_behind_link, real_location, within
+from icekeep.storage.local.storage import LocalStorage
+from kit.cases import for_each
+
+
+@pytest.fixture
+def storage():
+    return LocalStorage()
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A place `t` whose directory `linked` is one of `other`, as its `deep/linked` is; all have a file."""
+    for name in ("t/deep", "other", "t/.icekeep"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("t/f", "t/deep/f", "other/f"):
+        (tmp_path / name).write_text(name)
+    for name in ("t/linked", "t/deep/linked", "t/.icekeep/runs"):
+        (tmp_path / name).symlink_to(tmp_path / "other")
+    (tmp_path / "way").symlink_to(tmp_path)
+    return tmp_path
+
+
+def there(root):
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+@for_each(
+    ("place", "name", "goes"),
+    [
+        ("t", "t/f", True),
+        ("t", "t/deep/f", True),
+        ("t", "t/deep/../f", True),
+        ("t", "t//deep/./f", True),
+        ("t", "t/linked/f", False),
+        ("t", "t/deep/linked/f", False),
+        ("t", "t/linked/../other/f", False),
+        ("t", "t/../other/f", False),
+        ("t", "other/f", False),
+        ("t2", "t/f", False),
+        # How a place is reached is the operator's matter.
+        ("way/t", "way/t/f", True),
+        ("way/t", "way/t/linked/f", False),
+        ("t/linked", "t/linked/f", True),
+        ("t", "t/.icekeep/runs/f", False),
+    ],
+)
+def test_only_what_lies_below_a_place_and_behind_no_link_is_deleted_or_moved(root, storage, place, name, goes):
+    before, target = there(root), root / "moved"
+    location = f"file://{root}/{name}"
+    with within([f"file://{root}/{place}", f"file://{target}", "s3://bucket/t"]):
+        [moved] = storage.move_many([(location, f"file://{target}/x/y")])
+        assert (moved.status is MoveStatus.MOVED) == goes
+        if goes:
+            [back] = storage.move_many([(f"file://{target}/x/y", location)])
+            assert back.status is MoveStatus.MOVED
+        [deleted] = storage.delete_many([location])
+    assert (deleted.status is DeleteStatus.DELETED) == goes, deleted.reason
+    if goes:
+        assert len(there(root)) == len(before) - 1
+        (root / os.path.normpath(name)).write_text("again")
+    assert there(root) == before
+
+
+def test_nothing_is_moved_to_where_a_link_leads(root, storage):
+    with within([f"{root}/t"]):
+        outcomes = storage.move_many(
+            [(f"{root}/t/f", f"{root}/t/{name}") for name in ("linked/f2", "deep/linked/x/f2")]
+        )
+        assert [one.status for one in outcomes] == [MoveStatus.FAILED] * 2
+        assert all("a link leads there" in one.reason for one in outcomes)
+        with pytest.raises(InvalidTableError, match="a link leads there"):
+            storage.move(f"{root}/t/f", f"{root}/t/linked/f2")
+    assert there(root) == ["other/f", "t/deep/f", "t/f"]
+
+
+def test_elsewhere_links_are_followed_as_ever(root, storage):
+    assert [info.location for info in storage.list(f"{root}/t/linked")] == [f"{root}/t/linked/f"]
+    assert storage.delete_many([f"{root}/t/linked/f"])[0].status is DeleteStatus.DELETED
+    assert there(root) == ["t/deep/f", "t/f"]
+
+
+@for_each("ask", ["list", "child_names", "shares", "create", "write", "delete_many"])
+def test_in_icekeeps_own_directory_no_link_is_followed_by_anybody(root, storage, ask):
+    at = f"{root}/t/.icekeep/runs"
+    calls = {
+        "list": lambda: [*storage.list(at)],
+        "child_names": lambda: storage.child_names(at),
+        "shares": lambda: storage.shares(at, 4),
+        "create": lambda: storage.create(f"{at}/x/new", b""),
+        "write": lambda: storage.write(f"{at}/x/new").__enter__(),
+    }
+    if ask == "delete_many":
+        assert storage.delete_many([f"{at}/f"])[0].status is DeleteStatus.FAILED
+    else:
+        with pytest.raises(
+            InvalidTableError, match="a link leads there, and links below a table's places are not followed"
+        ):
+            calls[ask]()
+    assert there(root) == ["other/f", "t/deep/f", "t/f"]
+
+
+def test_icekeeps_own_files_are_made_and_found_where_there_is_no_link(root, storage):
+    os.unlink(root / "t/.icekeep/runs")
+    at = f"{root}/way/t/.icekeep/runs/a"
+    storage.create(f"{at}/x", b"data")
+    with storage.write(f"{at}/b/y") as stream:
+        stream.write(b"data")
+    assert sorted(info.location for info in storage.list(at)) == [f"{at}/b/y", f"{at}/x"]
+    assert [*storage.list(f"{at}/none")] == [*storage.list(f"{at}/x")] == []
+    assert storage.child_names(f"{root}/way/t/.icekeep/runs") == ["a"]
+    assert [one.status for one in storage.delete_many([f"{at}/x", f"{at}/x"])] == [
+        DeleteStatus.DELETED,
+        DeleteStatus.MISSING,
+    ]
+
+
+def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(root, storage, monkeypatch):
+    """What was opened is what counts, and not what has the name by then."""
+    unlink = os.unlink
+
+    def swapped(name, **told):
+        os.rename(root / "t/deep", root / "away")
+        (root / "t/deep").symlink_to(root / "other")
+        unlink(name, **told)
+
+    monkeypatch.setattr(os, "unlink", swapped)
+    with within([f"{root}/t"]):
+        assert storage.delete_many([f"{root}/t/deep/f"])[0].status is DeleteStatus.DELETED
+    assert there(root) == ["other/f", "t/f"]
+
+
+def test_a_directory_is_behind_a_link_where_one_lies_between_it_and_its_place(root):
+    place = [f"file://{root}/t"]
+    found = {
+        name: is_behind_link(f"file://{root}/t/{name}", place) for name in ("deep", "linked", "deep/linked/x", "none")
+    }
+    assert found == {"deep": False, "linked": True, "deep/linked/x": True, "none": False}
+    assert not is_behind_link(f"{root}/t/linked", [*place, f"{root}/t/linked"])
+    assert not is_behind_link("s3://bucket/x", place)
+
+
+def test_where_a_location_really_is(root):
+    assert real_location(f"{root}/way/t/linked/f") == f"file://{os.path.realpath(root)}/other/f"
+    assert real_location("s3://bucket/a/../b") == "s3://bucket/a/../b"
