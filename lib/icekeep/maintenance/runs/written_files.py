@@ -68,7 +68,7 @@ class WrittenFiles:
     """The new files of a run, as the driver hears of them."""
 
     def __init__(self, table: Table, run_id: str, listener: Listener) -> None:
-        self._storage, self._listener = table.storage, listener
+        self._storage, self._listener, self._run_id = table.storage, listener, run_id
         self._own = own_directory(table.metadata, "")
         self._directory = own_directory(table.metadata, f"runs/{run_id}/{WRITTEN}")
         self._heard: set[bytes] = set()
@@ -124,12 +124,13 @@ class WrittenFiles:
             self._storage.delete_many(removed)
 
     def _told(self, name: str) -> str | None:
-        """The file of a name; `None` where that is none of this run's."""
+        """The file of a name; `None` where that is none of this run's: whoever may write below the table may write names too."""
         try:
             location = self._storage.read(name).decode()
         except (IcekeepError, UnicodeDecodeError):
             return None
-        return location if name_of(location, self._directory) == name else None
+        is_of_run = self._run_id in location.rpartition("/")[2]
+        return location if is_of_run and name_of(location, self._directory) == name else None
 
 
 @contextmanager

@@ -23,12 +23,13 @@ def table(lake: Lake):
 
 
 def data(table, name: str) -> str:
-    return f"{table.metadata.location}/data/{name}"
+    """Where a run puts a file, whose name has the run's in it."""
+    return f"{table.metadata.location}/data/run-{name}"
 
 
 def names(table) -> list[str]:
     directory = own_directory(table.metadata, "runs/run/written")
-    return sorted(file.location.rpartition("/")[2] for file in table.storage.list(directory))
+    return sorted(file.location.rpartition("/")[2].removeprefix("run-") for file in table.storage.list(directory))
 
 
 def write(storage, location: str) -> None:
@@ -107,7 +108,7 @@ def test_the_name_of_a_file_that_may_still_be_made_stays(table) -> None:
     with written_files(table, "run", SILENT) as written:
         written.telling(table.storage)
         directory = own_directory(table.metadata, "runs/run/written")
-        table.storage.create(f"{directory}/late", data(table, "late").encode())
+        table.storage.create(f"{directory}/run-late", data(table, "late").encode())
     assert names(table) == ["late"]
 
 
@@ -135,13 +136,13 @@ def test_the_name_stays_where_a_store_says_of_nothing_that_it_is_deleted(table) 
         storage = written.telling(table.storage)
         write(storage, data(table, "there"))
         directory = own_directory(table.metadata, "runs/run/written")
-        table.storage.create(f"{directory}/late", data(table, "late").encode())
+        table.storage.create(f"{directory}/run-late", data(table, "late").encode())
         asked: list[str] = []
         with mock.patch.object(
             type(table.storage), "delete_many", lambda one, some: asked.extend(some) or deleted(one, some)
         ):
             written.remove_unheard()
-    assert asked == [data(table, "there"), f"{directory}/there"]
+    assert asked == [data(table, "there"), f"{directory}/run-there"]
 
 
 def test_a_name_that_is_not_that_of_its_file_removes_nothing(table) -> None:
@@ -151,6 +152,11 @@ def test_a_name_that_is_not_that_of_its_file_removes_nothing(table) -> None:
         directory = own_directory(table.metadata, "runs/run/written")
         table.storage.create(f"{directory}/other", live.encode())
         table.storage.create(f"{directory}/torn", b"\xff")
-    assert names(table) == ["other", "torn"]
+        # Whoever may write below the table's location can write the name of any file.
+        strange = f"{table.metadata.location}-2/data/strange"
+        table.storage.create(strange, b"rows of another table")
+        table.storage.create(f"{directory}/strange", strange.encode())
+    assert names(table) == ["other", "strange", "torn"]
     assert table.storage.head(live) is not None
+    assert table.storage.head(strange) is not None
     assert table.storage.head(data(table, "unheard")) is None
