@@ -104,6 +104,8 @@ class MemoryCatalog:
         self.compares_metadata = compares_metadata
         self.restores_snapshots = restores_snapshots
         self.warehouse: str | None = warehouse
+        self.reclaim_roots: tuple[str, ...] = ()
+        self.rewrite_roots: tuple[str, ...] = ()
         self.runtime = FakeRuntime() if runtime is None else runtime
         self.storage: Storage = MemoryStorage(self.runtime) if storage is None else storage
         self.script: deque[Step] = deque()

@@ -33,7 +33,7 @@ from icekeep.spec.snapshots import MAIN, Snapshot
 from kit.changes import Staged
 from kit.choices import Choices
 from kit.reclaim_references import ReclaimReferences
-from kit.reclaim_table import DAY_MS, HOUR_MS, place
+from kit.reclaim_table import DATA_ELSEWHERE, DAY_MS, HOUR_MS, METADATA_ELSEWHERE, place
 
 ELSEWHERE = "elsewhere/imported"
 """Below the warehouse, where no table is."""
@@ -392,5 +392,6 @@ class History(ReclaimReferences):
             asked["clean_expired_metadata"] = True
         if self.lot.random() < 0.3:
             self.events["root allowed"] += 1
-            asked["roots"] = f"{self.warehouse}/{ELSEWHERE}"
+            named = (ELSEWHERE, *self.lot.sample((DATA_ELSEWHERE, METADATA_ELSEWHERE), self.lot.randint(0, 2)))
+            asked["roots"] = ",".join(f"{self.warehouse}/{name}" for name in named)
         return asked

@@ -110,7 +110,7 @@ class Oracle:
         retained = _gathered(self._reached(document, kept))
         retained.setdefault(normal(metadata_location), set()).add(Reached("metadata file", metadata_location))
         unreachable = expired.keys() - retained.keys()
-        territory = [normal(root) for root in (*_own_roots(document), *roots)]
+        territory = [normal(root) for root in (document["location"], *roots)]
         outside = {name for name in unreachable if not any(_lies_in(name, root) for root in territory)}
         garbage: dict[str, set[str]] = {}
         for name in unreachable - outside:
@@ -195,15 +195,6 @@ def _writers(summary: Mapping[str, str]) -> set[tuple[str, ...]]:
         found.add(("spark", summary["spark.sql.streaming.queryId"]))
     found.update(("kafka", key) for key in summary if key.startswith("kafka.connect.offsets."))
     return found
-
-
-def _own_roots(document: Mapping[str, Any]) -> Iterator[str]:
-    location, properties = document["location"], document["properties"]
-    yield location
-    for name in ("write.data.path", "write.metadata.path"):
-        path = properties.get(name)
-        if path:
-            yield path if ":/" in path or path.startswith("/") else f"{location}/{path}"
 
 
 def _lies_in(name: str, root: str) -> bool:

@@ -24,6 +24,7 @@ from kit.tables import BY_KIND, memory_table
 VERSIONS = (1, 2, 2, 3, 3)
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
+DATA_ELSEWHERE, METADATA_ELSEWHERE = "data-of-events", "metadata-of-events"
 
 
 class ReclaimTable:
@@ -52,6 +53,11 @@ class ReclaimTable:
     @property
     def metadata(self) -> TableMetadata:
         return self.table.metadata
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Where some tables have their data or their metadata outside of their location."""
+        return (f"{self.warehouse}/{DATA_ELSEWHERE}", f"{self.warehouse}/{METADATA_ELSEWHERE}")
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -138,10 +144,10 @@ class ReclaimTable:
             found["history__expire__min_snapshots_to_keep"] = "2"
         if self.lot.random() < 0.15:
             self.events["data elsewhere"] += 1
-            found["write__data__path"] = f"{self.warehouse}/data-of-events"
+            found["write__data__path"] = f"{self.warehouse}/{DATA_ELSEWHERE}"
         if self.lot.random() < 0.15:
             self.events["metadata elsewhere"] += 1
-            found["write__metadata__path"] = f"{self.warehouse}/metadata-of-events"
+            found["write__metadata__path"] = f"{self.warehouse}/{METADATA_ELSEWHERE}"
         return found
 
 

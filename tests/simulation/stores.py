@@ -212,6 +212,8 @@ class SimulatedCatalog:
     name = identity = "simulated"
     warehouse = WAREHOUSE
     drop_frees_metadata_names = False
+    reclaim_roots: tuple[str, ...] = ()
+    rewrite_roots: tuple[str, ...] = ()
 
     def __init__(self, client: "Client") -> None:
         self._client = client

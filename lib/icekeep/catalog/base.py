@@ -22,6 +22,14 @@ from icekeep.spec.times import format_time
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
+RECLAIM_ROOTS = "reclaim.roots"
+"""The property of a catalog in the configuration, and the option of a run, that name places where files of tables may go."""
+
+REWRITE_ROOTS = "rewrite.roots"
+"""The property that names places whose files any table may have, though another table lies there."""
+
+ROOTS_EXPECTED = "locations of directories such as s3://bucket/path, none of them a whole bucket or disk"
+
 Identifier = tuple[str, ...]
 """A namespace's levels; a table's name comes after those of its namespace."""
 
@@ -195,6 +203,14 @@ class Catalog(Protocol):
     @property
     def warehouse(self) -> str | None:
         """The location below which new tables go by default; `None` if there is none, or only a server knows it."""
+
+    @property
+    def reclaim_roots(self) -> tuple[str, ...]:
+        """Directories below which the operator lets files of the catalog's tables go, beside their locations."""
+
+    @property
+    def rewrite_roots(self) -> tuple[str, ...]:
+        """Directories whose files the operator lets be read for any of the catalog's tables, though another table lies there."""
 
     @property
     def storage(self) -> Storage:

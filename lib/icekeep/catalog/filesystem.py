@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from icekeep.catalog.base import (
+    RECLAIM_ROOTS,
+    REWRITE_ROOTS,
     Committed,
     Conflict,
     Description,
@@ -59,7 +61,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
 from icekeep.spec.updates import Update, log_previous
 from icekeep.storage.base import DirectoryStorage
-from icekeep.storage.locations import canonical, join
+from icekeep.storage.locations import canonical, join, split_locations
 
 VERSIONS_KEPT = 100
 """A slow writer may create a version that was deleted, and believe that it committed; so many stay in any case."""
@@ -85,6 +87,8 @@ class FilesystemCatalog(DirectoryNamespaces):
         if not warehouse:
             raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
         super().__init__(name, warehouse, storage)
+        self.reclaim_roots = split_locations(properties.get(RECLAIM_ROOTS, ""))
+        self.rewrite_roots = split_locations(properties.get(REWRITE_ROOTS, ""))
         self.runtime = runtime
 
     @property
@@ -370,7 +374,7 @@ class FilesystemCatalog(DirectoryNamespaces):
             info = self._storage.head(entry.metadata_file)
             return info is not None and info.modified_ms <= newest_deleted_ms
 
-        delete_dropped(self._storage, base, new, is_old)
+        delete_dropped(self._storage, base, new, is_old, roots=self.reclaim_roots)
 
 
 def _is_entry_of(table: Table, entry: MetadataLogEntry) -> bool:

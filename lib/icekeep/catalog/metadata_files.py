@@ -5,21 +5,26 @@ Shared by the catalogs that write metadata themselves; nothing here knows where 
 
 import gzip
 import re
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+import msgspec
+
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
-from icekeep.errors import MissingFileError
+from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata, parse_metadata
+from icekeep.spec.metadata_packing import unpacked
 from icekeep.spec.requirements import Requirement, failing
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.table_properties import choice, is_true
 from icekeep.spec.updates import SetProperties, Update, apply_updates, log_previous
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import is_location, is_under, join, loose_path
+from icekeep.storage.local.links import within
+from icekeep.storage.locations import canonical, is_location, is_under, join, loose_path
 
 METADATA_PATH = "write.metadata.path"
 
@@ -119,15 +124,24 @@ def deletes_old_metadata(metadata: TableMetadata) -> bool:
     return is_true(metadata.properties, "write.metadata.delete-after-commit.enabled", False)
 
 
-def dropped_from_log(base: TableMetadata, new: TableMetadata) -> list[MetadataLogEntry]:
+class _Whose(msgspec.Struct):
+    """Of a metadata file only which table's it is."""
+
+    table_uuid: str | None = msgspec.field(name="table-uuid", default=None)
+
+
+def dropped_from_log(base: TableMetadata, new: TableMetadata, roots: Sequence[str] = ()) -> list[MetadataLogEntry]:
     """Entries of the base's metadata log that the new one has no more, if the table wants their files deleted.
 
-    Only metadata files below the table's own directories. It is asked after the commit has landed, so it raises nothing.
+    Only metadata files below the table's location. It is asked after the commit has landed, so it raises nothing.
+
+    Args:
+        roots: directories that the operator names beside it.
     """
     if not deletes_old_metadata(new):
         return []
-    roots = (join(new.location, "metadata"), metadata_directory(new))
-    return [entry for entry in left_the_log(base, new) if any(is_under(entry.metadata_file, root) for root in roots)]
+    places = [root for root in (new.location, *roots) if is_location(root)]
+    return [entry for entry in left_the_log(base, new) if any(is_under(entry.metadata_file, root) for root in places)]
 
 
 def delete_dropped(
@@ -135,13 +149,40 @@ def delete_dropped(
     base: TableMetadata,
     new: TableMetadata,
     is_due: Callable[[MetadataLogEntry], bool] = lambda entry: True,
+    *,
+    roots: Sequence[str] = (),
+    others: Callable[[], Iterable[str]] = tuple,
 ) -> None:
     """Delete the metadata files that a commit dropped from the log (`dropped_from_log`), those of them that are due.
 
-    The commit has landed: an error here would be taken for its failure, so none is raised.
+    Whoever may commit to a table writes its location and its log, and could name metadata of another table: what goes says
+    itself that it is of this one, by its uuid, and lies behind no link. The commit has landed: an error here would be taken for
+    its failure, so none is raised.
+
+    Args:
+        others: metadata files of other tables, where the catalog tells all at once; nothing goes that lies beside one of them.
     """
     with suppress(Exception):
-        storage.delete_many([entry.metadata_file for entry in dropped_from_log(base, new) if is_due(entry)])
+        dropped = [entry.metadata_file for entry in dropped_from_log(base, new, roots) if is_due(entry)]
+        if not dropped:
+            return
+        taken = {canonical(location).rpartition("/")[0] for location in others() if is_location(location)}
+        going = [
+            location
+            for location in dropped
+            if canonical(location).rpartition("/")[0] not in taken and _is_of(new, location, storage)
+        ]
+        with within((new.location, *roots)):
+            storage.delete_many(going)
+
+
+def _is_of(metadata: TableMetadata, location: str, storage: Storage) -> bool:
+    """Whether a metadata file says that it is of a table; one of version 1 without a uuid says nothing."""
+    try:
+        whose = msgspec.json.decode(unpacked(storage.read(location)), type=_Whose).table_uuid
+    except (IcekeepError, msgspec.MsgspecError, OSError, EOFError, zlib.error):
+        return False
+    return whose is not None and whose == metadata.table_uuid
 
 
 def delete_refused(storage: Storage, location: str) -> None:

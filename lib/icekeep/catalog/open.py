@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from icekeep.catalog.base import Catalog
+from icekeep.catalog.base import RECLAIM_ROOTS, REWRITE_ROOTS, ROOTS_EXPECTED, Catalog
 from icekeep.catalog.clients.adapter import TIMEOUTS
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
@@ -14,6 +14,7 @@ from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.storage.first_answer import first_answer_ms
+from icekeep.storage.locations import is_location, is_whole_store, split_locations
 from icekeep.storage.open import open_storage
 
 _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
@@ -70,6 +71,10 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
     # What a REST server calls a warehouse need not be a location.
     if given.get("warehouse") and kind != "rest":
         given["warehouse"] = _absolute(name, given["warehouse"])
+    for key in (RECLAIM_ROOTS, REWRITE_ROOTS):
+        for root in split_locations(given.get(key, "")):
+            if not is_location(root) or is_whole_store(root):
+                raise ConfigError(f"catalogs.{name}.{key}", f"names {root!r}; give {ROOTS_EXPECTED}")
     if kind in _CLIENT_KINDS:
         return _open_client(name, kind, given, runtime)
     return _KINDS[kind](name, given, open_storage(given, runtime), runtime)

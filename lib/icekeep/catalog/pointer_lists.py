@@ -17,6 +17,9 @@ class ListsPointers(Protocol):
             UnavailableError: the catalog is out of reach.
         """
 
+    def list_pointers_beside(self) -> Mapping[Identifier, Pointer | None]:
+        """The same of tables of other catalogs in the same database, by the names of these catalogs and their own."""
+
 
 def lists_pointers(catalog: Catalog) -> ListsPointers | None:
     """The catalog, if it is such a one; also where another object stands before it and passes on what it is asked."""

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from icekeep.catalog.base import (
+    RECLAIM_ROOTS,
+    REWRITE_ROOTS,
     Committed,
     Conflict,
     Identifier,
@@ -58,7 +60,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import join
+from icekeep.storage.locations import join, split_locations
 
 T = TypeVar("T")
 
@@ -77,6 +79,8 @@ class SqlCatalog:
     def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
         self.name = name
         self.warehouse = properties.get("warehouse", "").rstrip("/") or None
+        self.reclaim_roots = split_locations(properties.get(RECLAIM_ROOTS, ""))
+        self.rewrite_roots = split_locations(properties.get(REWRITE_ROOTS, ""))
         self._database = Database(name, properties)
         self._storage = storage
         self.runtime = runtime
@@ -150,7 +154,8 @@ class SqlCatalog:
             return new
         outcome = self._replace(table, new)
         if isinstance(outcome, Committed):
-            delete_dropped(self._storage, table.metadata, new)
+            others = partial(self._pointers_but, table.identifier)
+            delete_dropped(self._storage, table.metadata, new, roots=self.reclaim_roots, others=others)
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:
@@ -225,15 +230,28 @@ class SqlCatalog:
 
     def list_pointers(self) -> dict[Identifier, Pointer | None]:
         """All tables of the catalog; see `catalog/pointer_lists.py`."""
-        named = (TABLES.c.table_namespace, TABLES.c.table_name)
+        return {name[1:]: pointer for name, pointer in self._pointers(TABLES.c.catalog_name == self.name).items()}
+
+    def list_pointers_beside(self) -> dict[Identifier, Pointer | None]:
+        return self._pointers(TABLES.c.catalog_name != self.name)
+
+    def _pointers(self, *wanted: sa.ColumnElement[bool]) -> dict[Identifier, Pointer | None]:
+        """Tables of the database, by catalog, namespace and name."""
+        named = (TABLES.c.catalog_name, TABLES.c.table_namespace, TABLES.c.table_name)
         where = (TABLES.c.metadata_location, TABLES.c.previous_metadata_location)
-        rows: Sequence[Any] = self._select(
-            sa.select(*named, *where).where(TABLES.c.catalog_name == self.name, self._is_table())
-        )
+        rows: Sequence[Any] = self._select(sa.select(*named, *where).where(*wanted, self._is_table()))
         return {
-            (*namespace.split("."), name): Pointer(str(location), self._storage, previous or None) if location else None
-            for namespace, name, location, previous in rows
+            (catalog, *namespace.split("."), name): Pointer(str(location), self._storage, previous or None)
+            if location
+            else None
+            for catalog, namespace, name, location, previous in rows
         }
+
+    def _pointers_but(self, identifier: Identifier) -> set[str]:
+        """The metadata files of all other tables of the database."""
+        found = self._pointers()
+        found.pop((self.name, *identifier), None)
+        return {pointer.metadata_location for pointer in found.values() if pointer is not None}
 
     def list_namespaces(self) -> list[Identifier]:
         return sorted(self._namespaces())

@@ -76,6 +76,14 @@ class WatchedCatalog:
     def warehouse(self) -> str | None:
         return self._catalog.warehouse
 
+    @property
+    def reclaim_roots(self) -> tuple[str, ...]:
+        return self._catalog.reclaim_roots
+
+    @property
+    def rewrite_roots(self) -> tuple[str, ...]:
+        return self._catalog.rewrite_roots
+
     def find(self, identifier: Identifier | str) -> Pointer:
         return self._catalog.find(identifier)
 

@@ -402,7 +402,7 @@ def test_a_head_that_vanishes_is_a_missing_file(catalog, table, storage, metadat
 def put_versions(table, metadata_path, runtime, *, log_length):
     """Make version 150 of a table with all the versions before it, whose log names the last `log_length` of them."""
     for version in range(2, 150):
-        (metadata_path / f"v{version}.metadata.json").write_bytes(b"{}")
+        (metadata_path / f"v{version}.metadata.json").write_text(f'{{"table-uuid": "{table.metadata.table_uuid}"}}')
     names = [f"file://{metadata_path}/v{version}.metadata.json" for version in range(150 - log_length, 150)]
     log = tuple(MetadataLogEntry(timestamp_ms=runtime.now_ms(), metadata_file=name) for name in names)
     (metadata_path / "v150.metadata.json").write_bytes(format_metadata(replace(table.metadata, metadata_log=log)))

@@ -16,6 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from icekeep.catalog.base import (
+    RECLAIM_ROOTS,
+    REWRITE_ROOTS,
     Description,
     Identifier,
     Pointer,
@@ -60,6 +62,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import split_locations
 from icekeep.storage.open import open_storage
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
@@ -144,6 +147,9 @@ class ClientCatalog(ABC, Generic[C]):
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
         self.name = name
         self._properties = dict(properties)
+        # As the operator gives it: what a server adds to the properties is not asked.
+        self.reclaim_roots = split_locations(properties.get(RECLAIM_ROOTS, ""))
+        self.rewrite_roots = split_locations(properties.get(REWRITE_ROOTS, ""))
         self.runtime = runtime
         self._local = threading.local()
         require(name, self.modules)

@@ -141,7 +141,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             return new
         outcome = self._replace(table, new)
         if isinstance(outcome, Committed):
-            delete_dropped(table.storage, table.metadata, new)
+            delete_dropped(table.storage, table.metadata, new, roots=self.reclaim_roots)
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:

@@ -70,7 +70,8 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
             landed the result is `partial` instead, and a warning says what failed.
         ConflictError: others kept changing files that were to be replaced, however often these were planned anew
             (`commit.retry.num-retries`).
-        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more.
+        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
+            file that is to be read lies in a place of another table.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime

@@ -23,6 +23,7 @@ from icekeep.maintenance.compaction.removed_files import store_removed_files
 from icekeep.maintenance.compaction.stitched import Metrics, MetricsInParts, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
+from icekeep.maintenance.deletion.neighbours import refuse_files_of_others
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
@@ -87,7 +88,19 @@ class Run:
         return Run(table, self._request, self.runtime, only, self._number + 1)
 
     def plan(self, directory: str | None) -> RewritePlan:
-        """The groups, those of the plan that was given if one was; `directory` as for `planner.plan`."""
+        """The groups, those of the plan that was given if one was; `directory` as for `planner.plan`.
+
+        Raises:
+            SafetyError: a file that is to be read lies in a place of another table.
+        """
+        planned = self._planned(directory)
+        storage = self.table.storage
+        read = (group_files(group, storage) for group in planned.groups if group.has_files)
+        named = ([*(f.file_path for f in some.files), *(d.file_path for d in some.deletes)] for some in read)
+        refuse_files_of_others(self.table, named)
+        return planned
+
+    def _planned(self, directory: str | None) -> RewritePlan:
         if self._request.given is not None:
             return plan_given(self.scan, self.spark, self.strategy, self.options, self._request.given, directory)
         return plan(

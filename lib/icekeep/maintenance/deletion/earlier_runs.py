@@ -4,7 +4,7 @@ trash are over. Each goes only after a fresh mark of everything that the table l
 A plan that is not due (`due_plans`), or that another run has claimed, is left alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed, read_reached
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.territory import Territory, territory
+from icekeep.maintenance.deletion.territory import Territory, table_roots, territory
 from icekeep.planning.spark.rows import streamed
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
@@ -91,7 +91,7 @@ class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         skips_trash: the operator wants files to go at once, also those of plans that wait to be moved to the trash.
-        other_roots: directories of other tables inside this one's, whose files are theirs.
+        other_roots: places of other tables, whose files are theirs (`Neighbours.other_roots`).
     """
 
     options: ReclaimOptions
@@ -235,14 +235,23 @@ class _ClaimedPlan:
         if kept.reason:
             self._listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
             return Earlier()
-        places = territory(table.metadata, (*plan.roots, *self._request.options.roots), self._request.other_roots)
+        places = territory(table, self._request.options.roots, self._request.other_roots)
         again, strays = _staying(due, self._proofs.retained(), table, places, self._spark)
         if self._leads_to_the_trash(again):
             return Earlier(kept_count=len(again))
+        unnamed = _unnamed_root(plan, table, places, strays)
+        if unnamed is not None:
+            self._listener.on(
+                Warned(
+                    f"plan {plan.directory!r} is not carried out: it has files below {unnamed!r}, which is no place of table "
+                    f"{table.name!r}; if they are its own, name the directory in reclaim.roots, else remove the plan"
+                )
+            )
+            return Earlier()
         if strays:
             self._listener.on(
                 Warned(
-                    f"{len(strays)} files of plan {plan.directory!r} lie outside the places of table {table.name!r} by now, "
+                    f"{len(strays)} files of plan {plan.directory!r} lie outside the places of table {table.name!r}, "
                     f"{strays[0]!r} among them: they stay, and icekeep does not look for them any more"
                 )
             )
@@ -316,6 +325,13 @@ class _ClaimedPlan:
             settle_plan(plan, claim, done, table, self._runtime, self._listener)
 
 
+def _unnamed_root(plan: DeletionPlan, table: Table, places: Territory, strays: Sequence[str]) -> str | None:
+    """A directory for which a plan waits: the run that made it, or the table, says that files are there, and the operator may."""
+    claimed = (*plan.roots, *table_roots(table.metadata))
+    waited_for = (root for root in claimed if not places.holds(f"{root.rstrip('/')}/any"))
+    return next((root for root in waited_for if any(Territory((root,)).holds(one) for one in strays)), None)
+
+
 def _staying(
     due: Due, retained: Reached, table: Table, places: Territory, spark: SparkSource
 ) -> tuple[list[str], list[str]]:
@@ -330,7 +346,7 @@ def _staying(
     if not isinstance(files, pa.Table):
         return _staying_of_many(files, due, retained, places, spark)
     garbage = still_garbage(files, retained, spark)
-    is_inside = pa.array(due.empties_trash | places.mask(garbage["location"]), pa.bool_())
+    is_inside = pa.array(due.empties_trash | places.reaches(garbage["location"]), pa.bool_())
     return _difference(files, garbage), garbage.filter(pc.invert(is_inside))["location"].to_pylist()
 
 
@@ -342,7 +358,7 @@ def _staying_of_many(
 
     def staying(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            is_inside = pa.array(empties_trash | places.mask(batch["location"]), pa.bool_())
+            is_inside = pa.array(empties_trash | places.reaches(batch["location"]), pa.bool_())
             yield batch.filter(pc.invert(pc.and_(batch["is_garbage"], is_inside))).select(columns)
 
     with fails_closed():

@@ -133,7 +133,7 @@ def file_lines(files: "pa.Table | DataFrame", territory: Territory) -> Iterator[
         rows = streamed(files.select(*GARBAGE.names), "naming what is to be deleted")
         batches = record_batches(map(tuple, rows), GARBAGE, _LINES)
     for batch in batches:
-        is_inside = pa.array(territory.mask(batch["location"]), pa.bool_())
+        is_inside = pa.array(territory.reaches(batch["location"]), pa.bool_())
         goes = pc.and_(is_inside, pc.not_equal(batch["kind"], UNREADABLE))
         for row in batch.filter(goes).to_pylist():
             yield PlanLine(do=DELETE, kind=row["kind"], name=row["location"], size_bytes=row["size_bytes"])

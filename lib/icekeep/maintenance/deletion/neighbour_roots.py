@@ -77,7 +77,7 @@ def look_at(catalog: Catalog, identifier: Identifier, pointer: Pointer | None = 
         pointer = catalog.find(identifier) if pointer is None else pointer
         while True:
             try:
-                return Neighbour(identifier, pointer.metadata_location, _roots(pointer))
+                return look_by(identifier, pointer)
             except MissingFileError:
                 # A table that keeps few metadata files may have moved on.
                 missing, pointer = pointer.metadata_location, catalog.find(identifier)
@@ -90,6 +90,11 @@ def look_at(catalog: Catalog, identifier: Identifier, pointer: Pointer | None = 
         # A table of another format has no properties that could lead elsewhere.
         may_lie_elsewhere = not is_whole and not isinstance(error, UnsupportedError)
         return Neighbour(identifier, places=places, problem=first_line(error), may_lie_elsewhere=may_lie_elsewhere)
+
+
+def look_by(identifier: Identifier, pointer: Pointer) -> Neighbour:
+    """One other table, by its pointer alone; raises `IcekeepError` where its metadata cannot be read."""
+    return Neighbour(identifier, pointer.metadata_location, _roots(pointer))
 
 
 def forget_roots() -> None:

@@ -24,9 +24,10 @@ from icekeep.errors import (
     first_line,
 )
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at, recalled
+from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at, look_by, recalled
 from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, Look, shared_looks
-from icekeep.maintenance.deletion.territory import compared, table_roots
+from icekeep.maintenance.deletion.territory import compared, named_roots, table_roots
+from icekeep.storage.local.links import real_location
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 T = TypeVar("T")
@@ -38,7 +39,10 @@ _REQUESTS_EACH = 4
 _CACHED_PLACES = 20_000
 """Each table of a run is held against each other one: of 500, places are compared a million times."""
 
-_CONTAINS, _SAME = "contains", "is the same place as"
+_SLASHES_OF_A_STORE = 2
+"""In the key of a whole bucket or disk."""
+
+_CONTAINS, _LIES_IN, _SAME = "contains", "lies in", "is the same place as"
 
 
 class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +52,14 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
         unlisted_reason: why not all tables of the catalog are known; empty if they are.
         unreadable: names of tables whose place is not known, since they cannot be loaded and the catalog does not tell it.
         accepted: those of them that the operator accepts by name, who says that they lie elsewhere; not in `unreadable`.
-        inner_roots: of other tables, where they lie in this one's location or directories, and that is not refused.
+        other_roots: places of other tables that lie in a place where files of this one may go, or hold its location, and are
+            not refused (`territory`).
     """
 
     unlisted_reason: str = ""
     unreadable: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
-    inner_roots: tuple[str, ...] = ()
+    other_roots: tuple[str, ...] = ()
 
 
 class _Overlap(msgspec.Struct, frozen=True):
@@ -65,9 +70,10 @@ class _Overlap(msgspec.Struct, frozen=True):
     theirs: str
 
 
-def neighbours(
+def neighbours(  # noqa: PLR0913 - what a run was told
     table: Table,
     *,
+    roots: Sequence[str] = (),
     looked_at: str = "",
     refuses_overlap: bool = True,
     accepted: Collection[str] = (),
@@ -78,10 +84,11 @@ def neighbours(
     """Look at the places of all other tables in a table's catalog, and refuse those that meet this one's.
 
     Args:
+        roots: directories that the operator names for the run, beside those of the catalog's configuration.
         looked_at: the directory whose files are about to be taken for garbage: then the others are held against it alone, and
-            not against this table's location and directories, where they are told only (`inner_roots`).
+            not against this table's location and directories, where they are told only (`other_roots`).
         refuses_overlap: false for a job that deletes only what the table's own metadata named: then places that lie in each
-            other are told (`inner_roots`), and only those that are one and the same are refused.
+            other are told (`other_roots`), and only those that are one and the same are refused.
         accepted: names of tables that may be unreadable.
         dead_uuids: of tables that the operator says are dead: none of the others may have one, in lower case.
         is_listed: false for a table that the catalog does not have yet, or not any more: then it need not list it.
@@ -93,19 +100,13 @@ def neighbours(
             location meets the other's directories; or the other is the same table under a second name, or is said to be dead.
         InvalidTableError: the table's own location is none.
     """
-    ours = _own_roots(table)
+    ours, named = _own_roots(table), named_roots(table, roots)
     judged = TableRoots(ours.table_uuid, looked_at, ()) if looked_at else ours
-    shared = _shared(table, FRESH_MS if looked_at else OLD_MS) if is_listed else None
-    identifiers, unlisted_reason, found = shared or _read(table, is_listed=is_listed)
-    if table.identifier not in identifiers:
-        # Some catalogs fold the case of names, and list this one under another spelling.
-        found = [
-            n for n in found if not (_is_same_table(table, n) and _folded(n.identifier) == _folded(table.identifier))
-        ]
+    unlisted_reason, found = _others(table, FRESH_MS if looked_at else OLD_MS, is_listed=is_listed)
     for neighbour in found:
         _refuse_same(table, neighbour, dead_uuids)
         _refuse_overlap(table, judged, neighbour, nested_too=refuses_overlap)
-    inner = [place for neighbour in found for place in _inner_roots(table, ours, neighbour, listener)]
+    others = [place for neighbour in found for place in _other_roots(table, ours, named, neighbour, listener)]
     if unlisted_reason:
         listener.on(Warned(f"tables that are not known may lie where table {table.name!r} does: {unlisted_reason}"))
     for neighbour in found:
@@ -115,8 +116,73 @@ def neighbours(
         unlisted_reason=unlisted_reason,
         unreadable=tuple(name for name in unknown if name not in accepted),
         accepted=tuple(sorted(name for name in unknown if name in accepted)),
-        inner_roots=tuple(inner),
+        other_roots=tuple(dict.fromkeys(others)),
     )
+
+
+def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None:
+    """Refuse to read files for a table that lie in a place of another one: a manifest can name any.
+
+    The other tables are looked at only where a file lies elsewhere than where the catalog itself puts this table.
+
+    Args:
+        files: locations, in as many parts as they come in.
+
+    Raises:
+        SafetyError: one lies there, and below no `rewrite.roots` of the catalog.
+        TryAgainError, ConfigError: as `neighbours`.
+    """
+    allowed = [_key(root) for root in (*_home(table), *table.catalog.rewrite_roots)]
+    strangers: dict[str, str] = {}
+    for some in files:
+        for file in some:
+            strangers.setdefault(file.rpartition("/")[0], file)
+    strangers = {at: file for at, file in strangers.items() if not any(_holds(root, _key(at)) for root in allowed)}
+    if not strangers:
+        return
+    places: dict[str, Neighbour] = {}
+    for neighbour in _others(table, OLD_MS)[1]:
+        theirs = neighbour.places
+        for place in () if theirs is None else (theirs.location, *theirs.elsewhere):
+            if theirs is not None and not _is_wide(place, theirs):
+                places.setdefault(_key(place), neighbour)
+    for directory, file in strangers.items():
+        key = _key(directory)
+        while key.count("/") > _SLASHES_OF_A_STORE:
+            if key in places:
+                raise SafetyError(
+                    f"file {file!r} of table {table.name!r} lies in a place of table {places[key].name!r}, whose rows would be "
+                    "copied: nothing is rewritten; if it was added on purpose, name its directory in the catalog's rewrite.roots",
+                    **_facts(table, file, places[key]),
+                )
+            key = key.rpartition("/")[0]
+
+
+def _home(table: Table) -> tuple[str, ...]:
+    """The table's location, where that is the one that the catalog gives a table of its name."""
+    try:
+        is_given = _key(table.catalog.default_location(table.identifier)) == _key(table.metadata.location)
+    except IcekeepError:
+        return ()
+    return (table.metadata.location,) if is_given else ()
+
+
+def _holds(root: str, key: str) -> bool:
+    return key == root or key.startswith(root.rstrip("/") + "/")
+
+
+def _others(table: Table, max_age_ms: int, *, is_listed: bool = True) -> tuple[str, list[Neighbour]]:
+    """Why not all other tables are known, and those that are, the tables of other catalogs in the same database among them."""
+    _real.cache_clear()
+    shared = _shared(table, max_age_ms) if is_listed else None
+    identifiers, unlisted_reason, listed = shared or _read(table, is_listed=is_listed)
+    found = [*listed, *_beside(table.catalog)]
+    if table.identifier not in identifiers:
+        # Some catalogs fold the case of names, and list this one under another spelling.
+        found = [
+            n for n in found if not (_is_same_table(table, n) and _folded(n.identifier) == _folded(table.identifier))
+        ]
+    return unlisted_reason, found
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -160,6 +226,23 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
     moved_on = {name: None if pointer is None else recalled(name, pointer) for name, pointer in old.items()}
     neighbours = [*(moved_on[name] or known[name] for name in old), *new]
     return listed.pointers.keys(), "", [n for n in neighbours if n.identifier != table.identifier]
+
+
+def _beside(catalog: Catalog) -> list[Neighbour]:
+    """Where the tables of other catalogs in the same database lie, under the names of those."""
+    at_once = lists_pointers(catalog)
+    pointers = {} if at_once is None else at_once.list_pointers_beside()
+
+    def look(name: Identifier) -> Neighbour:
+        pointer = pointers[name]
+        if pointer is None:
+            return Neighbour(name, problem="it has no metadata location")
+        try:
+            return recalled(name, pointer) or look_by(name, pointer)
+        except IcekeepError as error:
+            return Neighbour(name, pointer.metadata_location, problem=first_line(error))
+
+    return _each(look, pointers)
 
 
 def _looked_at(catalog: Catalog, pointers: Mapping[Identifier, Pointer | None]) -> list[Neighbour]:
@@ -269,19 +352,46 @@ def _refuse_overlap(table: Table, judged: TableRoots, neighbour: Neighbour, *, n
             )
 
 
-def _inner_roots(table: Table, ours: TableRoots, neighbour: Neighbour, listener: Listener) -> list[str]:
-    """TableRoots of a table, which is not refused, that lie in ours; the listener is told how the two meet."""
+def _other_roots(
+    table: Table, ours: TableRoots, roots: Sequence[str], neighbour: Neighbour, listener: Listener
+) -> list[str]:
+    """Places of a table, which is not refused, that keep files of ours from going; the listener is told how the two meet."""
     found = _overlaps(ours, neighbour.places)
     if found:
         one = found[0]
+        named = f"; if files there are its own, name {one.ours!r} in reclaim.roots" if one.relation == _LIES_IN else ""
         listener.on(
             Warned(
                 f"{one.ours!r} of table {table.name!r} {one.relation} {one.theirs!r} of table {neighbour.name!r}: what lies in a "
-                "place of the other table is kept"
+                f"place of the other table is kept{named}"
             )
         )
-    inner = [one for one in found if one.relation in (_CONTAINS, _SAME)]
-    return [spelling for one in inner for spelling in (one.theirs, _spelled_as_ours(one))]
+    theirs = neighbour.places
+    if theirs is None:
+        return []
+    places = (theirs.location, *theirs.elsewhere)
+    met = [_Overlap(root, _relation(root, place), place) for root in (ours.location, *roots) for place in places]
+    inner = [one for one in met if one.relation == _CONTAINS]
+    outer = [
+        one
+        for one in met
+        if one.ours == ours.location and one.relation in (_LIES_IN, _SAME) and not _is_wide(one.theirs, theirs)
+    ]
+    return [
+        *(spelling for one in inner for spelling in (one.theirs, _spelled_as_ours(one))),
+        # Where the store is left out in one of the two, it is the location that is none of ours.
+        *(spelling for one in outer for spelling in (one.theirs, *_same_place(one))),
+    ]
+
+
+def _is_wide(place: str, theirs: TableRoots) -> bool:
+    """Whether a directory of a table lies above its location: such as all tables of a warehouse may share is nobody's own."""
+    return _relation(place, theirs.location) == _CONTAINS
+
+
+def _same_place(one: _Overlap) -> tuple[str, ...]:
+    ours, theirs = _parts(_key(one.ours))[1], _parts(_key(one.theirs))[1]
+    return () if ours == theirs else (one.ours,)
 
 
 def _spelled_as_ours(one: _Overlap) -> str:
@@ -318,7 +428,7 @@ def _relation(ours: str, theirs: str) -> str:
         return _SAME
     if their_path.startswith(our_path.rstrip("/") + "/"):
         return _CONTAINS
-    return "lies in" if our_path.startswith(their_path.rstrip("/") + "/") else ""
+    return _LIES_IN if our_path.startswith(their_path.rstrip("/") + "/") else ""
 
 
 @lru_cache(_CACHED_PLACES)
@@ -328,8 +438,18 @@ def _parts(key: str) -> tuple[str, str, str]:
     return scheme, host, slash + path
 
 
-@lru_cache(_CACHED_PLACES)
 def _key(location: str) -> str:
+    """How a place is compared: a directory that two links lead to is one place."""
+    return _key_of(_real(location))
+
+
+@lru_cache(_CACHED_PLACES)
+def _real(location: str) -> str:
+    return real_location(location)
+
+
+@lru_cache(_CACHED_PLACES)
+def _key_of(location: str) -> str:
     place = compared(location)
     return "" if place is None else place.key
 

@@ -9,12 +9,14 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, field
 
+from icekeep.catalog.base import RECLAIM_ROOTS
 from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, Positive, parse_options
 from icekeep.names import NAME_IN_CATALOG, has_form
 from icekeep.spec.filters.ages import age_ms
 from icekeep.spec.times import Days, whole_days
 from icekeep.spec.units import DAY_MS
+from icekeep.storage.locations import split_locations
 
 TRASH_DAYS = 3
 """How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""
@@ -29,16 +31,17 @@ class ReclaimOptions(Options, frozen=True, kw_only=True):
 
     Attributes:
         max_deletes_per_second: over all tasks together; `None` for no limit.
-        reclaim_roots: locations joined by commas below which files may be deleted, beside those that are the table's own.
+        reclaim_roots: locations joined by commas below which files may be deleted, beside the table's location and the
+            `reclaim.roots` of its catalog.
     """
 
     max_deletes_per_second: Positive | None = field(name="max-deletes-per-second", default=None)
-    reclaim_roots: str = field(name="reclaim.roots", default="")
+    reclaim_roots: str = field(name=RECLAIM_ROOTS, default="")
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The locations of `reclaim.roots`."""
-        return tuple(root.strip() for root in self.reclaim_roots.split(",") if root.strip())
+        return split_locations(self.reclaim_roots)
 
     def check(self) -> None:
         """Raise `OptionError` where a text that is read later is wrong."""

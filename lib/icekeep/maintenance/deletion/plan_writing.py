@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
+from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
 from icekeep.maintenance.deletion.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.path_set import Mask
@@ -46,9 +47,9 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan says beside its files; see `DeletionPlan`.
 
     Attributes:
+        roots: as in `DeletionPlan`.
         accepted: names of tables that cannot be loaded, which the operator accepts: a part of what is approved.
         keeps_before: whether the metadata that the table has now is kept with the plan, since snapshots of it are to go.
-        roots: of the option `reclaim.roots`.
     """
 
     job: str
@@ -76,6 +77,7 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
         parts: what lies where files may be deleted; written to disk, or counted only.
         outside: what lies elsewhere: it may belong to someone else, and is kept.
         unreadable: manifests of expired snapshots that could not be read; they and what they alone name are kept.
+        first_outside: the location of one of those; empty if there is none.
         sample: locations of the first files of `parts`.
         keys: where only some files may go, exact keys of those that were found.
     """
@@ -83,6 +85,7 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[PlanPart, ...] = ()
     outside: tuple[FilesOfKind, ...] = ()
     unreadable: tuple[str, ...] = ()
+    first_outside: str = ""
     sample: tuple[str, ...] = ()
     keys: tuple[Keys, ...] = ()
 
@@ -100,6 +103,17 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
         digests = (part.digest for part in self.parts)
         return plan_hash(
             draft.job, table.metadata.table_uuid, draft.snapshot_ids, draft.ref_names, digests, accepted=draft.accepted
+        )
+
+
+def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> None:
+    """Warn of garbage that stays because of where it lies."""
+    if found.outside_count:
+        listener.on(
+            Warned(
+                f"{found.outside_count} files that are garbage lie outside the places of table {table.name!r}, "
+                f"{found.first_outside!r} among them: they are kept; if they are its own, name their directory in reclaim.roots"
+            )
         )
 
 
@@ -216,7 +230,7 @@ def _classify(batches: Iterable[pa.RecordBatch], places: _Places, name: str) -> 
     for number, rows in enumerate(_in_parts(batches)):
         is_unreadable = pc.equal(rows["kind"], UNREADABLE)
         files = rows.filter(pc.invert(is_unreadable)).select(GARBAGE.names).sort_by(_ORDER)
-        mask = pa.array(places.territory.mask(files["location"]), pa.bool_())
+        mask = pa.array(places.territory.reaches(files["location"]), pa.bool_())
         inside, outside = files.filter(mask), files.filter(pc.invert(mask))
         if places.only is not None:
             inside = inside.filter(pa.array(places.only.mask(inside["location"]), pa.bool_()))
@@ -229,6 +243,7 @@ def _classify(batches: Iterable[pa.RecordBatch], places: _Places, name: str) -> 
             ClassifiedGarbage(
                 parts=parts,
                 outside=counted(outside),
+                first_outside=outside["location"][0].as_py() if outside.num_rows else "",
                 unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
                 sample=tuple(inside["location"].slice(0, SAMPLE_COUNT).to_pylist()),
                 keys=() if places.only is None else (location_keys(inside["location"]),),
@@ -247,6 +262,7 @@ def _together(found: Sequence[ClassifiedGarbage]) -> ClassifiedGarbage:
     return ClassifiedGarbage(
         parts=tuple(part for one in found for part in one.parts),
         outside=added(*(one.outside for one in found)),
+        first_outside=next((one.first_outside for one in found if one.first_outside), ""),
         unreadable=tuple(location for one in found for location in one.unreadable),
         sample=tuple(location for one in found for location in one.sample)[:SAMPLE_COUNT],
         keys=tuple(keys for one in found for keys in one.keys),

@@ -80,7 +80,8 @@ class DeletionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         snapshot_ids, ref_names: what leaves the metadata with them.
         outside_count: files that are as unreachable, and are kept because of where they lie.
         hash: what `--approve` demands.
-        roots: where files may be deleted beside the table's own places, as the run was told (`reclaim.roots`).
+        roots: the directories that the operator named for the run (`reclaim.roots`). Whoever may write below the table's
+            location may write any: they allow nothing, and say what the plan waits for.
         catalog: what tells the table's catalog from others (`Catalog.identity`).
         newer_snapshot_ids: of the table when the plan was proved, those that it did not have before the run.
     """
@@ -239,6 +240,9 @@ def read_plan(directory: str, storage: Storage) -> DeletionPlan:
         raise InvalidTableError(f"plan {location!r} cannot be read: {error}", location=location) from None
     if canonical(plan.directory) != canonical(directory):
         raise InvalidTableError(f"plan {location!r} says that it lies in {plan.directory!r}", location=location)
+    for part in plan.parts:
+        if not is_under(part.location, directory):
+            raise InvalidTableError(f"plan {location!r} says that a part of it is {part.location!r}", location=location)
     return plan
 
 

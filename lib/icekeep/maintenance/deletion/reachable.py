@@ -21,7 +21,7 @@ from icekeep.catalog.version_files import HINT
 from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FileKind
 from icekeep.maintenance.deletion.path_set import PathsOfPrefix, SpelledPaths, paths_by_prefix
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.territory import table_roots
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import in_threads
 from icekeep.planning.manifests.lists import listed_manifests
@@ -133,7 +133,7 @@ def read_reached(
         storage=storage,
         manifests=listed.manifests,
         named=named_files(statistics_files(metadata), metadata.snapshots, listed.manifests, metadata_files),
-        roots=territory(metadata).roots,
+        roots=tuple(table_roots(metadata)),
         seen=Seen(since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files),
         untotalled_count=listed.untotalled_count,
     )

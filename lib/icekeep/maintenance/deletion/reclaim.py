@@ -42,6 +42,7 @@ from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
+from icekeep.storage.local.links import within
 
 STEP = "deleting files"
 NAMED_COUNT = 100
@@ -302,10 +303,11 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: Pace, look: Look) -> Iter
         yield Reclaimed(missing_count=part.files_count)
         return
     # Where a file is in the trash says the plan's own directory.
-    is_ours = np.ones(files.num_rows, np.bool_) if work.empties_trash else work.territory.mask(files["location"])
+    is_ours = np.ones(files.num_rows, np.bool_) if work.empties_trash else work.territory.reaches(files["location"])
     if not is_ours.all() and not (is_ours | _are_kept(files, work, look)).all():
         raise SafetyError(
-            f"plan {part.location!r} names files outside the places of table {work.plan.table!r}; nothing of it is deleted",
+            f"plan {part.location!r} names files outside the places of table {work.plan.table!r}; nothing of it is deleted; if "
+            "they are its own, name their directory in reclaim.roots",
             location=part.location,
         )
     unmoved: list[pa.Table] = []
@@ -345,12 +347,13 @@ def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, p
     """One call to the store; what came of it, and the files that no move leads to the trash."""
     plan, storage = work.plan, work.storage
     locations, sizes = files["location"].to_pylist(), files["size_bytes"].to_pylist()
-    if work.empties_trash:
-        answers = deleted(storage, [trash_location(plan, location) for location in locations])
-    elif plan.is_trash:
-        answers = moved(storage, [(location, trash_location(plan, location)) for location in locations])
-    else:
-        answers = deleted(storage, locations)
+    with within(work.territory.roots):
+        if work.empties_trash:
+            answers = deleted(storage, [trash_location(plan, location) for location in locations])
+        elif plan.is_trash:
+            answers = moved(storage, [(location, trash_location(plan, location)) for location in locations])
+        else:
+            answers = deleted(storage, locations)
     status = Counter(answer for answer, _ in answers)
     size_bytes = sum(size or 0 for size, (answer, _) in zip(sizes, answers, strict=True) if answer == Fate.GONE)
     failed = [

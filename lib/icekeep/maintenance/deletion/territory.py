@@ -1,9 +1,10 @@
-"""The places whose files a table's maintenance may delete: one rule for expiration, purge and orphan removal.
+"""The places where a table's maintenance may delete files, or move them to: one rule for all jobs.
 
-A table may name any file, imported ones that belong to somebody else among them, and whoever may write metadata may write
-any path into it. So what is unreachable is deleted only below the table's location, `write.data.path`,
-`write.metadata.path`, or a root that the operator allows; all else is kept and counted. Whole path components count: what
-lies in `tbl2` does not lie in `tbl`.
+Whoever may commit to a table writes its metadata: its properties, its log, manifests that name any file. None of that makes a
+file the table's own. Its location does, as far as no other table of the catalog lies there; and so does the operator, who
+names places as `reclaim.roots`, for a catalog in the configuration or for one run. Where a place of another table lies below
+such a place, the deeper one counts. All else is kept and counted, below `write.data.path` and `write.metadata.path` too. Whole
+path components count: what lies in `tbl2` does not lie in `tbl`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icekeep.catalog.base import RECLAIM_ROOTS, ROOTS_EXPECTED, Table
 from icekeep.errors import InvalidTableError, OptionError
 from icekeep.spec.layout import OWN_DIRECTORY, data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.local.links import is_behind_link
 from icekeep.storage.locations import canonical, parse_location
 from icekeep.storage.stores import FILE, SCHEMES, STORES_OF_KEYS, store_authorities
-
-ALLOWED_ROOTS = "reclaim.roots"
 
 _OWN = f"/{OWN_DIRECTORY}/"
 
@@ -60,9 +61,10 @@ class Territory(msgspec.Struct, frozen=True):
     """What may be deleted, by place.
 
     Attributes:
-        roots: directories; what lies below one of them, at any depth, is in the territory. None lies below another. What
-            lies in a directory of icekeep's own, where plans and the trash are, is not, whatever root is above it.
-        others: directories of other tables; what is one of them, or lies below one, is not in the territory.
+        roots: directories; what lies below one of them, at any depth, is in the territory. What lies in a directory of
+            icekeep's own, where plans and the trash are, is not, whatever root is above it.
+        others: places of other tables; what is one of them, or lies below one, is in the territory only by a root that lies
+            below that place too, or is that place.
     """
 
     roots: tuple[str, ...]
@@ -70,59 +72,100 @@ class Territory(msgspec.Struct, frozen=True):
 
     def holds(self, location: str) -> bool:
         """Whether the file at a location may be deleted; what is no location may not."""
-        return self._is_held(location, _comparable(self.roots), _comparable(self.others))
+        return _is_held(location, self._parted())
 
     def mask(self, locations: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
         """`holds` of every location; null may not be deleted."""
         chunks = locations.chunks if isinstance(locations, pa.ChunkedArray) else [locations]
-        masks = [self._mask(chunk) for chunk in chunks]
+        parted = self._parted()
+        masks = [self._mask(chunk, parted) for chunk in chunks]
         return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
 
-    def _mask(self, locations: pa.Array) -> npt.NDArray[np.bool_]:
-        locations, own, others = locations.cast(pa.large_string()), _comparable(self.roots), _comparable(self.others)
-        held = _begins(locations, own) & _truth(pc.match_substring_regex(locations, _DOUBLED))
-        held &= ~_truth(pc.match_substring(locations, _OWN)) & ~_begins(locations, others) & ~_are(locations, others)
-        # Where a place of another table is left out, every spelling of it is.
-        unsure = np.arange(len(locations)) if others else np.flatnonzero(~held)
-        odd = unsure[~_truth(pc.match_substring_regex(locations.take(unsure), _ORDINARY))]
-        held[odd] = [self._is_held(location, own, others) for location in locations.take(odd).to_pylist()]
+    def reaches(self, locations: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+        """`mask`, without files of this machine to which a link leads below their root: these lie elsewhere.
+
+        Raises:
+            IcekeepError: the machine does not tell.
+        """
+        held = self.mask(locations)
+        names = locations.filter(pa.array(held)).to_pylist() if any(map(_is_local, _comparable(self.roots))) else []
+        directories = [name.rpartition("/")[0] for name in names]
+        elsewhere = {one for one in {*directories} if is_behind_link(one, self.roots)}
+        if elsewhere:
+            held[np.flatnonzero(held)] = [directory not in elsewhere for directory in directories]
         return held
 
-    def _is_held(
-        self, location: str | None, own: Sequence[ComparedLocation], others: Sequence[ComparedLocation]
-    ) -> bool:
-        file = None if location is None else compared(location)
-        if file is None or _OWN in file.key or not any(root.holds(file) for root in own):
-            return False
-        return not any(other.key == file.key or other.holds(file) for other in others)
+    def _parted(self) -> "list[_Part]":
+        """Each root, with the places of others that lie below it."""
+        others = _comparable(self.others)
+        return [(root, [other for other in others if root.holds(other)]) for root in _comparable(self.roots)]
+
+    def _mask(self, locations: pa.Array, parted: "list[_Part]") -> npt.NDArray[np.bool_]:
+        locations = locations.cast(pa.large_string())
+        held = np.zeros(len(locations), np.bool_)
+        for root, others in parted:
+            held |= _begins(locations, [root]) & ~_begins(locations, others) & ~_are(locations, others)
+        held &= _truth(pc.match_substring_regex(locations, _DOUBLED)) & ~_truth(pc.match_substring(locations, _OWN))
+        # Where a place of another table is left out, every spelling of it is.
+        unsure = np.arange(len(locations)) if self.others else np.flatnonzero(~held)
+        odd = unsure[~_truth(pc.match_substring_regex(locations.take(unsure), _ORDINARY))]
+        held[odd] = [_is_held(location, parted) for location in locations.take(odd).to_pylist()]
+        return held
 
 
-def territory(metadata: TableMetadata, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> Territory:
-    """The places of a table, and those that the operator adds.
+_Part = tuple[ComparedLocation, list[ComparedLocation]]
 
-    What metadata says of places never fails and never holds a whole bucket or disk, nor, for a table that lies elsewhere,
-    anything on this machine.
+
+def _is_held(location: str | None, parted: Iterable[_Part]) -> bool:
+    file = None if location is None else compared(location)
+    if file is None or _OWN in file.key:
+        return False
+    return any(
+        root.holds(file) and not any(other.key == file.key or other.holds(file) for other in others)
+        for root, others in parted
+    )
+
+
+def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> Territory:
+    """The table's location, and the places that the operator names.
+
+    The location is none of the table's where it is, or lies in, a place of another table. It is never a whole bucket or disk:
+    there the directories count that engines make in it.
 
     Args:
-        allowed: directories below which files may be deleted as well.
-        others: directories of other tables, whose files are theirs wherever they lie.
-
-    Raises:
-        OptionError: one of `allowed` is no location, or a whole bucket or disk.
+        allowed: directories that the operator names for a run, beside those of the catalog's configuration (`check_roots`).
+        others: places of other tables, whose files are theirs (`Neighbours.other_roots`).
     """
-    for root in allowed:
+    theirs = _comparable(others)
+
+    def is_free(root: str) -> bool:
+        place = compared(root)
+        return place is not None and not any(other.key == place.key or other.holds(place) for other in theirs)
+
+    own = [root for root in _own_places(table.metadata.location) if is_free(root)]
+    # A directory in another counts by itself: another table may lie between them, and a link may lead to it.
+    return Territory(roots=tuple(_each_once([*own, *named_roots(table, allowed)]).values()), others=tuple(others))
+
+
+def named_roots(table: Table, allowed: Sequence[str] = ()) -> tuple[str, ...]:
+    """The directories that the operator names, in the catalog's configuration and for a run."""
+    return (*table.catalog.reclaim_roots, *allowed)
+
+
+def check_roots(roots: Iterable[str]) -> None:
+    """Raise `OptionError` where one of the directories that an operator names is no location, or a whole bucket or disk."""
+    for root in roots:
         one = compared(root)
         if one is None or one.is_bare:
-            raise OptionError(
-                ALLOWED_ROOTS,
-                given=root,
-                expected="locations of directories such as s3://bucket/path, none of them a whole bucket or disk",
-            )
-    return Territory(roots=_outermost([*table_roots(metadata), *allowed]), others=tuple(others))
+            raise OptionError(RECLAIM_ROOTS, given=root, expected=ROOTS_EXPECTED)
 
 
 def table_roots(metadata: TableMetadata) -> list[str]:
-    """Location, data directory and metadata directory of a table, as far as they can be its own."""
+    """Where a table says that its files are: its location, data directory and metadata directory.
+
+    What is no location, or a whole bucket or disk, is left out; and what lies on this machine, of a table that lies elsewhere.
+    Other engines delete files there, and no other table may lie there; icekeep deletes none for that alone (`territory`).
+    """
     at = compared(metadata.location)
     is_local = at is not None and _is_local(at)
     roots = []
@@ -131,6 +174,13 @@ def table_roots(metadata: TableMetadata) -> list[str]:
         if one is not None and not one.is_bare and (is_local or not _is_local(one)):
             roots.append(root)
     return list(_outermost(roots))
+
+
+def _own_places(location: str) -> list[str]:
+    place = compared(location)
+    if place is None or not place.is_bare:
+        return [] if place is None else [location]
+    return [f"{location.rstrip('/')}/{name}" for name in ("data", "metadata")] if not _is_local(place) else []
 
 
 def compared(location: str) -> ComparedLocation | None:
@@ -149,12 +199,17 @@ def _comparable(directories: Iterable[str]) -> list[ComparedLocation]:
 
 def _outermost(roots: Sequence[str]) -> tuple[str, ...]:
     """Roots without those that are, or lie in, another one."""
+    kept = _each_once(roots)
+    return tuple(root for one, root in kept.items() if not any(other.holds(one) for other in kept))
+
+
+def _each_once(roots: Iterable[str]) -> dict[ComparedLocation, str]:
     kept: dict[ComparedLocation, str] = {}
     for root in roots:
         one = compared(root)
         if one is not None:
             kept.setdefault(one, root.rstrip("/") or root)
-    return tuple(root for one, root in kept.items() if not any(other.holds(one) for other in kept))
+    return kept
 
 
 def _is_local(one: ComparedLocation) -> bool:

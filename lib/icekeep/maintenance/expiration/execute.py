@@ -22,12 +22,13 @@ from icekeep.maintenance.deletion.plan_writing import (
     PlanDraft,
     classify_garbage,
     plan_directory,
+    tell_outside,
     write_plan,
 )
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reachable import Seen
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.territory import Territory
+from icekeep.maintenance.deletion.territory import Territory, named_roots
 from icekeep.maintenance.exact_plans import AlreadyApplied
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
@@ -201,7 +202,7 @@ def _planned(
         not_before_ms=request.now_ms + request.grace_ms,
         trash_until_ms=request.now_ms + request.grace_ms + request.trash_days_ms if request.trash_days_ms else None,
         keeps_before=bool(expired.snapshot_ids),
-        roots=request.deletion.options.roots,
+        roots=named_roots(table, request.deletion.options.roots),
     )
     after = after_expiration(table, expired, request.now_ms)
     return _written(metadata, table, spark, draft, request, claims, listener, runtime, after_metadata=after)
@@ -234,6 +235,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
     only = None if given is None else given.files
     try:
         found = classify_garbage(made.garbage, request.territory, directory, table.storage, only)
+        tell_outside(found, table, listener)
         if after_metadata is not None:
             if given is not None:
                 given.hold(found, table)

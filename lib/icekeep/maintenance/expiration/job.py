@@ -25,10 +25,10 @@ from icekeep.maintenance.deletion.options import (
     checked_options,
     trash_days,
 )
-from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage, tell_outside
 from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
-from icekeep.maintenance.deletion.territory import Territory, territory
+from icekeep.maintenance.deletion.territory import Territory, check_roots, territory
 from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and_reclaim
@@ -111,7 +111,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     """
     checked = _checked(table.metadata, request)
     spark, listener, runtime = request.spark, request.listener, table.runtime
-    around = neighbours(table, refuses_overlap=False, listener=listener)
+    around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
     trash = asked_trash_days(request.trash)
     days = trash_days(trash, parse_location(table.metadata.location).scheme)
@@ -121,7 +121,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         max_concurrent_deletes=request.max_concurrent_deletes,
         trust_manifest_list=request.trust_manifest_list,
         skips_trash=trash == 0,
-        other_roots=around.inner_roots,
+        other_roots=around.other_roots,
     )
     given, approve, earlier = request.given, request.approve, Earlier()
     if given is not None:
@@ -132,7 +132,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     expired = _expired(request, table.metadata, policy, now_ms)
     expiration = ExpirationRequest(
         deletion=deleting,
-        territory=territory(table.metadata, checked.roots, around.inner_roots),
+        territory=territory(table, checked.roots, around.other_roots),
         approve=approve,
         given=None if given is None else GivenDeletion.of(given),
         grace_ms=checked.grace_ms(compares_metadata=table.catalog.compares_metadata),
@@ -219,13 +219,13 @@ def _tell_histories(expired: Expired, listener: Listener) -> None:
 def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     metadata, spark, given = table.metadata, request.spark, request.given
     checked = _checked(metadata, request)
-    around = neighbours(table, refuses_overlap=False, listener=request.listener)
+    around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=request.listener)
     now_ms = table.runtime.now_ms()
     policy = request.policy(checked, now_ms)
     expired = _expired(request, metadata, policy, now_ms)
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
     garbage, found, untotalled_count = None, ClassifiedGarbage(), 0
-    places = territory(metadata, checked.roots, around.inner_roots)
+    places = territory(table, checked.roots, around.other_roots)
     planned = None if given is None else GivenDeletion.of(given)
     if not expired.is_empty:
         garbage = garbage_between(
@@ -234,6 +234,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
         tell_kept(garbage, request.listener)
         only = None if planned is None else planned.files
         found = classify_garbage(garbage, places, None, table.storage, only)
+        tell_outside(found, table, request.listener)
         untotalled_count = garbage.untotalled_count
     if planned is not None:
         planned.hold(found, table)
@@ -273,5 +274,5 @@ def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> Expira
     checked = checked_options(
         ExpirationOptions, request.options, request.max_concurrent_deletes, asked_trash_days(request.trash)
     )
-    territory(metadata, checked.roots)
+    check_roots(checked.roots)
     return checked

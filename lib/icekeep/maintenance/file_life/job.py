@@ -148,7 +148,7 @@ class _Look:
         self._unreadable |= plans.unreadable
         if self._where is not None and "is_read_by_filter" not in told:
             self._notes.append("a filter says something of data files that a snapshot reads alone")
-        if not territory(metadata).holds(found.file_path):
+        if not territory(self._table).holds(found.file_path):
             self._notes.append("it lies in no place of the table, so that it stays when no snapshot reads it any more")
         told |= {
             "snapshots_count": len(lineage.readers),

@@ -42,7 +42,7 @@ def judged(info: FileInfo, table: Table) -> Judged:
     metadata, location = table.metadata, info.location
     if is_under(location, metadata.location) and f"/{OWN_DIRECTORY}/" in canonical(location):
         return Judged(State.OWN, "it is icekeep's own, which removes it itself when it is done with it")
-    if not territory(metadata).holds(location):
+    if not territory(table).holds(location):
         return Judged(State.ELSEWHERE, "it lies in no place of the table, so no run deletes it")
     if not is_under(location, metadata.location):
         directory = location.rpartition("/")[0]

@@ -28,6 +28,7 @@ from icekeep.maintenance.orphans.checks import (
     refuse_foreign,
     refuse_mismatches,
     refuse_neighbours,
+    refuse_outside,
     refuse_unmatched,
 )
 from icekeep.maintenance.orphans.comparing import Compared, Mismatch, any_below, compare
@@ -137,17 +138,19 @@ def find_candidates(
         TryAgainError: the catalog or the store is out of reach.
     """
     root = checked_root(table.metadata, search)
+    refuse_outside(table, root, search)
     now_ms = safe_now_ms(table, runtime)
     before_ms = eligible_before_ms(search.older_than, now_ms)
     found = neighbours(
         table,
+        roots=search.options.roots,
         looked_at=root,
         accepted=search.accept_unreadable,
         dead_uuids=search.options.ignored_uuids,
         listener=listener,
     )
     refuse_neighbours(table, found)
-    places = territory(table.metadata, search.options.roots, found.inner_roots)
+    places = territory(table, search.options.roots, found.other_roots)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search, keeper)
     living = living_runs(table, runtime)

@@ -8,7 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.territory import check_roots, territory
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.comparing import Mismatch
 from icekeep.maintenance.orphans.options import Search
@@ -51,10 +51,11 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
     Raises:
         UsageError: the location is none.
         OptionError: a root that the options add is none.
-        SafetyError: the location lies where files of this table must not be deleted, or the table has `gc.enabled=false`.
+        SafetyError: the location is icekeep's own, or the table has `gc.enabled=false`.
         UnsupportedError: the table is encrypted.
     """
     refuse(metadata)
+    check_roots(search.options.roots)
     root = (metadata.location if search.location is None else search.location).rstrip("/")
     try:
         path = parse_location(root).path
@@ -62,15 +63,19 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
         raise UsageError(f"{error.message}", location=search.location) from None
     if OWN_DIRECTORY in path.split("/"):
         raise SafetyError(f"location {root!r} is icekeep's own, which keeps its files itself; name another directory")
+    return root
+
+
+def refuse_outside(table: Table, root: str, search: Search) -> None:
+    """Raise `SafetyError` where the directory that is listed lies where files of this table must not be deleted."""
     # The territory is asked for files: one right in the directory stands for all below it.
-    places = territory(metadata, search.options.roots)
+    places = territory(table, search.options.roots)
     if not places.holds(f"{root}/any"):
         raise SafetyError(
             f"location {root!r} does not lie in a place of the table ({', '.join(map(repr, places.roots))}): "
             "files there may belong to somebody else; allow it with the option reclaim.roots if they do not",
             location=root,
         )
-    return root
 
 
 def refuse_unmatched(table: Table, root: str) -> None:

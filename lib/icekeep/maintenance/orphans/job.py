@@ -81,7 +81,7 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
         older_than: a moment, or how long ago, at least a day by our clock and by the store's; only files that were written
             before it go. Three days ago if `None`.
         location: the directory that is listed; the table's location if `None`. As for Iceberg `write.data.path` and
-            `write.metadata.path` are not listed where they lie elsewhere: name them here.
+            `write.metadata.path` are not listed where they lie elsewhere: name them here, and as `reclaim.roots`.
         max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         file_list_view: in place of a listing a view or table of this Spark session, or the location of Parquet, ORC or CSV
             files, with the columns `file_path` and `last_modified`, or those of an S3 inventory. Of it only what lies below
@@ -131,7 +131,7 @@ def check_arguments(metadata: TableMetadata, request: RemoveOrphanFilesRequest) 
     """Hold the arguments against the table, before anything is listed; `older_than` waits for the store's clock.
 
     Raises:
-        SafetyError: the table has `gc.enabled=false`, or the location lies in no place of it.
+        SafetyError: the table has `gc.enabled=false`, or the location is icekeep's own.
         UnsupportedError: the table is encrypted, or the mode is `DELETE`.
         UsageError: the location is none.
         OptionError: an argument has a value that it cannot take.

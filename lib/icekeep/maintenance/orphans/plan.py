@@ -11,6 +11,7 @@ from icekeep.maintenance.deletion.given_files import deletion_cost, file_lines
 from icekeep.maintenance.deletion.options import trash_days
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_files
 from icekeep.maintenance.deletion.plans import refuse_unapproved
+from icekeep.maintenance.deletion.territory import named_roots
 from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import KeptFiles, OrphanCandidates, find_candidates
@@ -148,6 +149,6 @@ def draft_of(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraf
         run=run,
         not_before_ms=not_before_ms,
         trash_until_ms=not_before_ms + days * DAY_MS if days else None,
-        roots=search.options.roots,
+        roots=named_roots(candidates.table, search.options.roots),
         accepted=candidates.accepted,
     )

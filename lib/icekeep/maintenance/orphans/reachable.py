@@ -66,7 +66,7 @@ def _statistics_of(locations: Sequence[str], table: Table) -> dict[str, list[str
     """
     if not locations:
         return {}
-    places, storage = territory(table.metadata), table.storage
+    places, storage = territory(table), table.storage
     with ThreadPoolExecutor(_files_at_once(table)) as pool:
         found = pool.map(lambda location: _statistics_named_by(location, places, storage), locations)
         return {location: files for location, files in zip(locations, found, strict=True) if files is not None}

@@ -20,6 +20,7 @@ from icekeep.errors import OutcomeUnknownError, UsageError, argument, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.deciding import of_delete_files
+from icekeep.maintenance.deletion.neighbours import refuse_files_of_others
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.groups.commits import files_text, partial_once_landed
@@ -106,7 +107,8 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
             has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
         ConflictError: others kept changing what was to be replaced, however often it was planned anew.
-        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more.
+        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
+            delete file that is to be read lies in a place of another table.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
@@ -200,10 +202,16 @@ class _Run:
         self._has_stored = False
 
     def plan(self, directory: str | None) -> DeletesPlan:
-        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`."""
+        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`.
+
+        Raises:
+            SafetyError: a delete file that is to be read lies in a place of another table.
+        """
         scan = open_scan(self.table, where=self.where, ref=self.branch, for_commit=True)
         planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, given=self.given)
         self._has_stored = self._has_stored or planned.has_stored
+        named = ([read.entry.data_file.file_path for read in group.files] for group in planned.groups)
+        refuse_files_of_others(self.table, named)
         return planned
 
     @contextmanager

@@ -14,7 +14,11 @@ JOB = Job(
     name="drop",
     summary="remove a table from its catalog and, with --purge, delete its files",
     settings=(
-        Setting("purge", Kind.SWITCH, "also delete every file that its metadata leads to; nothing of it comes back"),
+        Setting(
+            "purge",
+            Kind.SWITCH,
+            "also delete every file that its metadata leads to, for good, and whatever other tables name it",
+        ),
         MAX_CONCURRENT_DELETES,
         APPROVE,
         ACCEPT_UNREADABLE,

@@ -19,10 +19,16 @@ from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.garbage import Garbage
 from icekeep.maintenance.deletion.given_files import deletion_cost, deletion_lines
 from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names, checked_options
-from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage, write_plan
+from icekeep.maintenance.deletion.plan_writing import (
+    ClassifiedGarbage,
+    PlanDraft,
+    classify_garbage,
+    tell_outside,
+    write_plan,
+)
 from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.territory import Territory, check_roots, named_roots, territory
 from icekeep.maintenance.exact_plans import TABLE, ExactPlan, PlanLine, moved
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.purge.history import all_garbage
@@ -131,15 +137,17 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     if not request.purge:
         location = None if request.given is None else table.metadata_location
         return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid, location) or None)
-    around = look_around(table, listener, accepted_names(request.accept_unreadable))
+    around = look_around(table, checked.roots, listener, accepted_names(request.accept_unreadable))
     run = run_name(table)
     directory = f"{purges_directory(table)}/{run}"
-    draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=checked.roots, accepted=around.accepted)
+    roots = named_roots(table, checked.roots)
+    draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=roots, accepted=around.accepted)
     try:
         listener.on(StepStarted(_FINDING))
         found = classify_garbage(
-            all_garbage(table, spark), territory(table.metadata, checked.roots), directory, table.storage
+            all_garbage(table, spark), territory(table, checked.roots, around.other_roots), directory, table.storage
         )
+        tell_outside(found, table, listener)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
         claim = new_claim(directory, JOB.name, table.storage, runtime)
@@ -163,6 +171,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         options=checked,
         max_concurrent_deletes=request.max_concurrent_deletes,
         trust_manifest_list=False,
+        other_roots=around.other_roots,
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     # What is approved is all that goes.
@@ -200,9 +209,8 @@ def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
 @takes(DropRequest, "drop")
 def exact_drop_table(table: Table, request: DropRequest) -> ExactPlan:
     """What `drop_table` with the same arguments would delete, all of it; raises as it does."""
-    shown, garbage, found = _foreseen(table, request)
+    shown, garbage, found, places = _foreseen(table, request)
     head = table.metadata.head(MAIN)
-    places = territory(table.metadata, _checked(table.metadata, request).roots)
     files = () if garbage is None else deletion_lines(garbage, found, places)
     return ExactPlan(
         shown=shown,
@@ -213,14 +221,15 @@ def exact_drop_table(table: Table, request: DropRequest) -> ExactPlan:
     )
 
 
-def _foreseen(table: Table, request: DropRequest) -> tuple[DropPlan, Garbage | None, ClassifiedGarbage]:
+def _foreseen(table: Table, request: DropRequest) -> tuple[DropPlan, Garbage | None, ClassifiedGarbage, Territory]:
     checked = _checked(table.metadata, request)
     if not request.purge:
-        return DropPlan(is_purged=False), None, ClassifiedGarbage()
-    around = look_around(table, request.listener, accepted_names(request.accept_unreadable))
-    places = territory(table.metadata, checked.roots)
+        return DropPlan(is_purged=False), None, ClassifiedGarbage(), Territory(())
+    around = look_around(table, checked.roots, request.listener, accepted_names(request.accept_unreadable))
+    places = territory(table, checked.roots, around.other_roots)
     garbage = all_garbage(table, request.spark)
     found = classify_garbage(garbage, places, None, table.storage)
+    tell_outside(found, table, request.listener)
     shown = DropPlan(
         is_purged=True,
         files_by_kind=found.files,
@@ -233,7 +242,7 @@ def _foreseen(table: Table, request: DropRequest) -> tuple[DropPlan, Garbage | N
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.accepted,
     )
-    return shown, garbage, found
+    return shown, garbage, found, places
 
 
 def _held_approval(table: Table, request: DropRequest) -> str | None:
@@ -271,7 +280,7 @@ def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
     if request.purge:
         refuse_if_gc_is_disabled(metadata)
         refuse_encrypted(metadata, JOB.name)
-        territory(metadata, checked.roots)
+        check_roots(checked.roots)
     return checked
 
 

@@ -65,11 +65,12 @@ def purges_directory(table: Table) -> str:
 
 
 def look_around(
-    table: Table, listener: Listener, accepted: Sequence[str] = (), *, is_dropped: bool = False
+    table: Table, roots: Sequence[str], listener: Listener, accepted: Sequence[str] = (), *, is_dropped: bool = False
 ) -> Neighbours:
     """The table's neighbours, none of which may lie where its files are deleted; nor may a table that was dropped and kept.
 
     Args:
+        roots: directories that the operator names for the run.
         accepted: names of tables that cannot be loaded, and of which the operator knows that they lie elsewhere.
         is_dropped: the catalog has forgotten the table. Nobody looks at what is deleted now, so that a listing of the
             catalog which is not complete is not enough.
@@ -78,7 +79,7 @@ def look_around(
         SafetyError: one lies there, or cannot be loaded.
     """
     _refuse_kept(table)
-    around = neighbours(table, accepted=accepted, is_listed=not is_dropped, listener=listener)
+    around = neighbours(table, roots=roots, accepted=accepted, is_listed=not is_dropped, listener=listener)
     if around.unreadable:
         names = ", ".join(map(repr, around.unreadable[:5]))
         raise SafetyError(
@@ -134,7 +135,7 @@ def carry_out(
         claim,
         look,
         table,
-        territory(table.metadata, (*plan.roots, *request.options.roots)),
+        territory(table, request.options.roots, request.other_roots),
         spark,
         options=request.options,
         max_concurrent_deletes=request.max_concurrent_deletes,
@@ -276,6 +277,11 @@ def _finish(
             storage=storage,
             catalog=catalog,
         )
+        if canonical(purges_directory(gone)) != canonical(directory.rpartition("/")[0]):
+            # Where the catalog tells no warehouse, whoever may write beside a table may write a plan there.
+            raise SafetyError(
+                f"its plan is of a table at {before.location!r}, beside which it does not lie; look at it and remove it"
+            )
         if storage.head(f"{directory}/{DROPPED}") is None:
             _forget_or_refuse(plan, gone, now_ms)
             return Reclaimed()
@@ -290,7 +296,8 @@ def _finish(
             return Reclaimed()
         _refuse_newer_metadata(plan, gone)
         DroppedLook(gone)()
-        look_around(gone, SILENT, is_dropped=True)
+        around = look_around(gone, request.options.roots, SILENT, is_dropped=True)
+        request = msgspec.structs.replace(request, other_roots=around.other_roots)
         return carry_out(plan, claim, gone, spark, request, listener, runtime)
 
 

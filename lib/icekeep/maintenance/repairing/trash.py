@@ -3,17 +3,22 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+import pyarrow as pa
+
 from icekeep.catalog.base import Table
 from icekeep.errors import ConflictError, IcekeepError, SafetyError, UnavailableError
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.deletion.claims import RESTORE, last_work, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
+from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.plans import DeletionPlan, mark_undone, read_part, trash_location
 from icekeep.maintenance.deletion.restorable_plans import chosen_plan, plans_of
+from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.plan import TrashedFile
 from icekeep.storage.base import MoveStatus
+from icekeep.storage.local.links import within
 from icekeep.storage.locations import canonical
 
 
@@ -32,7 +37,9 @@ class Trash:
         return self.at(path, sizes.pop())
 
     def at(self, path: str, size_bytes: int | None = None) -> TrashedFile | None:
-        """What was at a location and is in the trash, of a size if that is known."""
+        """What was at a location and is in the trash, of a size if that is known; none where that is no place of the table."""
+        if not territory(self._table).holds(path):
+            return None
         for plan in self._plans:
             trash = trash_location(plan, path)
             info = self._table.storage.head(trash)
@@ -65,9 +72,19 @@ def bring_back(table: Table, files: Sequence[TrashedFile]) -> Iterator[TrashedFi
     Raises:
         ClaimedError: a run is at work on the files of the trash.
         ConflictError: a file is no longer in the trash, or its place is taken.
-        SafetyError: it is being deleted for good, or no move leads to its place.
+        SafetyError: it is being deleted for good, no move leads to its place, or that is no place of the table.
         UnavailableError: the store failed; what was moved is in its place.
     """
+    if not files:
+        return
+    around = neighbours(table, refuses_overlap=False)
+    places = territory(table, (), around.other_roots)
+    for file in files:
+        if not places.reaches(pa.array([file.location]))[0]:
+            raise SafetyError(
+                f"file {file.location!r} of run {file.run!r} cannot come back from the trash: it lies outside the places of "
+                f"table {table.name!r}; if it is its own, name its directory in reclaim.roots of the catalog"
+            )
     for run in dict.fromkeys(file.run for file in files):
         plan, storage, runtime = chosen_plan(table, run), table.storage, table.runtime
         claim = take_claim(plan.directory, RESTORE, storage, runtime, earlier_clock_ms(table, runtime))
@@ -79,7 +96,8 @@ def bring_back(table: Table, files: Sequence[TrashedFile]) -> Iterator[TrashedFi
             for file in files:
                 if file.run == run:
                     claim.check(storage, runtime)
-                    _move(table, file)
+                    with within(places.roots):
+                        _move(table, file)
                     yield file
 
 

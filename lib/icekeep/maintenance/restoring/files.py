@@ -10,17 +10,20 @@ from functools import partial
 from typing import Self, TypeVar
 
 import msgspec
+import pyarrow as pa
 
 from icekeep.errors import IcekeepError, SafetyError, UnavailableError, and_more
 from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.deletion.reclaim import NAMED_COUNT
+from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.units import MIB
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
+from icekeep.storage.local.links import within
 from icekeep.storage.many import head_many
 
 R = TypeVar("R")
@@ -97,26 +100,30 @@ class Returned(msgspec.Struct, frozen=True):
         return said
 
 
-class _Work(msgspec.Struct, frozen=True):
-    """What all tasks share that look at files of a plan, or move them."""
+class Returning(msgspec.Struct, frozen=True):
+    """A plan whose files are to come back, and what all tasks share that look at them, or move them.
+
+    Attributes:
+        places: where files of the table lie; none is moved elsewhere, whatever the plan says.
+    """
 
     plan: DeletionPlan
     claim: Claim
+    places: Territory
     storage: Storage
     runtime: Runtime
 
 
-def check_targets(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime, spark: SparkSource) -> None:
+def check_targets(work: Returning, spark: SparkSource) -> None:
     """Look at every file of a plan before the first is moved.
 
     Raises:
+        SafetyError: one lies outside the table's places.
         SafetyError: the path of one is in use again, or one is neither in the trash nor in its place.
         ClaimedError: another run has taken the plan over.
     """
-    missing, taken = Names(), Names()
-    looked_at = _each_part(
-        _look_at_part, _Work(plan, claim, storage, runtime), spark, "looking at what is to come back"
-    )
+    plan, missing, taken = work.plan, Names(), Names()
+    looked_at = _each_part(_look_at_part, work, spark, "looking at what is to come back")
     for _, (missing_here, taken_here) in looked_at:
         missing, taken = missing + missing_here, taken + taken_here
     if taken:
@@ -134,23 +141,22 @@ def check_targets(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: R
         )
 
 
-def move_back(
-    plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime, spark: SparkSource, listener: Listener
-) -> Returned:
+def move_back(work: Returning, spark: SparkSource, listener: Listener) -> Returned:
     """Move a plan's files from the trash to their places; those that are there already are fine.
 
     Raises:
+        SafetyError: one lies outside the table's places.
         ClaimedError: another run has taken the plan over.
     """
     total = Returned()
-    for part, done in _each_part(_move_part_back, _Work(plan, claim, storage, runtime), spark, STEP):
+    for part, done in _each_part(_move_part_back, work, spark, STEP):
         listener.on(StepAdvanced(STEP, part.files_count))
         total += done
     return total
 
 
 def _each_part(
-    act: Callable[[PlanPart, _Work], R], work: _Work, spark: SparkSource, step: str
+    act: Callable[[PlanPart, Returning], R], work: Returning, spark: SparkSource, step: str
 ) -> Iterator[tuple[PlanPart, R]]:
     """What comes of each part of a plan: here, or in Spark tasks where there are many files; these look at the claim too."""
     parts = work.plan.parts
@@ -170,15 +176,15 @@ def _each_part(
         raise errors[0]
 
 
-def _act_in_task(act: Callable[[PlanPart, _Work], R], part: PlanPart, work: _Work) -> R:
+def _act_in_task(act: Callable[[PlanPart, Returning], R], part: PlanPart, work: Returning) -> R:
     return act(part, msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime)))
 
 
-def _look_at_part(part: PlanPart, work: _Work) -> tuple[Names, Names]:
+def _look_at_part(part: PlanPart, work: Returning) -> tuple[Names, Names]:
     """The files of a part that are gone, and those whose places are taken."""
     plan, storage = work.plan, work.storage
     work.claim.check(storage, work.runtime)
-    files = _files(plan, part, storage)
+    files = _files(part, work)
     originals = head_many([file.original for file in files], storage)
     trashed = head_many([file.trash for file in files], storage)
     missing: list[str] = []
@@ -191,14 +197,15 @@ def _look_at_part(part: PlanPart, work: _Work) -> tuple[Names, Names]:
     return Names.of(missing), Names.of(taken)
 
 
-def _move_part_back(part: PlanPart, work: _Work) -> Returned:
+def _move_part_back(part: PlanPart, work: Returning) -> Returned:
     plan, storage = work.plan, work.storage
-    files = _files(plan, part, storage)
+    files = _files(part, work)
     total = Returned()
     for start in range(0, len(files), _MOVES_AT_ONCE):
         some = files[start : start + _MOVES_AT_ONCE]
         work.claim.check(storage, work.runtime)
-        total += _moved(some, storage) if plan.is_trash else Returned(missing=Names.of(_absent(some, storage)))
+        with within(work.places.roots):
+            total += _moved(some, storage) if plan.is_trash else Returned(missing=Names.of(_absent(some, storage)))
     return total
 
 
@@ -231,8 +238,17 @@ def _absent(files: list[_File], storage: Storage) -> list[str]:
     return [file.original for file, found in zip(files, originals, strict=True) if found is None]
 
 
-def _files(plan: DeletionPlan, part: PlanPart, storage: Storage) -> list[_File]:
-    rows = read_part(part, storage)
+def _files(part: PlanPart, work: Returning) -> list[_File]:
+    plan, rows = work.plan, read_part(part, work.storage)
+    if plan.is_trash:
+        outside = rows["location"].filter(pa.array(~work.places.reaches(rows["location"])))
+        if len(outside):
+            raise SafetyError(
+                f"cannot restore run {plan.run!r}: {len(outside)} of its files lie outside the places of table {plan.table!r}, "
+                f"{outside[0].as_py()!r} among them; if they are its own, name their directory in reclaim.roots of the catalog; "
+                "nothing was restored",
+                locations=outside[:NAMED_COUNT].to_pylist(),
+            )
     columns = rows["location"].to_pylist(), rows["size_bytes"].to_pylist()
     return [
         _File(original, trash_location(plan, original), size_bytes)

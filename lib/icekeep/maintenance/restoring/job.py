@@ -23,6 +23,7 @@ from icekeep.events import SILENT, Listener, StepFinished, StepStarted, unfailin
 from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, last_work, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.named_files import plans_that_share
+from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.plans import (
     BEFORE,
     HEAD,
@@ -35,7 +36,8 @@ from icekeep.maintenance.deletion.plans import (
     restore_command,
 )
 from icekeep.maintenance.deletion.restorable_plans import chosen_plan, plans_of
-from icekeep.maintenance.restoring.files import STEP, Returned, check_targets, move_back
+from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.restoring.files import STEP, Returned, Returning, check_targets, move_back
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.repairs import is_repair, restorable_repairs, take_back
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
@@ -66,7 +68,8 @@ def restore(
         NotFoundError: there is no such run, or none with anything to bring back.
         SafetyError: the path of a file is in use again, or a file is neither in the trash nor in its place, or later runs have
             removed what the snapshots need besides; no snapshot was restored, and files that were moved back stay in their
-            places. Or the plan is of another table; or no branch ends with the repair any more.
+            places. Or a file lies outside the table's places, and the operator names none above it; or the plan is of another
+            table; or no branch ends with the repair any more.
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
         UsageError: a tag of such a name points elsewhere, several runs begin so, or `spark` is no session.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
@@ -160,11 +163,13 @@ def _restored(
 ) -> RestoreResult:
     """Restore a plan by the claims on it, which comes first, and on those that name some of its files."""
     claim, storage = claims[0], table.storage
+    around = neighbours(table, refuses_overlap=False, listener=listener)
+    work = Returning(plan, claim, territory(table, (), around.other_roots), storage, runtime)
     change = _change(table, plan)
     if change is not None:
         change.check(table.metadata)
     listener.on(StepStarted(STEP, plan.files_count, "files"))
-    check_targets(plan, claim, storage, runtime, spark)
+    check_targets(work, spark)
     if change is not None:
         check_needs(plan, change.before, table, spark)
     claim.check(storage, runtime)
@@ -172,7 +177,7 @@ def _restored(
         held.is_unchanged = False
     if plan.is_trash:
         mark_undone(plan, storage)
-    returned = move_back(plan, claim, storage, runtime, spark, listener)
+    returned = move_back(work, spark, listener)
     returned.refuse_incomplete(plan)
     listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
     snapshot_ids: tuple[int, ...] = ()
@@ -187,7 +192,7 @@ def _restored(
             # A run that seemed dead may have taken files away before it could see that they are in use again. Where
             # the plan is gone by now, another restore was here and has seen to that.
             with suppress(MissingFileError):
-                late = move_back(plan, claim, storage, runtime, spark, SILENT)
+                late = move_back(work, spark, SILENT)
         has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
         notes += [*late.notes(), *_ended(table, plan, claim, late, has_changed=has_changed)]
         notes += [_may_be_at_work(table, held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]

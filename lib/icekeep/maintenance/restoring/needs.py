@@ -21,7 +21,7 @@ from icekeep.maintenance.deletion.named_files import paths_of_others
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.territory import Territory, named_roots, table_roots
 from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import Fold, folded
 from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
@@ -113,7 +113,8 @@ class _Needs:
 
         In the table's own places an engine of others may be deleting them.
         """
-        is_ours = territory(self._base, self._plan.roots, ()).mask(pa.chunked_array([pa.array(files, pa.string())]))
+        places = Territory(roots=(*table_roots(self._base), *named_roots(self._table)))
+        is_ours = places.mask(pa.array(files, pa.string()))
         named = paths_of_others(self._plan, self._table).mask(files)
         there = head_many(files, self._storage)
         return [

@@ -84,18 +84,22 @@ def test_an_approved_removal_of_orphans_finishes_nothing_else(world):
     assert world.remove_orphans().finished_files_count == 7
 
 
-def test_the_roots_of_a_plan_are_those_that_it_was_made_with(world):
-    """A run without the option called these files in use, and nobody ever deleted them."""
+def test_a_plan_with_files_where_the_operator_named_a_root_waits_for_a_run_to_which_it_is_named(world):
+    """Whoever may write below the table's location may write a plan that names any root."""
     elsewhere = "memory://lake/elsewhere/x"
     world.memory.create(elsewhere, b"rows x")
     add(world.table, replace(data_file("x"), file_path=elsewhere))
     world.runtime.pass_ms(1000)
     commit(world.table, DeleteFiles(paths=frozenset({elsewhere})), runtime=world.runtime)
     world.runtime.pass_ms(1000)
-    world.expire(options={"grace": "1h", "reclaim.roots": "memory://lake/elsewhere"})
+    options = {"grace": "1h", "reclaim.roots": "memory://lake/elsewhere"}
+    world.expire(options=options)
     world.pass_days(1)
-    result = world.finish()
-    assert (result.status, result.kept_again_files_count) == ("done", 0)
+    result, own = world.finish(), world.own()
+    assert (result.status, result.finished_files_count) == ("done", 0)
+    assert elsewhere in world.memory.files
+    assert own
+    assert world.finish(options=options).finished_files_count == 13
     assert elsewhere not in world.memory.files
     assert world.own() == set()
 

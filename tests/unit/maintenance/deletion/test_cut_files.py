@@ -45,8 +45,9 @@ class Case:
         self.history.runtime.pass_ms(20 * DAY_MS)
         self._write_blocks()
         self.location = self.history.table.metadata_location
-        oracle = Oracle(self.history.files)
-        self.expected = oracle.expiration(self.location, now_ms=self.now_ms, older_than_ms=self.now_ms)
+        oracle, roots = Oracle(self.history.files), self.history.elsewhere
+        self.history.catalog.reclaim_roots = roots
+        self.expected = oracle.expiration(self.location, now_ms=self.now_ms, roots=roots, older_than_ms=self.now_ms)
         self.files = self.history.files
 
     @property

@@ -18,6 +18,7 @@ from icekeep.maintenance.orphans import candidates, execute
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.base import MoveOutcome, MoveStatus
+from kit.catalogs import simple_metadata
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.memory_catalog import after, fails
 from kit.tables import add, data_file
@@ -368,23 +369,24 @@ def test_a_plan_that_was_cut_off_and_of_which_a_file_is_in_use_again_comes_back_
 
 
 def test_trash_is_emptied_though_its_files_lay_outside_what_are_the_table_s_places_by_now(world):
-    """The property `write.data.path` led elsewhere when the run was; each night was partial, and nothing came back."""
+    """The operator named another place when the run was; each night was partial, and nothing came back."""
     stray = file_outside_for_a_while(world)
-    world.expire(trash=3)
+    world.expire(trash=3, options={"reclaim.roots": "memory://lake/elsewhere"})
     assert stray not in world.memory.files
-    commit(world.table, ChangeProperties(removals=("write.data.path",)), runtime=world.runtime)
     world.pass_days(3.1)
     assert world.finish(trash=3).status == "done"
     assert world.own() == set()
 
 
 def test_a_plan_of_which_a_file_lies_outside_the_table_s_places_by_now_goes_but_for_that(world):
-    """A property was changed while the plan waited: it was refused as a whole each night."""
+    """Another table lies in a directory by now that the operator named: the plan was refused as a whole each night."""
     stray = file_outside_for_a_while(world)
-    world.expire(options={"grace": "1d"})
-    commit(world.table, ChangeProperties(removals=("write.data.path",)), runtime=world.runtime)
+    options = {"reclaim.roots": "memory://lake/elsewhere"}
+    world.expire(options={"grace": "1d", **options})
+    metadata = simple_metadata("memory://lake/elsewhere/x")
+    world.catalog.create(("db", "other"), replace(metadata, table_uuid=str(world.runtime.new_uuid())))
     world.pass_days(1.1)
-    result = world.finish()
+    result = world.finish(options=options)
     assert (result.status, result.finished_files_count, result.kept_again_files_count) == ("done", 12, 1)
     assert (world.data(), stray in world.memory.files, world.own()) == (["ab", "c"], True, set())
 

@@ -458,7 +458,7 @@ def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake
     ours, told = lake.put("db.ours"), Told()
     lake.put("db.inner", f"{WAREHOUSE}/db/ours/inner")
     around = neighbours(ours, looked_at=f"{WAREHOUSE}/db/ours/data", listener=told)
-    assert f"{WAREHOUSE}/db/ours/inner" in around.inner_roots
+    assert f"{WAREHOUSE}/db/ours/inner" in around.other_roots
     (warning,) = told.warnings
     assert warning.endswith("of table 'db.inner': what lies in a place of the other table is kept")
     with pytest.raises(SafetyError, match="contains"):
@@ -473,7 +473,7 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     told = Told()
     around = neighbours(outer, refuses_overlap=False, listener=told)
     assert len(told.warnings) == 1
-    mine = territory(outer.metadata, (), around.inner_roots)
+    mine = territory(outer, (), around.other_roots)
     names = [
         f"{WAREHOUSE}/db/ours/{name}" for name in ("data/f", "in/data/f", "in", "in2/f", "data/../in/f", "in//f", "//f")
     ]
@@ -481,7 +481,11 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     assert [mine.holds(name) for name in names] == held
     assert mine.mask(pa.array(names)).tolist() == held
     around = neighbours(inner, refuses_overlap=False)
-    assert around.inner_roots == ()
+    nested = territory(inner, (), around.other_roots)
+    assert not nested.holds(f"{inner.metadata.location}/data/f")
+    named = territory(inner, [inner.metadata.location], around.other_roots)
+    assert named.holds(f"{inner.metadata.location}/data/f")
+    assert not named.holds(f"{outer.metadata.location}/data/f")
 
 
 def test_two_tables_at_one_location_are_refused_for_every_job(lake):
@@ -554,13 +558,11 @@ def test_what_is_not_refused_never_holds_a_file_of_the_other(ours, our_data, the
             answers.append("refused")
             continue
         answers.append("fine")
-        mine = territory(table.metadata)
+        mine = territory(table)
         location = them.metadata.location
         assert not mine.holds(f"{location}/x")
         assert not mine.holds(them.metadata_location)
-        # What lies in a data path of both, each of them deletes only by its own metadata.
-        if our_data is None or their_data is None:
-            assert not mine.holds(f"{them.metadata.properties.get('write.data.path', f'{location}/data')}/x")
+        assert not mine.holds(f"{them.metadata.properties.get('write.data.path', f'{location}/data')}/x")
     assert answers[0] == answers[1]
 
 

@@ -51,7 +51,7 @@ def planned(table, *files, **draft):
     """Write a plan of content files and one of all others, as the jobs do."""
     told = PlanDraft(job="expire_snapshots", run=RUN, **draft)
     directory = plan_directory(table, told)
-    places = territory(table.metadata)
+    places = territory(table)
     found = classify_files(garbage_table(files), places, directory, table.storage)
     return write_plan(found, told, table, FakeRuntime())
 
@@ -69,7 +69,7 @@ def carried_out(table, plan, listener=None, runtime=None, look=nothing_new, clai
         claim or take_claim(plan.directory, "test", table.storage, runtime, now_ms),
         look,
         table,
-        territory(table.metadata),
+        territory(table),
         no_spark,
         options=ReclaimOptions(**options),
         max_concurrent_deletes=None,
@@ -251,7 +251,7 @@ def test_a_plan_that_was_written_for_wider_places_is_not_carried_out(table):
     elsewhere = file(root="memory://lake/wh/db/events2")
     stored(table, elsewhere)
     told = PlanDraft(job="expire_snapshots", run=RUN)
-    places = territory(table.metadata, ["memory://lake/wh/db/events2"])
+    places = territory(table, ["memory://lake/wh/db/events2"])
     found = classify_files(garbage_table([elsewhere]), places, plan_directory(table, told), table.storage)
     plan = write_plan(found, told, table, FakeRuntime())
     assert plan.files_count == 1

@@ -1,4 +1,4 @@
-"""Only what lies in a table's own places, or where the operator allows, may be deleted (apache/iceberg #16493)."""
+"""Only what lies below a table's location, or where the operator allows, may be deleted (apache/iceberg #16493)."""
 
 import pickle
 
@@ -8,18 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.catalog.base import Table
 from icekeep.errors import OptionError
-from icekeep.maintenance.deletion.territory import Territory, territory
+from icekeep.maintenance.deletion import territory as module
+from icekeep.maintenance.deletion.territory import Territory, check_roots, table_roots, territory
 from icekeep.storage.locations import canonical, is_under
 from kit.cases import for_each
 from kit.catalogs import simple_metadata
+from kit.memory_catalog import MemoryCatalog
 
 TABLE = "s3://bucket/wh/db/tbl"
 
 
-def of(location=TABLE, *allowed, data_path=None, metadata_path=None):
+def table_at(location, *, data_path=None, metadata_path=None, configured=()):
     given_paths = {"write.data.path": data_path, "write.metadata.path": metadata_path}
-    return territory(simple_metadata(location, **{k: v for k, v in given_paths.items() if v is not None}), allowed)
+    metadata = simple_metadata(location, **{k: v for k, v in given_paths.items() if v is not None})
+    catalog = MemoryCatalog()
+    catalog.reclaim_roots = configured
+    return Table(("db", "tbl"), metadata, f"{location}/metadata/v1.metadata.json", catalog.storage, catalog)
+
+
+def of(location=TABLE, *allowed, others=(), **said):
+    return territory(table_at(location, **said), allowed, others)
 
 
 def test_a_table_holds_what_lies_below_its_location_by_whole_names():
@@ -99,53 +109,100 @@ def test_percent_signs_are_ordinary():
     assert mine.mask(pa.array(["s3://b/a%2Fb/x=%20/f", "s3://b/a/b/f"])).tolist() == [True, False]
 
 
-def test_the_directories_that_properties_name_are_held():
-    mine = of(data_path="s3://data/tbl/", metadata_path="gs://meta/tbl")
-    assert mine.roots == (TABLE, "s3://data/tbl", "gs://meta/tbl")
-    assert mine.holds("s3a://data/tbl/0101/f")
-    assert mine.holds("gs://meta/tbl/snap.avro")
-    assert not mine.holds("s3://data/tbl2/f")
+def test_the_directories_that_properties_name_are_the_table_s_only_where_the_operator_names_them():
+    """Whoever may set a property could name the directory of another table, or of nobody's."""
+    said = {"data_path": "s3://data/tbl/", "metadata_path": "gs://meta/tbl"}
+    mine = of(**said)
+    assert mine.roots == (TABLE,)
+    for location in ("s3a://data/tbl/0101/f", "gs://meta/tbl/snap.avro"):
+        assert not mine.holds(location)
+        assert not mine.mask(pa.array([location]))[0]
+    assert table_roots(table_at(TABLE, **said).metadata) == [TABLE, "s3://data/tbl", "gs://meta/tbl"]
+    for named in (of(TABLE, "s3://data/tbl", **said), of(TABLE, configured=("s3://data/tbl",), **said)):
+        assert named.holds("s3a://data/tbl/0101/f")
+        assert not named.holds("s3://data/tbl2/f")
+        assert not named.holds("gs://meta/tbl/snap.avro")
 
 
-def test_a_directory_in_another_is_no_root_of_its_own():
-    assert of(data_path=f"{TABLE}/files", metadata_path="s3a://bucket/wh/db/tbl").roots == (TABLE,)
-    assert of(data_path="s3://bucket/wh").roots == ("s3://bucket/wh",)
-    assert of(TABLE, f"{TABLE}/old", "s3://old/a/b", "s3://old/a").roots == (TABLE, "s3://old/a")
+@for_each(
+    ("roots", "others", "held", "kept"),
+    [
+        # Another table, and its data directory, below this one's location.
+        ([], [f"{TABLE}/in"], [f"{TABLE}/data/f", f"{TABLE}/in2/f"], [f"{TABLE}/in", f"{TABLE}/in/f"]),
+        # This one lies in another table, or in its data directory.
+        ([], ["s3://bucket/wh/db"], [], [f"{TABLE}/data/f"]),
+        ([], [TABLE], [], [f"{TABLE}/data/f"]),
+        ([TABLE], ["s3://bucket/wh/db"], [f"{TABLE}/data/f"], ["s3://bucket/wh/db/data/f"]),
+        ([TABLE], [TABLE], [f"{TABLE}/data/f"], []),
+        # One directory for all tables, in which others have directories of their own.
+        (["s3://data"], [], [], ["s3://data2/f"]),
+        (
+            ["s3://data/wh"],
+            ["s3://data/wh/other", "s3://data/wh/shared"],
+            [f"{TABLE}/f", "s3://data/wh/tbl/f"],
+            ["s3://data/wh/other/f", "s3://data/wh/shared/f"],
+        ),
+        (
+            ["s3://data/wh", "s3://data/wh/shared"],
+            ["s3://data/wh/other", "s3://data/wh/shared"],
+            ["s3://data/wh/shared/f", "s3://data/wh/tbl/f"],
+            ["s3://data/wh/other/f"],
+        ),
+        (
+            ["s3://data/wh", "s3://data/wh/other/mine"],
+            ["s3://data/wh/other", "s3://data/wh/other/mine/x"],
+            ["s3://data/wh/other/mine/f"],
+            ["s3://data/wh/other/f", "s3://data/wh/other/mine/x/f"],
+        ),
+        # As a whole for all tables, a table that lies in another has to be named by itself.
+        (["s3://bucket/wh"], ["s3://bucket/wh/db"], ["s3://bucket/wh/x"], [f"{TABLE}/f"]),
+        (["s3://bucket/wh"], ["s3://bucket/wh"], [f"{TABLE}/f"], []),
+    ],
+)
+def test_of_places_that_lie_in_each_other_the_deepest_counts_and_of_equals_what_the_operator_names(
+    roots, others, held, kept
+):
+    mine = of(TABLE, *roots, others=others)
+    assert [location for location in (*held, *kept) if mine.holds(location)] == held
+    assert mine.mask(pa.array([*held, *kept], pa.string())).tolist() == [True] * len(held) + [False] * len(kept)
+
+
+def test_a_directory_in_another_is_no_place_of_its_own_to_what_metadata_says():
+    assert table_roots(table_at(TABLE, data_path="s3://bucket/wh").metadata) == ["s3://bucket/wh"]
+    said = {"data_path": f"{TABLE}/files", "metadata_path": "s3a://bucket/wh/db/tbl"}
+    assert table_roots(table_at(TABLE, **said).metadata) == [TABLE]
 
 
 @for_each("bare", ["s3://bucket", "s3://bucket/", "/", "file:///", "s3://bucket//", "s3://bucket/wh/.."])
 def test_what_metadata_names_is_never_a_whole_bucket_or_disk(bare):
     """Z1: metadata is written by whoever may write the table."""
-    mine = of(data_path=bare, metadata_path=bare)
-    assert mine.roots == (TABLE,)
-    assert mine.holds(f"{TABLE}/data/f")
-    assert not mine.holds("s3://bucket/f")
+    assert table_roots(table_at(TABLE, data_path=bare, metadata_path=bare).metadata) == [TABLE]
     at_root = of(bare)
     assert not at_root.holds(f"{bare.rstrip('/')}/f")
     assert not at_root.holds("file:///etc/passwd")
 
 
-def test_a_table_in_a_bucket_of_its_own_holds_its_directories():
-    mine = of("s3://bucket")
+def test_a_table_in_a_bucket_of_its_own_holds_the_usual_directories():
+    mine = of("s3://bucket", data_path="s3://bucket/wh/db/other")
     assert mine.roots == ("s3://bucket/data", "s3://bucket/metadata")
+    assert of("/").roots == of("file:///").roots == ()
 
 
-def test_a_directory_that_climbs_out_of_the_location_holds_no_disk():
-    assert of("file:///wh/t", data_path="../..").roots == ("file:///wh/t",)
-
-
-def test_a_table_that_lies_elsewhere_holds_nothing_on_this_machine():
+def test_a_table_that_lies_elsewhere_has_no_directory_on_this_machine():
     """Z1: the machine on which maintenance runs is not the table writer's."""
-    for path in ("file:///home/job", "/home/job", "file://localhost/home/job", "file:/home/job"):
-        mine = of(data_path=path, metadata_path=path)
-        assert mine.roots == (TABLE,)
-        assert not mine.holds("/home/job/.ssh/id")
-    assert of("file:///wh/t", data_path="file:///data/t").holds("/data/t/f")
+    for path in ("file:///home/job", "/home/job", "file://localhost/home/job", "file:/home/job", "../.."):
+        said = {"data_path": path, "metadata_path": path}
+        assert table_roots(table_at(TABLE, **said).metadata)[0] == TABLE
+        assert not of(**said).holds("/home/job/.ssh/id")
+        assert not of("file:///wh/t", **said).holds("/home/job/.ssh/id")
+    assert table_roots(table_at("file:///wh/t", data_path="file:///data/t").metadata) == [
+        "file:///wh/t",
+        "file:///data/t",
+    ]
 
 
 def test_places_that_are_none_hold_nothing_and_fail_nothing():
-    mine = of(data_path="x:/\0", metadata_path="s3:/")
-    assert mine.roots == (TABLE,)
+    assert table_roots(table_at(TABLE, data_path="x:/\0", metadata_path="s3:/").metadata) == [TABLE]
     assert of("relative/t").roots == ()
     assert not of("relative/t").holds("relative/t/data/f")
 
@@ -153,7 +210,7 @@ def test_places_that_are_none_hold_nothing_and_fail_nothing():
 @for_each("bad", ["", "a/b", "/", "s3://bucket", "s3://bucket/", "s3://bucket/./", "s3://bucket/a/..", "\0", "file://"])
 def test_the_operator_cannot_allow_a_whole_bucket_or_disk(bad):
     with pytest.raises(OptionError, match=r"option reclaim.roots is .*; give locations of directories") as caught:
-        of(TABLE, "s3://fine/a", bad)
+        check_roots(["s3://fine/a", bad])
     assert "\n" not in str(caught.value)
 
 
@@ -165,7 +222,7 @@ def test_the_operator_may_allow_what_metadata_may_not():
 
 
 def test_what_is_icekeeps_own_is_no_garbage():
-    mine = of(TABLE, "s3://bucket/allowed", data_path=f"{TABLE}/.icekeep/plans")
+    mine = of(TABLE, "s3://bucket/allowed", f"{TABLE}/.icekeep/plans")
     for location in (
         f"{TABLE}/.icekeep/plans/x",
         f"{TABLE}//.icekeep/plans/x",
@@ -177,13 +234,13 @@ def test_what_is_icekeeps_own_is_no_garbage():
         assert not mine.holds(location), location
         assert mine.mask(pa.array([location])).tolist() == [False]
     assert mine.holds(f"{TABLE}/data/.icekeeper/x")
-    wide = of(TABLE, data_path="s3://bucket/wh")
+    wide = of(TABLE, "s3://bucket/wh")
     assert wide.holds("s3://bucket/wh/x")
     for directory in ("", "/db/other", "/deep/er"):
         assert not wide.holds(f"s3://bucket/wh{directory}/.icekeep/purges/x")
-    assert not of(TABLE, data_path="s3://bucket/wh/.icekeep/purges").holds("s3://bucket/wh/.icekeep/purges/x")
-    assert of(TABLE, "s3://bucket/wh").holds(f"{TABLE}/x")
-    assert not of(TABLE, "s3://bucket/wh").holds(f"{TABLE}/.icekeep/x")
+    assert not of(TABLE, "s3://bucket/wh/.icekeep/purges").holds("s3://bucket/wh/.icekeep/purges/x")
+    assert wide.holds(f"{TABLE}/x")
+    assert not wide.holds(f"{TABLE}/.icekeep/x")
 
 
 def test_masks_of_all_kinds_of_arrays():
@@ -238,11 +295,13 @@ PATHS = st.builds(lambda scheme, names: scheme + "/".join(names), st.sampled_fro
 
 @given(
     roots=st.lists(PATHS, max_size=3),
+    others=st.lists(st.tuples(st.integers(0, 2), st.lists(NAMES, max_size=2)), max_size=3),
     tails=st.lists(st.tuples(st.integers(0, 2), st.lists(NAMES, max_size=4)), max_size=10),
     paths=st.lists(PATHS, max_size=10),
 )
-def test_the_mask_is_what_each_location_alone_says(roots, tails, paths):
-    mine = Territory(roots=tuple(roots))
+def test_the_mask_is_what_each_location_alone_says(roots, others, tails, paths):
+    theirs = ["/".join([roots[n], *names]) for n, names in others if n < len(roots)]
+    mine = Territory(roots=tuple(roots), others=tuple(theirs))
     below = ["/".join([roots[n], *names]) for n, names in tails if n < len(roots)]
     locations = [*paths, *below]
     assert mine.mask(pa.array(locations, pa.string())).tolist() == [mine.holds(x) for x in locations]
@@ -258,16 +317,12 @@ def test_what_is_held_lies_below_a_root(root, names):
         assert "/.icekeep/" not in canonical(location)
 
 
-class Vectorised(Territory, frozen=True):
-    def _is_held(self, location, places):
-        raise AssertionError(f"{location!r} was looked at on its own")
-
-
 @for_each("store", ["s3a://bucket", "hdfs://nn", "hdfs://", "file://", "file:", "", "gs://bucket"])
-def test_ordinary_locations_are_not_looked_at_one_by_one(store):
+def test_ordinary_locations_are_not_looked_at_one_by_one(store, monkeypatch):
     mine = of(f"{store}/wh/.hidden/tbl", "s3://old/a")
     rows = [f"{store}/wh/.hidden/{name}/..x/é=1%2F/00000-{n}.parquet" for n in range(1000) for name in ("tbl", "tbl2")]
     locations = pa.array(rows, pa.string())
-    assert Vectorised(roots=mine.roots).mask(locations).tolist() == [True, False] * 1000
+    monkeypatch.setattr(module, "_is_held", lambda location, _: pytest.fail(f"{location!r} was looked at on its own"))
+    assert mine.mask(locations).tolist() == [True, False] * 1000
     doubled = [row.replace("/tbl/", "/tbl//") for row in rows[::2]]
-    assert Vectorised(roots=mine.roots).mask(pa.array(doubled)).all()
+    assert mine.mask(pa.array(doubled)).all()

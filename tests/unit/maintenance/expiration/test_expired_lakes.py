@@ -6,6 +6,7 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
@@ -165,19 +166,22 @@ def test_files_outside_the_table_are_kept_and_counted(lake: Lake) -> None:
     assert {p for p in lake.files_on_disk() if "events2" in p.parts} == elsewhere
 
 
-@pytest.mark.parametrize("allowed_by", ["write.data.path", "reclaim.roots"])
-def test_files_at_the_table_s_own_data_path_or_an_allowed_root_go(lake: Lake, allowed_by: str) -> None:
+@pytest.mark.parametrize("allowed_by", ["nobody", "option", "catalog"])
+def test_files_at_a_data_path_elsewhere_go_where_the_operator_names_it(lake: Lake, allowed_by: str) -> None:
     elsewhere = f"{lake.location()}2/data"
     table = lake.create(write__data__path=elsewhere)
     for number in range(6):
         table = append(table, events(number))
-    options = {}
-    if allowed_by == "reclaim.roots":
-        table = commit(table, ChangeProperties(removals=("write.data.path",))).table
-        options = {"reclaim.roots": elsewhere}
     compact(table, no_spark)
-    result = expire_snapshots(lake.load(), older_than=now_ms(), retain_last=1, options=options)
-    assert (result.deleted_data_files_count, result.kept_outside_files_count) == (6, 0)
+    table, options = lake.load(), {}
+    if allowed_by == "option":
+        options = {"reclaim.roots": elsewhere}
+    elif allowed_by == "catalog":
+        table = open_catalog("local", {**lake.properties, "reclaim.roots": elsewhere}).load(EVENTS)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1, options=options)
+    assert (result.deleted_data_files_count, result.kept_outside_files_count) == (
+        (0, 6) if allowed_by == "nobody" else (6, 0)
+    )
 
 
 def test_a_reference_made_while_it_runs_keeps_its_snapshot_and_its_files(lake: Lake) -> None:

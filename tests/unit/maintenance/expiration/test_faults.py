@@ -156,8 +156,9 @@ class Case:
         self.history.catalog.__class__ = Catalog
         self.before = self.files
         self.location_before = self.location
-        oracle = Oracle(self.history.files)
-        self.expected = oracle.expiration(self.location, now_ms=self.now_ms, older_than_ms=self.now_ms)
+        oracle, roots = Oracle(self.history.files), self.history.elsewhere
+        self.history.catalog.reclaim_roots = roots
+        self.expected = oracle.expiration(self.location, now_ms=self.now_ms, roots=roots, older_than_ms=self.now_ms)
 
     @property
     def now_ms(self) -> int:

@@ -124,7 +124,7 @@ def foreseen(history: History, **changes: Any) -> Expiration:
     return Oracle(history.files).expiration(
         location,
         now_ms=history.runtime.now_ms(),
-        roots=[asked["roots"]] if "roots" in asked else [],
+        roots=asked["roots"].split(",") if "roots" in asked else [],
         older_than_ms=asked.get("older_than"),
         retain_last=asked.get("retain_last"),
         snapshot_ids=asked.get("snapshot_ids", ()),

@@ -14,7 +14,6 @@ ROOT = "memory://lake/wh/db/events"
     ("arguments", "error"),
     [
         ({"location": "data"}, UsageError),
-        ({"location": "memory://lake/wh/db/events2"}, SafetyError),
         ({"location": f"{ROOT}/.icekeep/trash"}, SafetyError),
         ({"prefix_mismatch_mode": "DELETE"}, UnsupportedError),
         ({"prefix_mismatch_mode": "GUESS"}, OptionError),

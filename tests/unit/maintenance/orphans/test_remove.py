@@ -210,11 +210,14 @@ def test_the_operator_may_allow_another_place(world):
 
 
 def test_the_data_path_is_listed_only_where_it_is_named(new_world):
-    """As for Iceberg, which lists the table's location alone."""
+    """As for Iceberg, which lists the table's location alone; and whoever may set the property could name any directory."""
     elsewhere = "memory://lake/data/events"
     world = new_world(**{"write.data.path": elsewhere})
     stray = world.put("x.parquet", root=elsewhere)
     assert world.run().orphan_files_count == 0
+    with pytest.raises(SafetyError, match=r"does not lie in a place of the table .*reclaim\.roots"):
+        world.run(location=elsewhere, force=True)
+    world.catalog.reclaim_roots = (elsewhere,)
     assert world.run(location=elsewhere, force=True).orphan_file_locations == (stray,)
 
 
@@ -332,7 +335,7 @@ def test_a_neighbour_with_a_data_path_together_stops_only_who_lists_that(new_wor
     theirs = world.put("live.parquet", root="memory://lake/shared/data")
     stray = world.put("x")
     with pytest.raises(SafetyError, match=r"is the same place as 'memory://lake/shared/data' of table 'db\.other'"):
-        world.run(location="memory://lake/shared/data")
+        world.run(location="memory://lake/shared/data", options={"reclaim.roots": "memory://lake/shared"})
     assert world.run().orphan_file_locations == (stray,)
     assert theirs in world.memory.files
 
