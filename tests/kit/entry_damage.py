@@ -101,6 +101,11 @@ def _content(damager: Damager) -> None:
     damager.edit_row(row["manifest_path"], content=1 - row["content"])
 
 
+def _header(damager: Damager) -> None:
+    row = _row(damager)
+    damager.edit_header(row["manifest_path"], damager.chosen.choice([{"schema": None}, {"partition-spec": "{}"}]))
+
+
 def _doubled(damager: Damager) -> None:
     place = damager.entry(None, lambda file: not is_vector(file))
     damager.edit_manifest(place.manifest, lambda entries: entries.append(deepcopy(entries[place.index])))
@@ -310,6 +315,7 @@ ENTRY_DAMAGE: Mapping[int, Damage] = {
     228: _equality_ids,
     230: _offsets,
     231: _sort_order,
+    234: _header,
     301: _missing,
     302: _size,
     303: _missing_deletes,

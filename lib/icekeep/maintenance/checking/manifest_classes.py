@@ -4,6 +4,7 @@ from icekeep.maintenance.checking.faults import FaultClass
 
 LIST_UNREADABLE = 201
 MANIFEST_UNREADABLE = 202
+HEADER_WRONG = 234
 DOUBLED_FILE = 212
 TWO_VECTORS = 213
 DANGLING_DELETE = 214
@@ -225,6 +226,15 @@ MANIFEST_CLASSES = (
         rule="total-files-size in a snapshot's summary is the size of its live files",
         readers="reports of the table's size are wrong; some engines count no bytes of files that they take in",
         mend=_TOTALS,
+        is_notice=True,
+    ),
+    FaultClass(
+        number=HEADER_WRONG,
+        name="manifest-header-wrong",
+        rule="the header of a manifest has a partition spec, a schema with its source columns, and from version 2 on the spec's "
+        "id and the content",
+        readers="some engines refuse the manifest, or do not see which files are of one partition",
+        mend="`icekeep rewrite_manifests` writes it anew where it is one of several",
         is_notice=True,
     ),
 )

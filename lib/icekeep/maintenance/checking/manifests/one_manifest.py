@@ -1,6 +1,7 @@
 """One manifest: its file against its rows in manifest lists, and its entries against what the spec says of entries."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -11,16 +12,26 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.manifest_classes import MANIFEST_UNREADABLE
+from icekeep.maintenance.checking.manifest_classes import HEADER_WRONG, MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.manifests.lists import RowsOfManifest
 from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, ColumnTypes, check_metrics
 from icekeep.maintenance.checking.manifests.partitions import Partitions
 from icekeep.maintenance.checking.manifests.raw_entries import raw_faults
 from icekeep.maintenance.checking.manifests.sums import SUMS, Counted
 from icekeep.planning.manifests.reader import ManifestDecoder, read_manifest_batches
-from icekeep.spec.avro import read_header
-from icekeep.spec.manifests.decode import ManifestHeader, read_manifest_header
-from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile, Status
+from icekeep.spec.avro import AvroHeader, read_header
+from icekeep.spec.manifests.decode import ManifestHeader, read_manifest_header, record_field, stored_fields
+from icekeep.spec.manifests.structs import (
+    DATA_FILE_FIELD_ID,
+    PARTITION_FIELD_ID,
+    FileContent,
+    ManifestContent,
+    ManifestFile,
+    Status,
+)
+from icekeep.spec.partitioning import partition_fields_from_json
+from icekeep.spec.schema import schema_from_json
+from icekeep.spec.transforms import Void
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 
@@ -73,13 +84,15 @@ def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked 
     try:
         data = known.storage.read(location)
         header = read_manifest_header(data, location)
-        read_header(data, location)
+        avro = read_header(data, location)
     except (UnsupportedError, UsageError) as error:
         tally.gap(location, first_line(error))
         return None
     except InvalidTableError as error:
         tally.add(_fault(MANIFEST_UNREADABLE, first, since, first_line(error)))
         return None
+    if problems := _header_problems(avro):
+        tally.add(_fault(HEADER_WRONG, first, since, f"its header has {', '.join(problems)}"))
     row = _as_the_file_says(first, header, len(data), known)
     if row.partition_spec_id not in known.partitions:
         tally.gap(location, f"no schema has the source columns of its partition spec {row.partition_spec_id}")
@@ -97,6 +110,47 @@ def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked 
             tally.add(_fault(number, first, since, detail, **facts))
         return None
     return look.result()
+
+
+def _header_problems(avro: AvroHeader) -> Sequence[str]:
+    """What the header of a manifest says wrongly of itself, or not at all; it could be read."""
+    said = avro.metadata
+    of_later = () if said.get("format-version", b"1") == b"1" else ("partition-spec-id", "content")
+    missing = [f"no {key!r}" for key in ("schema", "partition-spec", *of_later) if key not in said]
+    return [*missing, *_definition_problems(said.get("schema"), said.get("partition-spec"), said["avro.schema"])]
+
+
+@lru_cache(maxsize=64)
+def _definition_problems(schema_json: bytes | None, spec_json: bytes | None, stored_json: bytes) -> tuple[str, ...]:
+    """Of thousands of manifests most have the same definitions, to the letter."""
+    problems = []
+    schema = fields = None
+    try:
+        schema = None if schema_json is None else schema_from_json(msgspec.json.decode(schema_json))
+    except (msgspec.DecodeError, InvalidTableError):
+        problems.append("a 'schema' that is none")
+    try:
+        fields = None if spec_json is None else partition_fields_from_json(msgspec.json.decode(spec_json))
+    except (msgspec.DecodeError, InvalidTableError):
+        problems.append("a 'partition-spec' that is no list of partition fields")
+    stored = _partition_fields_count(stored_json)
+    if None not in (fields, stored) and stored != len(fields or ()):
+        problems.append(f"a 'partition-spec' of {len(fields or ())} fields, and partitions of {stored}")
+    for field in fields or ():
+        if schema is not None and not isinstance(field.transform, Void) and field.source_id not in schema.fields_by_id:
+            problems.append(
+                f"a 'schema' without column {field.source_id}, the source of partition field {field.name!r}"
+            )
+    return tuple(problems)
+
+
+def _partition_fields_count(stored_json: bytes) -> int | None:
+    """How many fields the partitions in a manifest have; `None` where its entries cannot be read, which is told then."""
+    try:
+        of_files = record_field(msgspec.json.decode(stored_json), DATA_FILE_FIELD_ID)[1]
+        return len(stored_fields(record_field(of_files, PARTITION_FIELD_ID)[1]))
+    except ValueError:
+        return None
 
 
 def _as_the_file_says(row: ManifestFile, header: ManifestHeader, size_bytes: int, known: Known) -> ManifestFile:

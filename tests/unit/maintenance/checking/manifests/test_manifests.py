@@ -69,6 +69,32 @@ def test_a_row_that_only_the_newest_list_has_wrong_is_told_with_that_snapshot(ta
     assert found.listed.manifests[0].added_files_count == 2
 
 
+NO_COLUMNS = '{"type": "struct", "fields": []}'
+
+
+@for_each(
+    ("header", "detail"),
+    [
+        ({"schema": None, "content": None}, "no 'schema', no 'content'"),
+        ({"partition-spec": None, "partition-spec-id": None}, "no 'partition-spec', no 'partition-spec-id'"),
+        ({"schema": "[]"}, "a 'schema' that is none"),
+        ({"schema": NO_COLUMNS}, "a 'schema' without column 2, the source of partition field 'kind'"),
+        ({"partition-spec": '{"spec-id": 0, "fields": []}'}, "a 'partition-spec' that is no list of partition fields"),
+        ({"partition-spec": "[]", "schema": NO_COLUMNS}, "a 'partition-spec' of 0 fields, and partitions of 1"),
+        # Those of version 1 need not say what they hold.
+        ({"format-version": None, "content": None, "partition-spec-id": None}, None),
+        ({"format-version": "1", "content": None, "schema-id": None}, None),
+    ],
+)
+def test_a_header_that_some_engines_do_not_read_is_told(header, detail):
+    table = add(memory_table(spec=BY_KIND), data_file("a", partition=("x",)))
+    [row] = damager(table).rows()
+    damager(table).edit_header(row["manifest_path"], header)
+    tally, _ = checked(table)
+    assert numbers(tally) == ({} if detail is None else {234: 1})
+    assert [fault.detail for fault in tally.faults(234)] == ([] if detail is None else [f"its header has {detail}"])
+
+
 def test_a_list_that_is_cut_between_its_rows_is_seen_by_the_totals(table):
     damager(table).edit_rows(lambda rows: rows.pop())
     tally, _ = checked(table)
