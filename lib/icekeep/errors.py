@@ -317,6 +317,11 @@ class IcekeepBug(IcekeepError):
     kind = "bug"
 
 
+def job_failed(text: str, cause: BaseException | None) -> IcekeepError:
+    """The error of a job that failed before anything was committed; by what is not supported, it is an error of that kind."""
+    return UnsupportedError(text) if isinstance(cause, UnsupportedError) else JobFailedError(text)
+
+
 def refused_threads(failure: BaseException) -> JobFailedError | None:
     """The error for a thread that the system did not start, if a failure is that: what limits threads, and what to raise."""
     if not isinstance(failure, RuntimeError) or str(failure) != "can't start new thread":

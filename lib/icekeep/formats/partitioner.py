@@ -98,7 +98,7 @@ def _transformed(field: PartitionField, schema: Schema, source_type: PrimitiveTy
         name = schema.names_by_id[field.source_id]
         raise UsageError(
             f"column {name!r} holds {value!r}, whose partition by {str(field.transform)!r} is {partition}, out of the range "
-            f"of {result_type}; give another value",
+            f"of {result_type}: such a row cannot be written; correct or delete it",
             column=name,
         )
     return partition

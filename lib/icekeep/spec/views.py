@@ -4,7 +4,7 @@ A `View` has one attribute a key (`snapshot_id` for `snapshot-id`). Keys without
 written back unchanged, so that a commit of ours never drops what a newer writer put there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from icekeep.decoding import from_plain
 from icekeep.errors import InvalidTableError
 
 V = TypeVar("V", bound="View")
+_OF_A_MAP = "[...]"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -35,11 +36,22 @@ def view_from_json(cls: type[V], value: Any, what: str) -> V:
     try:
         view = from_plain(known, cls)
     except msgspec.ValidationError as error:
-        raise InvalidTableError(f"{what}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        problem = f"{str(error)[:1].lower()}{str(error)[1:]}"
+        if _OF_A_MAP in problem:
+            # Of a map the error does not say which key it is.
+            problem = next(_not_text(known), problem)
+        raise InvalidTableError(f"{what}: {problem}") from None
     if len(known) < len(value):
         extra = {key: item for key, item in value.items() if key not in names}
         return msgspec.structs.replace(view, extra=extra) if extra else view
     return view
+
+
+def _not_text(view: Mapping[str, Any]) -> Iterator[str]:
+    for name, item in view.items():
+        for key, value in item.items() if isinstance(item, dict) else ():
+            if not isinstance(value, str):
+                yield f"{key!r} of its {name!r} is {value!r}; it must be text"
 
 
 def view_to_json(view: View) -> dict[str, Any]:

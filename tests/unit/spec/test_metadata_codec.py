@@ -218,6 +218,11 @@ def test_a_required_key_must_be_there_and_not_null(key: str):
         ("current-snapshot-id", "3055729675574597004", "it must be a whole number"),
         ("snapshots", {}, "it must be a list"),
         ("snapshots", [{}], "snapshots[0]"),
+        (
+            "snapshots",
+            [{"snapshot-id": 1, "timestamp-ms": 1, "summary": {"operation": "append", "added-records": 3}}],
+            "snapshots[0]: 'added-records' of its 'summary' is 3; it must be text",
+        ),
         ("snapshot-log", 5, "it must be a list"),
         ("metadata-log", [7], "metadata-log[0]"),
         ("refs", [], "it must be an object"),

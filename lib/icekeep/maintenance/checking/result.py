@@ -26,7 +26,8 @@ class FaultExample(msgspec.Struct, frozen=True, kw_only=True):
         where: the file that has it, or the part of the metadata.
         detail: what is wrong there.
         snapshot_id: the oldest snapshot that has it; `None` where it is of none.
-        made_by: the engine that made that snapshot, as far as its summary tells.
+        made_by: the engine that made that snapshot, as far as its summary tells; `None` where the fault may be older: the
+            snapshot before is expired, or this one is a rewrite, which lists files of others again.
     """
 
     where: str
@@ -44,7 +45,7 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
         readers: what a reader gets wrong.
         mend: what an operator can do about it.
         since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
-        made_by: who made that snapshot.
+        made_by: who made that snapshot; `None` where the fault may be older.
         is_only_older: no branch has any of them at its head, only other snapshots or tags, with which they go. Told where it is
             sure: of missing files and manifests, among others, where the heads of all branches were read whole.
     """
@@ -184,7 +185,7 @@ def _found(
         mend=_OLDER if is_only_older else described.mend,
         since_snapshot_id=None if oldest is None else oldest.snapshot_id,
         since_timestamp_ms=None if oldest is None else oldest.timestamp_ms,
-        made_by=_maker(oldest),
+        made_by=None if oldest is None else _maker(oldest, snapshots, of_file=any(_is_of_file(one) for one in kept)),
         examples=tuple(_example(one, snapshots) for one in kept[: None if number in tally.whole else MAX_EXAMPLES]),
         is_only_older=is_only_older,
     )
@@ -192,8 +193,21 @@ def _found(
 
 def _example(fault: Fault, snapshots: Mapping[int, Snapshot]) -> FaultExample:
     snapshot = None if fault.snapshot_id is None else snapshots.get(fault.snapshot_id)
-    return FaultExample(where=fault.where, detail=fault.detail, snapshot_id=fault.snapshot_id, made_by=_maker(snapshot))
+    return FaultExample(
+        where=fault.where,
+        detail=fault.detail,
+        snapshot_id=fault.snapshot_id,
+        made_by=None if snapshot is None else _maker(snapshot, snapshots, of_file=_is_of_file(fault)),
+    )
 
 
-def _maker(snapshot: Snapshot | None) -> str | None:
-    return None if snapshot is None else made_by(snapshot.summary or {})
+def _is_of_file(fault: Fault) -> bool:
+    """Whether a fault is one of a file, or of what an entry says of it."""
+    return "file_path" in fault.facts
+
+
+def _maker(snapshot: Snapshot, snapshots: Mapping[int, Snapshot], *, of_file: bool) -> str | None:
+    """Who made the oldest snapshot that has a fault, where it began with that snapshot."""
+    parent = snapshot.parent_snapshot_id
+    may_be_older = (parent is not None and parent not in snapshots) or (of_file and snapshot.operation == "replace")
+    return None if may_be_older else made_by(snapshot.summary or {})

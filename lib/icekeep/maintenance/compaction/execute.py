@@ -25,7 +25,7 @@ from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_fi
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.stitched import STITCHED_FILES_A_JOB, MetricsInParts
 from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
-from icekeep.maintenance.groups.commits import FailedGroup
+from icekeep.maintenance.groups.commits import FailedGroup, of_partition
 from icekeep.maintenance.groups.one_job import TASKS_A_JOB, groups_at_once, in_one_job, jobs_of
 from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.runs.written_files import WrittenFiles
@@ -242,7 +242,7 @@ def _groups_text(groups: Sequence[FileGroup], groups_count: int) -> str:
 
 def _outcome_line(finished: Finished) -> str:
     group = finished.group
-    before = f"{group.files_count} files of partition {group.partition!r}, {group.bytes} bytes"
+    before = f"{group.files_count} files{of_partition(group.partition)}, {group.bytes} bytes"
     if isinstance(finished, FailedGroup):
         return f"{before}, failed: {finished.error.message}"
     added = finished.added

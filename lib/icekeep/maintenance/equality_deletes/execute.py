@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.commit.filtering import without_history
-from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
+from icekeep.errors import IcekeepBug, IcekeepError, job_failed
 from icekeep.formats.deletes.equality_to_positions import (
     ConversionOutcome,
     ConversionTask,
@@ -125,6 +125,7 @@ def execute(
 
     Raises:
         JobFailedError: a share failed; what others wrote is removed.
+        UnsupportedError: the same, by what is not supported.
     """
     if not plan.preview.read_data_files_count:
         return []
@@ -140,8 +141,9 @@ def execute(
     problem = errors[0] if errors else _count_problem(plan, done)
     if problem is not None:
         discard(done, written)
-        raise JobFailedError(
-            f"cannot convert equality deletes: {problem.message}; the table is as it was and the new files are removed"
+        raise job_failed(
+            f"cannot convert equality deletes: {problem.message}; the table is as it was and the new files are removed",
+            problem,
         ) from problem
     return done
 

@@ -25,6 +25,7 @@ from icekeep.errors import (
     JobFailedError,
     OutcomeUnknownError,
     TryAgainError,
+    job_failed,
     one_line,
     says_why,
 )
@@ -105,6 +106,11 @@ def partial_once_landed(has_landed: Callable[[], bool], end_early: Callable[[Exc
         if not has_landed():
             raise
         end_early(error)
+
+
+def of_partition(partition: str) -> str:
+    """In a sentence, of which partition files are; nothing where they are of none or of several."""
+    return f" of partition {partition!r}" if partition else ""
 
 
 def _gravity(error: IcekeepError) -> int:
@@ -268,6 +274,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
         Raises:
             JobFailedError: a group failed, and partial progress is off.
+            UnsupportedError: the same, by what is not supported.
             ConflictError, OutcomeUnknownError: as `commit` raises them.
         """
         if self._options.partial_progress_enabled:
@@ -280,6 +287,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
         Raises:
             JobFailedError: so it is, or all groups or the only commit failed, and no commit landed.
+            UnsupportedError: the same, and the gravest failure is that something is not supported.
         """
         options = self._options
         allowed = options.partial_progress_max_failed_commits
@@ -294,7 +302,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         if self._gravest is not None and self._gravest is not self._first_error:
             text = f"{text}; the gravest: {self._gravest.message}"
         if not self.has_landed and (are_too_many or nothing_came_of_it):
-            raise JobFailedError(text) from self._gravest
+            raise job_failed(text, self._gravest) from self._gravest
         if are_too_many:
             self._listener.on(Warned(text))
 
@@ -352,15 +360,16 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         if self._gravest is None or _gravity(error) > _gravity(self._gravest):
             self._gravest = error
 
-    def _failed_job(self, failed: FailedGroup[Any]) -> JobFailedError:
-        cannot = f"cannot rewrite {failed.group.files_count} {self.files} of partition {failed.group.partition!r}"
+    def _failed_job(self, failed: FailedGroup[Any]) -> IcekeepError:
+        cannot = f"cannot rewrite {self._named(failed.group)}"
         if failed.error.facts.get("kept_files"):
             # It says itself what became of the old files and the new.
             return JobFailedError(f"{cannot}: {failed.error.message}")
-        return JobFailedError(
-            f"{cannot}: {failed.error.message}; its files are as they were and the new files are removed"
-        )
+        text = f"{cannot}: {failed.error.message}; its files are as they were and the new files are removed"
+        return job_failed(text, failed.error)
+
+    def _named(self, group: Any) -> str:
+        return f"{group.files_count} {self.files}{of_partition(group.partition)}"
 
     def _left_message(self, failed: FailedGroup[Any]) -> str:
-        group = failed.group
-        return f"{group.files_count} {self.files} of partition {group.partition!r} are left as they are: {failed.error.message}"
+        return f"{self._named(failed.group)} are left as they are: {failed.error.message}"

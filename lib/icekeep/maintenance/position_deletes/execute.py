@@ -16,7 +16,7 @@ from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, rewrite_deletes
-from icekeep.maintenance.groups.commits import FailedGroup
+from icekeep.maintenance.groups.commits import FailedGroup, of_partition
 from icekeep.maintenance.groups.one_job import TASKS_A_JOB, Answered, groups_at_once, in_one_job, jobs_of
 from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
@@ -166,7 +166,8 @@ def _finished(ran: Answered[DeleteGroup, DeletesOutcome], execution: Execution) 
     execution.written.hear(file.file_path for file in added)
     read_count = sum(one.read_count for one in done)
     if not errors and read_count != group.record_count:
-        text = f"delete files of partition {group.partition!r} hold {read_count} rows, but manifests say {group.record_count}"
+        where = of_partition(group.partition)
+        text = f"delete files{where} hold {read_count} rows, but manifests say {group.record_count}"
         errors = (InvalidTableError(text),)
     if errors:
         discard(added, execution.written)

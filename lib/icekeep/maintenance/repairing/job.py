@@ -207,7 +207,7 @@ def _asked(metadata: TableMetadata, request: RepairRequest) -> Asked:
 
 def _result(table: Table, run: Run, plan: RepairPlan, plan_hash: str) -> RepairResult:
     return RepairResult(
-        status="partial" if plan.not_mended else "done",
+        status="done" if all(one.is_only_older for one in plan.not_mended) else "partial",
         run=run.run_id,
         mended=tuple(run.mended),
         not_mended=plan.not_mended,

@@ -51,16 +51,21 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotMended(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault that stays, and why."""
+    """A fault that stays, and why.
+
+    Attributes:
+        is_only_older: no branch has it at its head, and it goes as its snapshots expire.
+    """
 
     fault_id: int
     name: str
     where: str
     reason: str
     snapshot_id: int | None = None
+    is_only_older: bool = False
 
 
-def staying(fault: Fault, reason: str) -> NotMended:
+def staying(fault: Fault, reason: str, *, is_only_older: bool = False) -> NotMended:
     """A fault that stays."""
     return NotMended(
         fault_id=fault.number,
@@ -68,6 +73,7 @@ def staying(fault: Fault, reason: str) -> NotMended:
         where=fault.where,
         reason=reason,
         snapshot_id=fault.snapshot_id,
+        is_only_older=is_only_older,
     )
 
 

@@ -275,7 +275,7 @@ class _Planner:
             self._stay += reasons
         else:
             told = reasons[0].reason if reasons else None
-            self._stay += [staying(fault, told or only_older(fault)) for fault in faults]
+            self._stay += [_left(fault) if told is None else staying(fault, told) for fault in faults]
 
     def _by_head(self, fault: Fault, act: Callable[[Head, Fault], list[Mend]]) -> None:
         self._answered(fault, [(head.branch, partial(_tried, act, head, fault)) for head in self._heads])
@@ -292,12 +292,13 @@ class _Planner:
                 continue
             is_done = is_done or bool(found)
             self._mends += found
-        told = [(branch, why) for branch, why in reasons if why and not (is_done and why == NOT_FOUND)]
+        told = [(branch, why) for branch, why in reasons if why and why != NOT_FOUND]
         for branch, why in told:
             on = f"branch {branch!r}: " if len(self._heads) > 1 and branch else ""
             self._stay.append(staying(fault, f"{on}{why}"))
         if not is_done and not told:
-            self._stay.append(staying(fault, only_older(fault)))
+            is_of_head = fault.snapshot_id in {head.snapshot.snapshot_id for head in self._heads}
+            self._stay.append(staying(fault, NOT_FOUND) if is_of_head else _left(fault))
 
     def _mend(self, head: Head, fault: Fault, action: object) -> Mend:
         head.work.faults.add(fault.number)
@@ -320,6 +321,11 @@ def _rank(number: int) -> tuple[int, int]:
         **dict.fromkeys(TOTALS, 5),
     }
     return ranks.get(number, 3), number
+
+
+def _left(fault: Fault) -> NotMended:
+    """A fault that no branch has."""
+    return staying(fault, only_older(fault), is_only_older=fault.snapshot_id is not None)
 
 
 def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -> list[Mend]:

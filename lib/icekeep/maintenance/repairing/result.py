@@ -18,7 +18,7 @@ class RepairResult(Rendered, frozen=True, kw_only=True):
     """What was mended.
 
     Attributes:
-        status: `done`, or `partial` where faults stay, or something stood in the way once a part was mended.
+        status: `done`, or `partial` where a branch has faults still, or something stood in the way once a part was mended.
         run: in the summaries of its snapshots, as `icekeep.run-id`.
         branches: the commits, in order.
         lost_records_count: of all mends together; `None` where that is not known.

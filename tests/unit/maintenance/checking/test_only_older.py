@@ -67,6 +67,35 @@ def test_a_table_of_one_snapshot_has_no_older_ones(histories, number):
     pytest.fail("none of the tables could be spoilt so")
 
 
+def makers(table):
+    """By number of a fault who is said to have made it, of all and of each example."""
+    result = check(table.refresh(), no_spark)
+    return {one.fault_id: {one.made_by, *(example.made_by for example in one.examples)} for one in result.faults}
+
+
+def test_who_made_a_fault_is_told_where_it_cannot_be_older(table):
+    row = damager(table).rows()[-1]
+    damager(table).edit_row(row["manifest_path"], added_rows_count=77)
+    [maker] = makers(table)[205]
+    assert maker.startswith("icekeep")
+    # The snapshot before the oldest one is expired: the manifest may have been in that.
+    keep_the_head(damager(table))
+    assert makers(table)[205] == {None}
+
+
+def test_a_rewrite_did_not_make_what_is_wrong_with_the_files_that_it_lists(table):
+    place = damager(table).entry()
+    damager(table).edit_file(place, split_offsets=[5, 3])
+    assert makers(table)[230] != {None}
+    rewrite_manifests(table.refresh(), no_spark)
+    table = table.refresh()
+    keep_from = table.metadata.current_snapshot_id
+    damager(table).edit_metadata(
+        lambda document: document.update(snapshots=[s for s in document["snapshots"] if s["snapshot-id"] == keep_from])
+    )
+    assert makers(table)[230] == {None}
+
+
 def gone(damager, row):
     damager.remove(row["manifest_path"])
 

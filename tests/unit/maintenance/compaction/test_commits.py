@@ -14,6 +14,7 @@ from icekeep.errors import (
     OutcomeUnknownError,
     SafetyError,
     UnavailableError,
+    UnsupportedError,
     UsageError,
     says_why,
 )
@@ -122,9 +123,10 @@ class Run:
             stream.write(b"PAR1")
         return RewrittenGroup(group=group, outcomes=(outcome(file),))
 
-    def failed(self, number):
+    def failed(self, number, error=None):
         self.table.storage.delete_many([f.file_path for f in self.finished[number].added])
-        self.finished[number] = FailedGroup(self.groups[number], JobFailedError(f"group {number} is broken"))
+        error = error or JobFailedError(f"group {number} is broken")
+        self.finished[number] = FailedGroup(self.groups[number], error)
 
     def commit(self):
         committed = self.commit_finished(iter(self.finished))
@@ -284,6 +286,17 @@ def test_a_failed_group_fails_the_run_and_nothing_of_it_is_left(table, catalog):
     assert live(catalog.load(EVENTS)) == dict.fromkeys("abcdef", 1)
     # What comes after it is discarded by whoever executes the groups.
     assert new_files(catalog) == {"new-2"}
+
+
+def test_what_is_not_supported_fails_the_run_as_that(table, catalog):
+    """Nothing is changed, and the exit status says so: a file without field ids, a struct without fields."""
+    for options in ({}, PARTIAL):
+        run = Run(table, "ab", "cd", "ef", **options)
+        for number in range(3):
+            run.failed(number, UnsupportedError("column 'a' has no field id"))
+        with pytest.raises(UnsupportedError, match="column 'a' has no field id"):
+            run.commit()
+        assert live(catalog.load(EVENTS)) == dict.fromkeys("abcdef", 1)
 
 
 def test_an_unknown_outcome_keeps_the_new_files(table, catalog):
@@ -454,7 +467,7 @@ def test_a_failed_group_leaves_its_files_and_the_others_land(table, catalog):
     assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "new-1": 1, "new-2": 1}
     assert (result.status, result.commits_count, result.failed_commits_count) == ("partial", 1, 0)
     assert (result.failed_data_files_count, result.added_data_files_count) == (2, 2)
-    assert run.warnings == ["2 data files of partition '' are left as they are: group 0 is broken"]
+    assert run.warnings == ["2 data files are left as they are: group 0 is broken"]
 
 
 def test_more_failed_commits_than_are_allowed_make_a_run_partial_where_others_landed(table, catalog):

@@ -153,6 +153,17 @@ def test_no_commit_numbers_rows_by_wrong_counts():
     assert sorted(entry.data_file.first_row_id for entry in live_entries(world.table)) == [0, 5]
 
 
+def test_what_only_an_older_snapshot_has_leaves_nothing_to_be_mended():
+    world = world_of(1, 2)
+    first = world.table.metadata.snapshots[0].manifest_list
+    damager(world).edit_avro(first, lambda rows: rows[0].update(added_rows_count=77))
+    result = repair(world.table, no_spark, fault=[205])
+    assert (result.status, result.mended) == ("done", ())
+    [left] = result.not_mended
+    assert (left.is_only_older, left.snapshot_id) == (True, world.table.metadata.snapshots[0].snapshot_id)
+    assert "it goes with its expiration" in left.reason
+
+
 def test_the_totals_of_a_branch_that_cannot_be_read_are_told_to_stay_where_those_of_another_are_mended():
     world = world_of(1)
     create_branch(world.table, "audit")
