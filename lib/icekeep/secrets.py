@@ -64,7 +64,8 @@ def masked(key: str, value: str) -> str:
         return value
     if is_secret(key) or _ENCLOSED in value:
         return MASK
-    return _without_logins(value, _USER_INFO_ALONE, _PARAMETER_ALONE)
+    user_info = _USER_INFO if _has_no_login(value) else _USER_INFO_ALONE
+    return _without_logins(value, user_info, _PARAMETER_ALONE)
 
 
 def is_own_file(path: str | Path) -> bool:
@@ -92,10 +93,24 @@ def server_address(text: str, schemes: Collection[str]) -> SplitResult | None:
         is_whole = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return None
-    is_whole = (
-        is_whole and parts.netloc.count("@") <= 1 and "@" not in text.partition("://")[2].removeprefix(parts.netloc)
+    return parts if is_whole and parts.netloc.count("@") <= 1 else None
+
+
+def without_login(address: str) -> str:
+    """An address, or several with commas between, without users and passwords.
+
+    >>> without_login("thrift://h1:9083,thrift://me:pw@h2:9083")
+    'thrift://h1:9083,thrift://h2:9083'
+    """
+    return ",".join(
+        one if _has_no_login(one) else _USER_INFO_ALONE.sub(r"\1\2", one, count=1) for one in address.split(",")
     )
-    return parts if is_whole else None
+
+
+def _has_no_login(address: str) -> bool:
+    """Whether the first part of an address is a host for sure: an `@` may stand in its path, as in Nessie's."""
+    parts = server_address(address, ("http", "https", "thrift"))
+    return parts is not None and "@" not in parts.netloc
 
 
 _lock = threading.Lock()
@@ -151,7 +166,7 @@ def _secrets(key: str, value: str) -> Iterator[str]:
         yield value.partition(":")[2]
         yield from (part for part in re.split(r"[\s;,=:]+", value) if len(part) >= _PART_LENGTH_MIN)
         return
-    for scheme, _, user, password in _USER_INFO_ALONE.findall(value):
+    for scheme, _, user, password in () if _has_no_login(value) else _USER_INFO_ALONE.findall(value):
         yield password[1:] if password or not scheme else user
     yield from (match[3] for match in _PARAMETER_ALONE.finditer(value) if is_secret(unquote(match[2])))
 

@@ -2,7 +2,16 @@ import os
 import re
 from pathlib import Path
 
-from icekeep.secrets import MASK, is_own_file, is_secret, masked, remember, server_address, without_secrets
+from icekeep.secrets import (
+    MASK,
+    is_own_file,
+    is_secret,
+    masked,
+    remember,
+    server_address,
+    without_login,
+    without_secrets,
+)
 from kit.cases import for_each
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -122,6 +131,8 @@ def test_what_only_looks_like_one_is_shown(key):
         ("-----BEGIN PRIVATE KEY-----\nMIIE", MASK),
         ("sqlite:///warehouse/catalog.db", "sqlite:///warehouse/catalog.db"),
         ("s3://bucket/wh", "s3://bucket/wh"),
+        ("https://host:8181/iceberg/main@abc", "https://host:8181/iceberg/main@abc"),
+        ("thrift://me:p/w@h:9083", f"thrift://me:{MASK}@h:9083"),
     ],
 )
 def test_addresses_are_shown_without_the_secrets_in_them(value, shown):
@@ -158,10 +169,24 @@ def test_logins_that_nobody_was_told_of_are_cut_out_too():
 
 @for_each(
     "address",
-    ["host:9083", "https://", "https://me:p/w@host", "https://me:8181/w@host", "https://h:x", "https://a@b@c"],
+    ["host:9083", "https://", "https://me:p/w@host", "https://h:x", "https://a@b@c"],
 )
 def test_an_address_that_would_show_a_part_of_its_password_is_none(address):
     assert server_address(address, ("https",)) is None
+
+
+@for_each(
+    ("address", "shown"),
+    [
+        ("https://me:pw@h:8181/x", "https://h:8181/x"),
+        ("thrift://a:b@h1:9083,thrift://me:p/w@h2:9083", "thrift://h1:9083,thrift://h2:9083"),
+        ("https://t0ken@h/x", "https://h/x"),
+        ("https://h:8181/iceberg/main@abc", "https://h:8181/iceberg/main@abc"),
+        ("", ""),
+    ],
+)
+def test_an_address_is_told_without_its_login(address, shown):
+    assert without_login(address) == shown
 
 
 def test_every_property_of_the_pages_is_known_for_what_it_is():

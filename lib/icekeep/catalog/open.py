@@ -12,7 +12,7 @@ from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.secrets import remember
+from icekeep.secrets import masked, remember
 from icekeep.storage.first_answer import first_answer_ms
 from icekeep.storage.locations import is_location, is_whole_store, split_locations
 from icekeep.storage.open import open_storage
@@ -114,6 +114,6 @@ def _absolute(name: str, warehouse: str) -> str:
         return warehouse
     raise ConfigError(
         f"catalogs.{name}.warehouse",
-        f"is {warehouse!r}, which is no location; give SCHEME://..., hdfs:/PATH for Hadoop's default file system, or a path "
-        "on this machine (./PATH if its first part has a colon)",
+        f"is {masked('warehouse', warehouse)!r}, which is no location; give SCHEME://..., hdfs:/PATH for Hadoop's default file "
+        "system, or a path on this machine (./PATH if its first part has a colon)",
     )

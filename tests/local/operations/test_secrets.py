@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -160,6 +161,14 @@ def test_a_control_character_in_a_property_is_refused_in_words_without_it(name: 
             open_catalog("c", {**properties, key: f"{properties[key]}{CORE}\n"})
         assert CORE not in str(raised.value)
     assert any(is_secret(key) or CORE in value for key, value in properties.items())
+
+
+def test_no_identity_of_a_catalog_has_a_secret() -> None:
+    """It stands in plans, and tells catalogs apart in the record of runs."""
+    several = {"type": "hive", "uri": f"thrift://h:1,thrift://me:{QUOTED}@h:2,thrift://me:{SECRET}@h:3"}
+    for properties in (*catalogs("http://127.0.0.1:1").values(), several):
+        with suppress(IcekeepError):
+            assert CORE not in open_catalog("c", properties).identity
 
 
 def test_the_line_break_behind_a_variable_from_a_file_is_no_part_of_it(

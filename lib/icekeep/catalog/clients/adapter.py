@@ -58,6 +58,7 @@ from icekeep.errors import (
     UnsupportedError,
 )
 from icekeep.runtime import Runtime
+from icekeep.secrets import without_login
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
@@ -188,8 +189,8 @@ class ClientCatalog(ABC, Generic[C]):
 
     @property
     def identity(self) -> str:
-        said = urlsplit(self._properties.get("uri", ""))
-        address = said._replace(netloc=said.netloc.rpartition("@")[2], query="", fragment="").geturl().rstrip("/")
+        said = urlsplit(without_login(self._properties.get("uri", "")))
+        address = said._replace(query="", fragment="").geturl().rstrip("/")
         parts = (type(self).__name__.removesuffix("Catalog").lower(), address, *map(self._properties.get, _PARTS))
         return " ".join(part for part in parts if part)
 
