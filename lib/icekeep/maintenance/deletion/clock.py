@@ -1,7 +1,7 @@
 """What time it is for a job that deletes by age: a clock that is wrong may only make it keep more."""
 
 from icekeep.catalog.base import Table
-from icekeep.errors import SafetyError
+from icekeep.errors import SafetyError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.spec.units import MINUTE_MS
@@ -11,9 +11,19 @@ SKEW_MAX_MS = 10 * MINUTE_MS
 """By how much our clock may be ahead of the store's before nothing is decided by age any more."""
 
 
-def earlier_clock_ms(table: Table, runtime: Runtime) -> int:
-    """The earlier of our clock and the store's, however far apart they are, epoch milliseconds."""
-    return earlier_clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
+def earlier_clock_ms(table: Table, runtime: Runtime, *, is_plan: bool = False) -> int:
+    """The earlier of our clock and the store's, however far apart they are, epoch milliseconds.
+
+    Args:
+        is_plan: nothing is changed: where the store denies the file by which its clock is seen, that may be behind ours by as
+            much as is allowed.
+    """
+    try:
+        return earlier_clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
+    except UsageError:
+        if not is_plan:
+            raise
+        return runtime.now_ms() - SKEW_MAX_MS
 
 
 def earlier_clock_below(directory: str, storage: Storage, runtime: Runtime) -> int:
@@ -22,14 +32,22 @@ def earlier_clock_below(directory: str, storage: Storage, runtime: Runtime) -> i
     return runtime.now_ms() if theirs_ms is None else min(theirs_ms, runtime.now_ms())
 
 
-def safe_now_ms(table: Table, runtime: Runtime) -> int:
+def safe_now_ms(table: Table, runtime: Runtime, *, is_plan: bool = False) -> int:
     """The earlier of our clock and the store's, epoch milliseconds.
+
+    Args:
+        is_plan: as for `earlier_clock_ms`.
 
     Raises:
         SafetyError: ours is far ahead, so that moments that were worked out from it before may be wrong too.
     """
     ours_ms = runtime.now_ms()
-    theirs_ms = _store_now_ms(own_directory(table.metadata, "runs"), table.storage, runtime)
+    try:
+        theirs_ms = _store_now_ms(own_directory(table.metadata, "runs"), table.storage, runtime)
+    except UsageError:
+        if not is_plan:
+            raise
+        return ours_ms - SKEW_MAX_MS
     if theirs_ms is None:
         return ours_ms
     if ours_ms - theirs_ms > SKEW_MAX_MS:

@@ -57,7 +57,7 @@ def judged(info: FileInfo, table: Table) -> Judged:
 
 def _sorted(info: FileInfo, table: Table) -> Judged:
     now_ms = table.runtime.now_ms()
-    sorter = sorter_of(table, eligible_before_ms(None, now_ms), now_ms, living_runs(table, table.runtime))
+    sorter = sorter_of(table, eligible_before_ms(None, now_ms), now_ms, living_runs(table, table.runtime, is_plan=True))
     location, size_bytes, modified_ms = (pa.array([one]) for one in (info.location, info.size_bytes, info.modified_ms))
     row = sorter.sort(keyed_rows(location, size_bytes, modified_ms, AS_SPELLED)).to_pylist()[0]
     after_ms = info.modified_ms + DEFAULT_AGE_MS

@@ -124,12 +124,20 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_candidates(
-    table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime, keeper: RowKeeper
+    table: Table,
+    spark: SparkSource,
+    search: Search,
+    listener: Listener,
+    runtime: Runtime,
+    keeper: RowKeeper,
+    *,
+    is_plan: bool = False,
 ) -> OrphanCandidates:
     """Find what may go; nothing is changed.
 
     Args:
         keeper: keeps rows that tasks find, for as long as anybody looks at the candidates.
+        is_plan: nobody goes on to delete it, so that the store need not let anything be written.
 
     Raises:
         UsageError: the search asks for files that are too young, for a list that cannot be read, or for no location.
@@ -139,7 +147,7 @@ def find_candidates(
     """
     root = checked_root(table.metadata, search)
     refuse_outside(table, root, search)
-    now_ms = safe_now_ms(table, runtime)
+    now_ms = safe_now_ms(table, runtime, is_plan=is_plan)
     before_ms = eligible_before_ms(search.older_than, now_ms)
     found = neighbours(
         table,
@@ -153,7 +161,7 @@ def find_candidates(
     places = territory(table, search.options.roots, found.other_roots)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search, keeper)
-    living = living_runs(table, runtime)
+    living = living_runs(table, runtime, is_plan=is_plan)
     latest = _loaded_anew(table)
     with fails_closed():
         reached = _reached(latest, root, spark, search)

@@ -61,7 +61,7 @@ def plan_orphans(
 ) -> RemoveOrphanFilesPlan:
     """Say what a run would do; raises as `find_candidates` does, and `SafetyError` where another plan is approved."""
     with keeping_rows(table, runtime, listener) as keeper:
-        candidates = find_candidates(table, spark, search, listener, runtime, keeper)
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
         return _approved(planned_of(candidates, search), search)
 
 
@@ -71,7 +71,7 @@ def exact_orphans(
     """The same with all files; raises as `find_candidates` does."""
     with ExitStack() as stack:
         keeper = stack.enter_context(keeping_rows(table, runtime, listener))
-        candidates = find_candidates(table, spark, search, listener, runtime, keeper)
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
         shown = _approved(planned_of(candidates, search), search)
         head = candidates.table.metadata.head(MAIN)
         return ExactPlan(

@@ -72,11 +72,14 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
     return sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
 
 
-def living_runs(table: Table, runtime: Runtime) -> frozenset[str]:
+def living_runs(table: Table, runtime: Runtime, *, is_plan: bool = False) -> frozenset[str]:
     """The runs that are at work on a table: files with one of these names in theirs are not garbage, whatever their age.
 
     Asked before the table is loaded: a run that is over by then has committed its files or removed them, and one that began
     since has files that are younger.
+
+    Args:
+        is_plan: as for `earlier_clock_ms`.
 
     Raises:
         IcekeepError: the store cannot be asked, so nobody knows.
@@ -84,7 +87,7 @@ def living_runs(table: Table, runtime: Runtime) -> frozenset[str]:
     newest_ms: dict[str, int] = {}
     for run, file in _beats(table):
         newest_ms[run] = max(file.modified_ms, newest_ms.get(run, 0))
-    return frozenset(newest_ms.keys() - _dead(newest_ms, table, runtime))
+    return frozenset(newest_ms.keys() - _dead(newest_ms, table, runtime, is_plan=is_plan))
 
 
 class _Left:
@@ -139,12 +142,12 @@ def _have_head(directories: Iterable[str], storage: Storage) -> bool:
     return any(storage.head(f"{directory}/{HEAD}") is not None for directory in directories)
 
 
-def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime) -> list[str]:
+def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime, *, is_plan: bool = False) -> list[str]:
     """The runs whose newest file is too old by the earlier of our clock and the store's; the store is asked only if need be."""
     now_ms = runtime.now_ms()
     if not any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
         return []
-    now_ms = earlier_clock_ms(table, runtime)
+    now_ms = earlier_clock_ms(table, runtime, is_plan=is_plan)
     return [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
 
 

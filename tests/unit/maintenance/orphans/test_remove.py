@@ -133,6 +133,24 @@ def test_ages_are_told_by_the_earlier_of_the_clocks(world):
     assert world.run(older_than=world.days_ago(1), force=True).kept.young_count == 1
 
 
+def test_who_may_only_read_can_plan_and_not_run(world):
+    """Our clock may be ahead of the store's then: what is old enough by ten minutes more is shown."""
+    Heartbeat(world.table, RUN, "compact", world.runtime, SILENT).beat()
+    world.pass_days(1.1)
+    stray = world.put("data/x.parquet", days=3.01)
+    world.put("data/y.parquet", days=3.005)
+
+    def deny(what, location):
+        if what in ("create", "write", "delete_many"):
+            raise UsageError("the store denies access")
+
+    world.storage.before = deny
+    assert world.plan().orphan_file_locations == (stray,)
+    with pytest.raises(UsageError, match="denies access"):
+        world.run()
+    assert stray in world.memory.files
+
+
 def test_a_table_whose_files_may_belong_to_others_is_refused(new_world):
     """testGarbageCollectionDisabled."""
     world = new_world(gc__enabled="false")
