@@ -379,8 +379,7 @@ def _other_roots(
     ]
     return [
         *(spelling for one in inner for spelling in (one.theirs, _spelled_as_ours(one))),
-        # Where the store is left out in one of the two, it is the location that is none of ours.
-        *(spelling for one in outer for spelling in (one.theirs, *_same_place(one))),
+        *(one.theirs if _is_seen_as_outer(one) else one.ours for one in outer),
     ]
 
 
@@ -389,9 +388,10 @@ def _is_wide(place: str, theirs: TableRoots) -> bool:
     return _relation(place, theirs.location) == _CONTAINS
 
 
-def _same_place(one: _Overlap) -> tuple[str, ...]:
-    ours, theirs = _parts(_key(one.ours))[1], _parts(_key(one.theirs))[1]
-    return () if ours == theirs else (one.ours,)
+def _is_seen_as_outer(one: _Overlap) -> bool:
+    """Whether a place of theirs that is, or holds, ours is one by its text: one may leave out its store, or be a link."""
+    ours, theirs = compared(one.ours), compared(one.theirs)
+    return ours is not None and theirs is not None and (ours == theirs or theirs.holds(ours))
 
 
 def _spelled_as_ours(one: _Overlap) -> str:

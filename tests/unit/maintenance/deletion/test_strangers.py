@@ -197,6 +197,24 @@ def test_a_location_in_another_table_holds_none_of_its_files(lake, inner):
     assert before.items() <= lake.found(victim.metadata.location).items()
 
 
+@for_each("to", ["", "/data", "/data/part"])
+def test_a_location_that_is_a_link_into_another_table_holds_none_of_its_files(lake, to):
+    name = to.replace("/", "-")
+    victim, owner = lake.table(f"victim{name}", "part/a"), lake.table(f"owner{name}")
+    link = Path(local_path(owner.metadata.location)) / "linked"
+    link.symlink_to(local_path(victim.metadata.location + to))
+    file = f"{owner.metadata.location}/linked{'/data/part/a'.removeprefix(to)}"
+    lake.left(owner, file)
+    elsewhere = {"write.metadata.path": f"{owner.metadata.location}/metadata"}
+    owner = swap(owner, SetProperties(elsewhere), SetLocation(f"{owner.metadata.location}/linked"))
+    before = lake.found(victim.metadata.location)
+    try:
+        assert lake.expire(owner).deleted_data_files_count == 0
+    except SafetyError as error:
+        assert "is the same place as" in error.message
+    assert before.items() <= lake.found(victim.metadata.location).items()
+
+
 @for_each("at", ["data", ".", "data/deep"])
 @for_each("whose", ["victim", "nobody"])
 def test_no_link_below_the_location_is_followed_to_what_is_deleted(lake, at, whose, request):
