@@ -39,6 +39,7 @@ _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _NO_CONNECTION = re.compile(r"HttpError \{\s*kind: Connect,")
 _TIMED_OUT = re.compile(r"HttpError \{\s*kind: Timeout,")
+_UNTRUSTED = "InvalidCertificate("
 _REDIRECTED = "Received redirect without LOCATION"
 _IDENTITY_SERVICES = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 _NO_BUCKET = ("NoSuchBucket", "The specified bucket does not exist", "ContainerNotFound")
@@ -122,6 +123,12 @@ def translate_store_error(error: Exception, action: str, location: str) -> Iceke
         return UsageError(
             f"{message}: no credentials are given, and this machine has none; set them in the catalog's properties or in "
             "the environment",
+            location=location,
+        )
+    if _UNTRUSTED in text:
+        return UsageError(
+            f"{message}: the store shows a certificate that this machine does not trust; look at the store's address, and at the "
+            "authorities that are installed here",
             location=location,
         )
     if code in _REGION_CODES or _REDIRECTED in text:

@@ -12,6 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, UsageError
+from icekeep.storage.open import open_storage
 from kit.rest_server import RestServer
 
 
@@ -60,6 +61,14 @@ def test_certificates_are_those_that_properties_name(encrypted, pair, monkeypatc
 def test_a_certificate_that_nobody_vouches_for_is_told(encrypted):
     with pytest.raises(UsageError, match=r"catalog 'local' cannot be asked: .*certificate.*; check its properties$"):
         open_catalog("local", encrypted).list_namespaces()
+
+
+def test_so_is_that_of_a_store(encrypted):
+    keys = {"s3.region": "x", "s3.access-key-id": "a", "s3.secret-access-key": "bcde"}
+    with pytest.raises(
+        UsageError, match=r"cannot create 's3://b/x': the store shows a certificate that this machine does not trust"
+    ):
+        open_storage({"s3.endpoint": encrypted["uri"], **keys}).create("s3://b/x", b"data")
 
 
 @pytest.mark.parametrize("key", ["ssl.cabundle", "ssl.client.cert", "ssl.client.key"])
