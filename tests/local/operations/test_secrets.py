@@ -1,6 +1,7 @@
 """Secrets stand in every property that can hold one, and servers repeat all they are sent: no command writes one anywhere."""
 
 import json
+import traceback
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -161,6 +162,16 @@ def test_a_control_character_in_a_property_is_refused_in_words_without_it(name: 
             open_catalog("c", {**properties, key: f"{properties[key]}{CORE}\n"})
         assert CORE not in str(raised.value)
     assert any(is_secret(key) or CORE in value for key, value in properties.items())
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_an_error_of_a_server_has_no_secret_in_its_traceback_either(status: int) -> None:
+    """As schedulers and notebooks print it."""
+    with http_sink(status, echoes=True) as server:
+        for name in ("token", "credential", "signed"):
+            with pytest.raises(IcekeepError) as raised:
+                open_catalog("c", catalogs(server.url)[name]).list_namespaces()
+            assert CORE not in "".join(traceback.format_exception(raised.value)), name
 
 
 def test_no_identity_of_a_catalog_has_a_secret() -> None:

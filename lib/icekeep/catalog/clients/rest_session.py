@@ -21,7 +21,7 @@ from icekeep.catalog.clients.rest_login import login
 from icekeep.catalog.clients.settings import Settings
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
-from icekeep.secrets import is_secret
+from icekeep.secrets import is_secret, without_secrets
 from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class HttpRefusal(Exception):
     """An answer that is no success."""
 
     def __init__(self, response: requests.Response) -> None:
-        super().__init__(_said(response))
+        super().__init__(without_secrets(_said(response)))
         self.response = response
 
 
