@@ -208,10 +208,12 @@ def test_a_location_that_is_a_link_into_another_table_holds_none_of_its_files(la
     elsewhere = {"write.metadata.path": f"{owner.metadata.location}/metadata"}
     owner = swap(owner, SetProperties(elsewhere), SetLocation(f"{owner.metadata.location}/linked"))
     before = lake.found(victim.metadata.location)
+    refusal = ""
     try:
         assert lake.expire(owner).deleted_data_files_count == 0
     except SafetyError as error:
-        assert "is the same place as" in error.message
+        refusal = error.message
+    assert not refusal or "is the same place as" in refusal
     assert before.items() <= lake.found(victim.metadata.location).items()
 
 
