@@ -220,8 +220,8 @@ def remove_deletes(
 def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
     """The least data sequence number of live data files, those of this commit included, as the manifest list says.
 
-    It is one below it, too, or wrong: no delete file goes by it alone. `added_number` is that of added data files, `None` for
-    the commit's own.
+    It may be below that, or wrong, so that no delete file goes by it alone. `added_number` is that of added data files, `None`
+    for the commit's own.
     """
     numbers = [m.min_sequence_number or 0 for m in manifests if m.may_have_live_files]
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])

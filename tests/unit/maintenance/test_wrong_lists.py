@@ -5,18 +5,25 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
+from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.repairing.job import repair
+from icekeep.planning.spark.limits import LIMITS
+from icekeep.planning.spark.source import Engine
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import DATA, POSITION_DELETES, Damager
 from kit.job_world import EVENTS, World
 from kit.no_spark import no_spark
+from kit.tables import manifests_of
 from kit.written_deletes import data_files, delete_equal, delete_positions
 
 EVERYTHING = {"rewrite-all": "true"}
@@ -104,3 +111,55 @@ def test_manifests_that_the_list_calls_empty_are_refused_by_all(filled, content,
     with pytest.raises(InvalidTableError, match=r"`icekeep repair --table NAME --fault 204`"):
         JOBS[job](world)
     assert world.pointer() == state
+
+
+@for_each("content", [DATA, 1])
+def test_the_repair_that_is_named_lets_jobs_go_on(filled, content):
+    world = filled.copy()
+    before = world.rows()
+    lie(world, content, **dict.fromkeys(("added_files_count", "existing_files_count"), 0))
+    assert repair(world.table, no_spark, fault=[204]).status == "done"
+    JOBS["compact, dangling"](world)
+    assert world.rows() == before
+
+
+def test_many_entries_are_counted_in_columns(filled):
+    world = filled.copy()
+    engine = Engine(spark=no_spark, limits=replace(LIMITS, commit_entries_count=0))
+    reader = SparkManifestReader(engine, world.table.storage)
+    manifests = manifests_of(world.table)
+    assert len(manifests) > 1
+    reader.check_counts(manifests, world.table.metadata)
+    lie(world, DATA, existing_files_count=0)
+    with pytest.raises(
+        InvalidTableError, match="holds 6 existing entries, but its manifest list says 0; run `icekeep repair"
+    ):
+        reader.check_counts(manifests_of(world.table), world.table.metadata)
+
+
+def test_crossed_bounds_of_paths_are_told_and_corrected(filled):
+    world = filled.copy()
+    before = world.rows()
+    _paths(world, b"z", b"a")
+    found = check(world.table, no_spark)
+    assert [kind.fault_id for kind in found.faults] == [226]
+    repair(world.table, no_spark, fault=[226])
+    assert check(world.table, no_spark, ref="main").status == "sound"
+    assert world.rows() == before
+
+
+@for_each("fault", [[215], [215, 226], [226]])
+def test_a_list_that_was_cut_short_keeps_the_totals_that_show_it(filled, fault):
+    """Totals that are counted anew would hide it, and what the list lacks would be taken for garbage."""
+    world = filled.copy()
+    world.append(9, month=2)
+    _paths(world, b"z", b"a")
+    damager = Damager(world.catalog, EVENTS, Choices(1))
+    damager.edit_rows(lambda rows: rows.remove(next(row for row in rows if row["content"] == DATA)))
+    state = world.pointer()
+    result = repair(world.table, no_spark, fault=fault)
+    assert (result.mended, world.pointer()) == ((), state)
+    assert all("it was probably cut short; go back to a snapshot before it" in one.reason for one in result.not_mended)
+    assert len(result.not_mended) == len(fault)
+    with pytest.raises(InvalidTableError, match="the list may be cut short"):
+        JOBS["compact"](world)

@@ -196,6 +196,8 @@ def _totals(head: Head, reader: ManifestReader) -> Mapping[str, int]:
     totals = totals_of(())
     for one in (*found, *anew):
         totals.update(one)
+    if (problem := head.why_cut_short(totals)) is not None:
+        raise CannotMendError(problem)
     for entry in head.work.entries.values():
         totals.subtract(totals_of([entry.planned.data_file]))
         totals.update(totals_of(() if entry.file is None else [entry.file]))
