@@ -10,6 +10,8 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
@@ -37,6 +39,7 @@ from icekeep.maintenance.purge.unfinished import (
     finish_others,
     look_around,
     purges_directory,
+    writable_purges_directory,
 )
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.names import run_name
@@ -116,7 +119,8 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
 
     Args:
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
-            below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
+            below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`, or below the table's
+            location where its credentials reach no further; nothing comes back.
         max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
@@ -139,28 +143,14 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid, location) or None)
     around = look_around(table, checked.roots, listener, accepted_names(request.accept_unreadable))
     run = run_name(table)
-    directory = f"{purges_directory(table)}/{run}"
+    above = writable_purges_directory(table, runtime)
     roots = named_roots(table, checked.roots)
     draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=roots, accepted=around.accepted)
-    try:
-        listener.on(StepStarted(_FINDING))
-        found = classify_garbage(
-            all_garbage(table, spark), territory(table, checked.roots, around.other_roots), directory, table.storage
-        )
-        tell_outside(found, table, listener)
-        listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
-        refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
-        claim = new_claim(directory, JOB.name, table.storage, runtime)
-        plan = write_plan(found, draft, table, runtime, directory=directory)
-    except FileExistsError:
-        # Another process works under the id of this run.
-        raise
-    except BaseException:
-        remove_draft(directory, table.storage)
-        raise
+    places = territory(table, checked.roots, around.other_roots)
+    found, plan, claim = _written(table, draft, f"{above}/{run}", places, spark, approve, listener)
     try:
         # What was committed since is in no plan: it would stay, and nobody would find it.
-        _dropped(table, table.metadata.table_uuid, table.metadata_location)
+        kept = _dropped(table, table.metadata.table_uuid, table.metadata_location)
     except OutcomeUnknownError:
         raise
     except IcekeepError:
@@ -174,9 +164,11 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         other_roots=around.other_roots,
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
-    # What is approved is all that goes.
     others = Earlier()
-    if approve is None:
+    if above != purges_directory(table):
+        done = _with_way_out(done, table, kept or table.metadata_location)
+    elif approve is None:
+        # What is approved is all that goes.
         others = finish_others(table, spark, deleting, listener, runtime, but=plan.directory)
     return DropResult(
         status="done" if done.is_complete and others.is_complete else "partial",
@@ -290,6 +282,44 @@ def _dropped(table: Table, table_uuid: str | None, metadata_location: str | None
         # A table of version 1 may have none; then its metadata file says which it is.
         metadata_location = table.metadata_location
     return table.catalog.drop(table.identifier, table_uuid=table_uuid, metadata_location=metadata_location)
+
+
+def _written(
+    table: Table,
+    draft: PlanDraft,
+    directory: str,
+    places: Territory,
+    spark: SparkSource,
+    approve: str | None,
+    listener: Listener,
+) -> tuple[ClassifiedGarbage, DeletionPlan, Claim]:
+    """The plan of a purge on disk, approved where that is asked; an error leaves nothing of it."""
+    storage, runtime = table.storage, table.runtime
+    try:
+        listener.on(StepStarted(_FINDING))
+        found = classify_garbage(all_garbage(table, spark), places, directory, storage)
+        tell_outside(found, table, listener)
+        listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
+        refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
+        claim = new_claim(directory, JOB.name, storage, runtime)
+        return found, write_plan(found, draft, table, runtime, directory=directory), claim
+    except FileExistsError:
+        # Another process works under the id of this run.
+        raise
+    except BaseException:
+        remove_draft(directory, storage)
+        raise
+
+
+def _with_way_out(done: Reclaimed, table: Table, metadata_location: str) -> Reclaimed:
+    """What a purge did whose plan no other purge finds; where it is not complete, with how it is finished."""
+    if done.is_complete:
+        return done
+    register = f"icekeep register --table {table.full_name} --metadata-location {metadata_location}"
+    problem = (
+        f"the table's credentials reach no further, so no other purge finishes this one: run `{register}`, and purge it"
+    )
+    return msgspec.structs.replace(done, stopped="; ".join(filter(None, (done.stopped, problem))))
 
 
 def _deleted(

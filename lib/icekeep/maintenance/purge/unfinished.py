@@ -22,6 +22,7 @@ from icekeep.errors import (
     MissingFileError,
     NotFoundError,
     SafetyError,
+    UsageError,
     argument,
     reason_of,
 )
@@ -55,13 +56,30 @@ from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory, own_directory
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteStatus, Storage
-from icekeep.storage.locations import canonical
+from icekeep.storage.locations import canonical, is_under
 
 
 def purges_directory(table: Table) -> str:
     """Above the plans of purges: in the warehouse, or beside the table where the catalog tells none."""
     above = table.catalog.warehouse or table.metadata.location.rstrip("/").rpartition("/")[0]
     return f"{above.rstrip('/')}/{OWN_DIRECTORY}/purges"
+
+
+def writable_purges_directory(table: Table, runtime: Runtime) -> str:
+    """Above the plan of a purge: below the table's own location where the credentials of the table reach no further.
+
+    There no other purge finds it: whoever is to finish it registers the table again and purges it.
+
+    Raises:
+        UsageError: the store lets nothing be written there either.
+    """
+    beside = purges_directory(table)
+    try:
+        earlier_clock_below(beside, table.storage, runtime)
+    except UsageError:
+        beside = own_directory(table.metadata, "purges")
+        earlier_clock_below(beside, table.storage, runtime)
+    return beside
 
 
 def look_around(
@@ -145,7 +163,7 @@ def carry_out(
     if not done.is_complete:
         return done
     try:
-        failed = _own_removed(claim, look, table, runtime)
+        failed = _own_removed(plan, claim, look, table, runtime)
     except Exception as error:  # noqa: BLE001 - whatever it is, the table's files are deleted; the next purge goes on
         reason = reason_of(error)
         listener.on(Warned(f"what icekeep keeps below {table.metadata.location!r} stays: {reason}"))
@@ -161,9 +179,9 @@ def carry_out(
     return done if failed else settled(partial(forget_plan, plan, table.storage), plan, done, listener)
 
 
-def _own_removed(claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> list[str]:
-    """Delete icekeep's own files, the trash among them; says of which that failed, and why."""
-    left = _own_files(table)
+def _own_removed(plan: DeletionPlan, claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> list[str]:
+    """Delete icekeep's own files but the plan, the trash among them; says of which that failed, and why."""
+    left = [at for at in _own_files(table) if not is_under(at, plan.directory)]
     # As in `reclaim`: the listing may have taken hours.
     look()
     claim.check(table.storage, runtime)

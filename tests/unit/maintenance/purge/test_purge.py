@@ -27,6 +27,7 @@ from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.purge.history import read_history
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
+from icekeep.maintenance.registering import register_table
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.metadata_codec import format_metadata
@@ -44,6 +45,7 @@ from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
 
 WAREHOUSE = "memory://lake/wh"
+ROOT = f"{WAREHOUSE}/db/events"
 
 
 def history(catalog=None, **properties):
@@ -715,6 +717,51 @@ def test_an_error_before_the_plan_is_whole_leaves_the_table_and_nothing_of_the_p
     with pytest.raises(type(error)):
         purged(table)
     assert (stored(table), is_there(table)) == (before, True)
+
+
+class TableCredentials(HookedStorage):
+    """Lets nobody write, list or delete outside of one table's location."""
+
+    def __init__(self, inner):
+        super().__init__(inner, before=self.refuse)
+        self.ended = False
+
+    def refuse(self, what, location):
+        if what != "capabilities" and (self.ended or not f"{location}/".startswith(f"{ROOT}/")):
+            raise UsageError(f"the store denies access to {location!r}")
+
+
+def test_a_table_whose_credentials_reach_no_further_is_purged_by_a_plan_below_it():
+    table = history()
+    storage = TableCredentials(table.catalog.storage)
+    result = purged(replace(table, storage=storage))
+    assert (result.status, result.problems, result.failed_files_count) == ("done", (), 0)
+    assert stored(table) == set()
+
+
+def test_a_purge_whose_credentials_end_says_how_it_is_finished_and_is_then():
+    table = history()
+    storage = TableCredentials(table.catalog.storage)
+    delete_many = storage.inner.delete_many
+
+    def end(locations):
+        outcomes = delete_many(locations)
+        storage.ended = storage.ended or any("/data/" in one.location for one in outcomes)
+        return outcomes
+
+    storage.inner.delete_many = end
+    result = purged(replace(table, storage=storage))
+    del storage.inner.delete_many
+    assert result.status == "partial"
+    (problem,) = result.problems
+    assert (
+        f"icekeep register --table local.db.events --metadata-location {table.metadata_location}`, and purge it"
+        in problem
+    )
+    assert result.plan_location.startswith(f"{ROOT}/.icekeep/purges/")
+    again = register_table(table.catalog, EVENTS, table.metadata_location)
+    assert purged(again).status == "done"
+    assert stored(table) == set()
 
 
 @for_each("name", ["plan.json", "files-named-0000.jsonl", "claims/000001.json"])
