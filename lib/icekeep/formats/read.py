@@ -239,9 +239,9 @@ def read_positioned(
 
 
 @contextmanager
-def open_reader(storage: Storage, location: str, file_format: str) -> Iterator[FileReader]:
-    """An open data file, to look at; raises what `read_file` raises."""
-    with storage.open(location) as stream, translated(location):
+def open_reader(storage: Storage, location: str, file_format: str, noun: str = "data file") -> Iterator[FileReader]:
+    """An open data file, or whatever errors are to call it, to look at; raises what `read_file` raises."""
+    with storage.open(location) as stream, translated(location, noun):
         yield _open(stream, file_format)
 
 

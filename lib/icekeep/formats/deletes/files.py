@@ -34,6 +34,9 @@ from icekeep.storage.base import Storage
 BATCH_ROWS = 65_536
 """Rows of a delete file that are decoded at one time, where its format can do that."""
 
+DELETE_FILE = "delete file"
+"""What errors call one."""
+
 Positions = NDArray[np.int64]
 
 _ROW_GROUP_ARROW_BYTES = 16 * MIB
@@ -307,7 +310,7 @@ def delete_source(
         name_mapping: the table's, for the columns of equality deletes.
     """
     mapping = _POSITION_NAMES if content is FileContent.POSITION_DELETES else name_mapping
-    return SourceFile(location=location, file_format=file_format, name_mapping=mapping, noun="delete file")
+    return SourceFile(location=location, file_format=file_format, name_mapping=mapping, noun=DELETE_FILE)
 
 
 def refuse_wrong_ids(reader: FileReader) -> None:

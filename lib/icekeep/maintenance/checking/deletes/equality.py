@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
 from icekeep.formats.arrow.field_ids import field_ids, has_ids
-from icekeep.formats.deletes.files import BATCH_ROWS, delete_source
+from icekeep.formats.deletes.files import BATCH_ROWS, DELETE_FILE, delete_source
 from icekeep.formats.read import identified, open_reader
 from icekeep.maintenance.checking.deletes.claims import Claim, Telling
 from icekeep.maintenance.checking.deletes.positions import DELETE_FILE_UNREADABLE
@@ -58,7 +58,7 @@ class EqualityCheck(msgspec.Struct, frozen=True):
 
     def _read(self, claim: Claim, ids: set[int]) -> tuple[int, set[int]]:
         """How many rows the file has, all of which are read in the columns that it deletes by, and the ids of its columns."""
-        with open_reader(self.storage, claim.path, claim.row["file_format"]) as reader:
+        with open_reader(self.storage, claim.path, claim.row["file_format"], DELETE_FILE) as reader:
             content = FileContent.EQUALITY_DELETES
             source = delete_source(claim.path, claim.row["file_format"], content, self.name_mapping)
             schema = identified(reader.schema, source)

@@ -11,7 +11,13 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.mend_entries import MendedEntry
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes
 from icekeep.errors import ConflictError, InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.deletes.files import BATCH_ROWS, delete_source, refuse_wrong_ids, write_position_deletes
+from icekeep.formats.deletes.files import (
+    BATCH_ROWS,
+    DELETE_FILE,
+    delete_source,
+    refuse_wrong_ids,
+    write_position_deletes,
+)
 from icekeep.formats.read import open_reader, read_file
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
@@ -73,7 +79,7 @@ def _deletes(storage: Storage, place: Place) -> pa.Table:
         raise CannotMendError("it is no position delete file, or is encrypted")
     if file.record_count > _MAX_ROWS:
         raise CannotMendError(f"it has {file.record_count:,} deletes, too many to be sorted here: {_ELSE}")
-    with open_reader(storage, file.file_path, file.file_format) as reader:
+    with open_reader(storage, file.file_path, file.file_format, DELETE_FILE) as reader:
         if len(reader.schema.names) > len(_COLUMNS.fields):
             raise CannotMendError(f"it holds more than paths and positions: {_ELSE}")
     rows = read_deletes(storage, file)

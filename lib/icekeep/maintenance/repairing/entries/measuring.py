@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.deletes.files import BATCH_ROWS
+from icekeep.formats.deletes.files import BATCH_ROWS, DELETE_FILE
 from icekeep.formats.puffin.deletion_vectors import positions_of
 from icekeep.formats.puffin.files import read_puffin_footer, read_range
 from icekeep.formats.read import SourceFile, open_reader
@@ -247,7 +247,7 @@ class _Measuring:
         )
 
     def _rows_count(self) -> int:
-        with open_reader(self._table.storage, self._file.file_path, self._file.file_format) as reader:
+        with open_reader(self._table.storage, self._file.file_path, self._file.file_format, DELETE_FILE) as reader:
             return sum(rows.num_rows for _, rows in reader.tables(reader.schema.names, None, (), BATCH_ROWS))
 
 
