@@ -1,6 +1,8 @@
 """A table that was dropped and kept comes back whole, whatever was done with a later table of its name and place."""
 
 import json
+from contextlib import suppress
+from itertools import count
 
 import pytest
 from msgspec.structs import replace
@@ -8,20 +10,25 @@ from msgspec.structs import replace
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, SafetyError
+from icekeep.errors import NotFoundError, SafetyError, TryAgainError
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.orphans import candidates, hidden
 from icekeep.maintenance.orphans.job import remove_orphan_files
+from icekeep.maintenance.purge import unfinished
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.registering import register_table
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
-from kit.cases import for_each
+from kit.cases import for_each, scaled
+from kit.choices import Choices
 from kit.expired_tables import DAY_MS, ExpiredWorld
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, data_file
+from kit.trash import files_of
 
 MANY = tuple(f"b{number}" for number in range(20))
 """Files of a later table, of which those of the first are a small share."""
@@ -226,3 +233,108 @@ def test_what_is_in_the_trash_of_a_kept_table_can_be_restored_after_the_purge_of
     assert own <= {*world.memory.files}
     register_table(world.catalog, EVENTS, table.metadata_location)
     assert world.restore(expired.plan_location.rpartition("/")[2]).status == "done"
+
+
+class Killed(BaseException):
+    """The process dies."""
+
+
+class KeptHistory(Lake):
+    """Tables of one name and place, one after the other, by chance; `kept` are those that were dropped and not purged."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.random, self.number = Choices(seed), 0
+        self.kept = {}
+
+    @property
+    def current(self):
+        try:
+            return with_runtime(self.catalog.load(EVENTS), self.runtime)
+        except NotFoundError:
+            return None
+
+    def new_names(self):
+        self.number += 1
+        return [f"{self.number}-{each}" for each in range(self.random.choice([1, 2, 30]))]
+
+    def grow(self):
+        if self.current is None:
+            self.create(*self.new_names())
+        else:
+            self.append(self.current, *self.new_names())
+
+    def keep_it(self):
+        table = self.current
+        if table is not None:
+            self.kept[self.drop()] = files_of(table.metadata, self.memory)
+
+    def take_back(self):
+        if self.kept and self.current is None:
+            kept = self.random.choice(sorted(self.kept))
+            register_table(self.catalog, EVENTS, kept)
+            del self.kept[kept]
+
+    def purge_it(self):
+        """It may die at any call of the store."""
+        calls, dies_at = count(), self.random.choice([None, self.random.randrange(120)])
+
+        def die(what, location):
+            if next(calls) == dies_at:
+                raise Killed
+
+        if self.current is not None:
+            self.storage.before = die
+            with suppress(SafetyError, Killed):
+                self.purge()
+            self.storage.before = lambda *_: None
+
+    def clean(self):
+        if self.current is not None:
+            below = self.random.choice([None, f"{self.current.metadata.location}/data"])
+            with suppress(SafetyError, TryAgainError):
+                self.remove_orphans(location=below)
+
+    def expire(self):
+        if self.current is not None:
+            told = {"older_than": self.runtime.now_ms() + 1, "retain_last": 1, "trash": self.random.choice([0, 2])}
+            expire_snapshots(self.current, no_spark, **told)
+
+    def run(self):
+        steps = (self.grow, self.grow, self.keep_it, self.take_back, self.purge_it, self.clean, self.clean, self.expire)
+        for _ in range(30):
+            self.runtime.pass_ms(self.random.choice([1000, DAY_MS, 5 * DAY_MS]))
+            self.random.choice(steps)()
+            for location, files in self.kept.items():
+                lost = {location, *files} - self.memory.files.keys()
+                assert not lost, f"of the table that was kept at {location!r}, {sorted(lost)[0]!r} is gone"
+
+
+def run_histories(many):
+    for seed in range(many):
+        KeptHistory(seed).run()
+
+
+@pytest.mark.slow
+def test_whatever_is_done_under_the_name_every_table_that_was_kept_is_whole():
+    run_histories(scaled(10))
+
+
+def forgets_them_in_purges(monkeypatch):
+    monkeypatch.setattr(unfinished, "dropped_heads", lambda *_: ())
+
+
+def forgets_them_in_listings(monkeypatch):
+    monkeypatch.setattr(hidden, "MOVED_ASIDE", "^nothing$")
+
+
+def forgets_them_beside_listings(monkeypatch):
+    monkeypatch.setattr(candidates, "dropped_heads", lambda *_: ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("breaks", [forgets_them_in_purges, forgets_them_in_listings, forgets_them_beside_listings])
+def test_what_is_broken_on_purpose_loses_files_of_them(breaks, monkeypatch):
+    breaks(monkeypatch)
+    with pytest.raises(AssertionError, match="of the table that was kept"):
+        run_histories(60)
