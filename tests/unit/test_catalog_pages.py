@@ -100,8 +100,8 @@ def test_defaults_of_waits_are_those_that_are_told():
     )
     assert f"`rest.client.socket-timeout-ms` | how long an answer may take | {ANSWER_TIMEOUT_DEFAULT_MS} |" in rest
     assert "`hive.client.socket-timeout-ms` | how long an answer may take | 300000 |" in hive
-    told = [page for page in (PAGES["catalogs/index"], PAGES["stores"]) if f"`{FIRST_ANSWER_TIMEOUT}` |" in page]
-    assert [str(first_answer_ms("", {})) in page for page in told] == [True, True]
+    pages = [page for page in (PAGES["catalogs/index"], PAGES["stores"]) if f"`{FIRST_ANSWER_TIMEOUT}` |" in page]
+    assert [str(first_answer_ms("", {})) in page for page in pages] == [True, True]
 
 
 @pytest.mark.parametrize("kind", ["dynamodb", "bigquery", "nessie"])

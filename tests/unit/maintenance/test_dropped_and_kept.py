@@ -75,10 +75,10 @@ class Lake:
         """A table that was dropped and kept, and where its metadata is."""
         return self.create(*names), self.drop()
 
-    def remove_orphans(self, **told):
+    def remove_orphans(self, **arguments):
         """The job, ten days later."""
         self.runtime.pass_ms(10 * DAY_MS)
-        return remove_orphan_files(self.catalog.load(EVENTS), no_spark, trash=0, **told)
+        return remove_orphan_files(self.catalog.load(EVENTS), no_spark, trash=0, **arguments)
 
     def purge(self):
         return drop_table(self.catalog.load(EVENTS), no_spark, purge=True)
@@ -150,7 +150,7 @@ def test_metadata_of_a_kept_table_that_nobody_can_read_stops_a_purge(data):
 
 
 def test_a_table_below_the_place_of_another_is_kept_as_well():
-    """Its version files are hidden as icekeep's own, deeper in what is listed."""
+    """Its version files are hidden as icekeep's own, deeper in the listing."""
     lake = Lake()
     nested = (*EVENTS, "old")
     lake.catalog.create_namespace(EVENTS)
@@ -162,7 +162,7 @@ def test_a_table_below_the_place_of_another_is_kept_as_well():
 
 
 def test_files_of_a_kept_table_that_is_said_to_be_dead_go_and_its_metadata_stays():
-    """The operator's word is for the data; whoever registers it is told what is missing."""
+    """The operator's word is for the data; `register` names what is missing."""
     lake = Lake()
     table, kept = lake.keep("a1", "a2")
     lake.create(*MANY)
@@ -171,7 +171,7 @@ def test_files_of_a_kept_table_that_is_said_to_be_dead_go_and_its_metadata_stays
     assert kept in lake.memory.files
 
 
-def test_what_a_drop_of_the_table_itself_has_moved_aside_stands_in_nobodys_way():
+def test_what_a_drop_of_the_table_itself_has_moved_aside_does_not_stop_anything():
     """It was registered again from a copy."""
     lake = Lake()
     table, kept = lake.keep("a1", "a2")
@@ -297,8 +297,8 @@ class KeptHistory(Lake):
 
     def expire(self):
         if self.current is not None:
-            told = {"older_than": self.runtime.now_ms() + 1, "retain_last": 1, "trash": self.random.choice([0, 2])}
-            expire_snapshots(self.current, no_spark, **told)
+            arguments = {"older_than": self.runtime.now_ms() + 1, "retain_last": 1, "trash": self.random.choice([0, 2])}
+            expire_snapshots(self.current, no_spark, **arguments)
 
     def run(self):
         steps = (self.grow, self.grow, self.keep_it, self.take_back, self.purge_it, self.clean, self.clean, self.expire)

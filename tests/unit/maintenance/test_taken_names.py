@@ -1,4 +1,4 @@
-"""The name of a file that a run was to write is found taken: what is there is another's, and the run deletes it in no way.
+"""A run finds the name of a file that it was to write taken: the file there is another's, and the run never deletes it.
 
 Each file that a run writes is tried, but for those in its own directories, where everything is its own. As on object stores the
 name is found taken when the file is complete, and not before.

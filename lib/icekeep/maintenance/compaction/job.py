@@ -154,7 +154,7 @@ class _Plans:
                 self._add(RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), ())
                 return
             committed = _rewritten(run, planned, self._listener, self._add)
-            # A plan of the whole table: by now it is counted what has landed, whatever comes of this.
+            # This plans the whole table, which takes minutes: what has landed is counted before.
             self._note_overlap(run.overlap_after(self._listener))
             self._left = _paths(committed.refused, run.table.storage)
         if committed.refusal is not None:

@@ -137,7 +137,7 @@ def classify_garbage(
     """
     content = ClassifiedGarbage()
     if garbage.content is not None:
-        # Where it is lazy, what is retained is read only now.
+        # Where Spark has the files, the retained manifests are read only now.
         with fails_closed():
             content = classify_files(garbage.content, territory, directory, storage, only)
     named = garbage.named

@@ -336,7 +336,7 @@ def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
 
 
 def remove_draft(directory: str, storage: Storage) -> None:
-    """Remove what was written of a plan that has no head, and gets none; what has a head by now is another's, and stays.
+    """Remove what was written of a plan that has no head, and gets none; a directory that has a head is another run's and stays.
 
     Nothing is raised: an error here would hide why the plan is given up, and a later run sweeps what stays.
     """

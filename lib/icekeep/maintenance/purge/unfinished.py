@@ -68,7 +68,7 @@ def purges_directory(table: Table) -> str:
 def writable_purges_directory(table: Table, runtime: Runtime) -> str:
     """Above the plan of a purge: below the table's own location where the credentials of the table reach no further.
 
-    There no other purge finds it: whoever is to finish it registers the table again and purges it.
+    There no other purge finds it: to finish it, register the table again and purge it.
 
     Raises:
         UsageError: the store lets nothing be written there either.
@@ -190,7 +190,7 @@ def _own_removed(plan: DeletionPlan, claim: Claim, look: DroppedLook, table: Tab
 
 
 def _own_files(table: Table) -> list[str]:
-    """What icekeep keeps below the table's location, but for what is of a table that had the same place before.
+    """What icekeep keeps below the table's location, except for files of a table that had the same place before.
 
     That is its metadata, if it was dropped and kept, and plans, by which its files in the trash can be restored. Files in the
     trash without a plan may be of either.

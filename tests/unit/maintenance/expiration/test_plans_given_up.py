@@ -17,9 +17,9 @@ def world():
 
 
 def approved(world):
-    """Expire what is approved, which is not planned anew after a conflict."""
-    told = {"older_than": world.runtime.now_ms(), "retain_last": 1}
-    plan = plan_expire_snapshots(with_runtime(world.table, world.runtime), no_spark, **told)
+    """Expire what is approved, which is not planned again after a conflict."""
+    arguments = {"older_than": world.runtime.now_ms(), "retain_last": 1}
+    plan = plan_expire_snapshots(with_runtime(world.table, world.runtime), no_spark, **arguments)
     return world.expire(approve=plan.hash)
 
 

@@ -134,7 +134,7 @@ def test_ages_are_told_by_the_earlier_of_the_clocks(world):
 
 
 def test_who_may_only_read_can_plan_and_not_run(world):
-    """Our clock may be ahead of the store's then: what is old enough by ten minutes more is shown."""
+    """Our clock may be ahead of the store's then: files are shown that are old enough by ten minutes more."""
     Heartbeat(world.table, RUN, "compact", world.runtime, SILENT).beat()
     world.pass_days(1.1)
     stray = world.put("data/x.parquet", days=3.01)
