@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed
-from icekeep.catalog.open import open_catalog
+from icekeep.catalog.sql import SqlCatalog
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
@@ -30,7 +30,9 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.runtime import SYSTEM
 from icekeep.spec.definition_updates import SetLocation
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.updates import SetProperties
+from icekeep.storage.local.unflushed import UnflushedStorage
 from icekeep.storage.locations import local_path
 from icekeep.tables.create import create_table
 from kit.cases import for_each
@@ -54,7 +56,7 @@ class Warehouse:
 
     def opened(self, name, **properties):
         uri = f"sqlite:///{self.directory}/catalog.db"
-        return open_catalog(name, {"type": "sql", "uri": uri, "warehouse": self.root, **properties})
+        return SqlCatalog(name, {"uri": uri, "warehouse": self.root, **properties}, UnflushedStorage())
 
     def table(self, name, *files, location=None, **properties):
         """A new table that has some files, whose bytes are written where it puts them; `__` in properties stands for `.`."""
@@ -90,9 +92,9 @@ class Warehouse:
         os.utime(path, (at_s, at_s))
         return path
 
-    def forge(self, table, files, above="plans", **said):
+    def forge(self, owner, files, above="plans", **said):
         """A plan that no run of icekeep has made."""
-        directory = f"{table.metadata.location}/.icekeep/{above}/{RUN}"
+        directory = f"{owner.metadata.location}/.icekeep/{above}/{RUN}"
         rows = [{"kind": "data file", "location": one, "size-in-bytes": None} for one in files]
         listed = pa.table({"kind": ["data file"] * len(files), "location": files})
         part = {
@@ -104,10 +106,10 @@ class Warehouse:
             "job": "expire_snapshots",
             "run": RUN,
             "directory": directory,
-            "table": table.name,
-            "table-uuid": table.metadata.table_uuid,
-            "table-location": table.metadata.location,
-            "metadata-location": table.metadata_location,
+            "table": owner.name,
+            "table-uuid": owner.metadata.table_uuid,
+            "table-location": owner.metadata.location,
+            "metadata-location": owner.metadata_location,
             "created-ms": 1,
             "not-before-ms": 1,
             "trash-until-ms": None if above == "plans" else 4_102_444_800_000,
@@ -410,3 +412,27 @@ def test_files_of_the_table_s_own_are_rewritten_wherever_no_other_table_lies(lak
     lake.table(f"other-{where}", "a")
     table = lake.table(f"own-{where}", "a", "b", **said)
     assert plan_compact(table, no_spark, options={"min-input-files": "2"}).rewritten_data_files_count == 2
+
+
+def test_a_purge_that_was_cut_off_is_finished_only_for_a_table_beside_its_plan(lake):
+    """Where the catalog tells no warehouse, plans of purges lie beside tables, where an owner may write."""
+    lake.catalog.warehouse = None
+    owner = lake.table("owner", location=f"{lake.root}/db/owner/inner")
+    gone = lake.table("gone", "a", location=f"file://{lake.directory}/nobodys")
+    lake.catalog.drop(gone.identifier)
+    before = lake.found(gone.metadata.location)
+    above = replace(owner, metadata=replace(owner.metadata, location=f"{lake.root}/db/owner"))
+    said = {
+        "table": gone.name,
+        "table-uuid": gone.metadata.table_uuid,
+        "table-location": gone.metadata.location,
+        "metadata-location": gone.metadata_location,
+        "catalog": lake.catalog.identity,
+    }
+    directory = lake.forge(above, [f"{gone.metadata.location}/data/a", gone.metadata_location], "purges", **said)
+    lake.put(f"{directory}/before.json", format_metadata(gone.metadata))
+    lake.put(f"{directory}/dropped.json")
+    result = drop_table(owner, no_spark, purge=True, listener=lake.heard)
+    assert (result.status, result.finished_files_count) == ("partial", 0)
+    assert "beside which it does not lie" in result.problems[0]
+    assert lake.found(gone.metadata.location) == before
