@@ -229,18 +229,22 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
 
 
 def _beside(catalog: Catalog) -> list[Neighbour]:
-    """Where the tables of other catalogs in the same database lie, under the names of those."""
+    """Where the tables of other catalogs in the same database lie, under the names of those.
+
+    This catalog's storage need not reach their metadata: then they lie around that.
+    """
     at_once = lists_pointers(catalog)
-    pointers = {} if at_once is None else at_once.list_pointers_beside()
+    told = {} if at_once is None else at_once.list_pointers_beside()
+    pointers = {name: pointer for name, pointer in told.items() if pointer is not None}
 
     def look(name: Identifier) -> Neighbour:
         pointer = pointers[name]
-        if pointer is None:
-            return Neighbour(name, problem="it has no metadata location")
         try:
             return recalled(name, pointer) or look_by(name, pointer)
-        except IcekeepError as error:
-            return Neighbour(name, pointer.metadata_location, problem=first_line(error))
+        except IcekeepError:
+            directory = pointer.metadata_location.rpartition("/")[0]
+            around = TableRoots(None, directory.rpartition("/")[0], (directory,))
+            return Neighbour(name, pointer.metadata_location, around)
 
     return _each(look, pointers)
 

@@ -20,6 +20,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
+from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.plans import digest_of
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
@@ -356,7 +357,7 @@ def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake):
     victim = lake.table("victim", "a")
     other = lake.opened("other")
     other.create_namespace(("db",))
-    schema, elsewhere = pa.schema([("id", pa.int64())]), {"write.metadata.path": f"{lake.root}-elsewhere"}
+    schema, elsewhere = pa.schema([("id", pa.int64())]), {"write.metadata.path": f"{lake.root}-elsewhere/x/metadata"}
     nested = create_table(
         other, "db.nested", schema, location=f"{victim.metadata.location}/in/nested", properties=elsewhere
     )
@@ -365,13 +366,13 @@ def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake):
         os.utime(path, (0, 0))
     with pytest.raises(SafetyError, match=r"of table 'other\.db\.nested'"):
         remove_orphan_files(victim, no_spark, force=True)
+    # Of one whose metadata this catalog cannot read it is known where that lies.
     os.unlink(local_path(nested.metadata_location))
     forget_roots()
-    with pytest.raises(SafetyError, match=r"tables 'other\.db\.nested' cannot be loaded"):
-        remove_orphan_files(victim, no_spark, force=True)
-    assert remove_orphan_files(
-        victim, no_spark, force=True, accept_unreadable=["other.db.nested"], location=f"{victim.metadata.location}/data"
-    )
+    assert neighbours(victim) == Neighbours()
+    around = replace(victim, metadata=replace(victim.metadata, location=f"{lake.root}-elsewhere"))
+    with pytest.raises(SafetyError, match=r"elsewhere/x' of table 'other\.db\.nested'"):
+        neighbours(around)
 
 
 @for_each("how", ["its path", "a link", "its location"])
