@@ -40,7 +40,9 @@ from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from icekeep.tables.append import append
 from kit.cases import thinned
-from kit.lake import Lake, events
+from kit.choices import Choices
+from kit.damager import Damager
+from kit.lake import EVENTS, Lake, events
 from kit.limits import limited
 from kit.tables import memory_table
 from kit.written_deletes import data_files
@@ -205,6 +207,20 @@ def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(
         assert (many.named_count, many.mismatched_count) == (few.named_count, few.mismatched_count)
         assert few.mismatched_count == (1 if equal else 2)
         assert {c.listed for c in many.mismatches} == {c.listed for c in few.mismatches}
+
+
+def test_files_that_metadata_names_through_links_stay_in_tasks_too(
+    place: Place, spark_session: SparkSession, tmp_path: Path
+) -> None:
+    old_place = tmp_path / "old place"
+    old_place.symlink_to(place.root)
+    damager = Damager(place.lake.catalog, EVENTS, Choices(1))
+    entry = damager.entry()
+    path = Path(urlparse(entry.file["file_path"]).path)
+    damager.edit_file(entry, file_path=f"file://{old_place}/{path.relative_to(place.root)}")
+    run(place.lake.load(), listing(spark_session, 0), force=True)
+    assert path.exists()
+    assert not place.strays & place.lake.files_on_disk()
 
 
 def view(spark: SparkSession, rows: list[dict[str, object]], name: str = "files") -> str:
