@@ -149,7 +149,10 @@ class _Look:
         if self._where is not None and "is_read_by_filter" not in told:
             self._notes.append("a filter says something of data files that a snapshot reads alone")
         if not territory(self._table).holds(found.file_path):
-            self._notes.append("it lies in no place of the table, so that it stays when no snapshot reads it any more")
+            self._notes.append(
+                "it lies in no place of the table, so that it stays when no snapshot reads it any more, unless reclaim.roots "
+                "names a directory above it"
+            )
         told |= {
             "snapshots_count": len(lineage.readers),
             "retained_until_ms": None if kept is None else kept.until_ms,

@@ -43,7 +43,9 @@ def judged(info: FileInfo, table: Table) -> Judged:
     if is_under(location, metadata.location) and f"/{OWN_DIRECTORY}/" in canonical(location):
         return Judged(State.OWN, "it is icekeep's own, which removes it itself when it is done with it")
     if not territory(table).holds(location):
-        return Judged(State.ELSEWHERE, "it lies in no place of the table, so no run deletes it")
+        return Judged(
+            State.ELSEWHERE, "it lies in no place of the table, and below no `reclaim.roots`, so no run deletes it"
+        )
     if not is_under(location, metadata.location):
         directory = location.rpartition("/")[0]
         return Judged(

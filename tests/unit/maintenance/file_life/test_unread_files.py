@@ -212,6 +212,8 @@ def test_a_file_of_a_run_that_is_alive_and_one_in_another_place_of_the_table_are
     table = with_runtime(world.table, world.runtime)
     elsewhere = replace(table.metadata, properties={"write.data.path": "memory://lake/elsewhere"})
     world.memory.create("memory://lake/elsewhere/d/x", b"")
+    assert why(replace(table, metadata=elsewhere), "memory://lake/elsewhere/d/x", no_spark).state == State.ELSEWHERE
+    world.catalog.reclaim_roots = ("memory://lake/elsewhere",)
     result = why(replace(table, metadata=elsewhere), "memory://lake/elsewhere/d/x", no_spark)
     assert (result.state, result.removable_after_ms) == (State.ORPHAN, None)
     assert "--location memory://lake/elsewhere/d" in result.answer
