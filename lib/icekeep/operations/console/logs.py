@@ -292,9 +292,9 @@ def _cleaned(record: logging.LogRecord) -> logging.LogRecord:
     """A record of another library as a copy without secrets; those of icekeep stay as they are, with the names of users."""
     if record.name.partition(".")[0] == _ICEKEEP.name:
         return record
-    copied = copy(record)
-    copied.msg, copied.args = without_secrets(record.getMessage()), None
-    return copied
+    cleaned = copy(record)
+    cleaned.msg, cleaned.args = without_secrets(record.getMessage()), None
+    return cleaned
 
 
 def _attach(name: str, level: int) -> None:
