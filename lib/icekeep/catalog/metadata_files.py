@@ -12,6 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
+from icekeep.decoding import from_json
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
@@ -179,7 +180,7 @@ def delete_dropped(
 def _is_of(metadata: TableMetadata, location: str, storage: Storage) -> bool:
     """Whether a metadata file says that it is of a table; one of version 1 without a uuid says nothing."""
     try:
-        whose = msgspec.json.decode(unpacked(storage.read(location)), type=_Whose).table_uuid
+        whose = from_json(unpacked(storage.read(location)), _Whose).table_uuid
     except (IcekeepError, msgspec.MsgspecError, OSError, EOFError, zlib.error):
         return False
     return whose is not None and whose == metadata.table_uuid
