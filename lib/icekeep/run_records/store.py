@@ -104,7 +104,7 @@ class RunRecords:
         if url.get_backend_name() != "sqlite":
             given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
             # Of a setting that is there twice the server takes the last: what the address says of its own holds.
-            options = [_POSTGRESQL_OPTIONS, *_texts(url.query.get("options"))]
+            options = [_POSTGRESQL_OPTIONS, *url.normalized_query.get("options", ())]
             database = Database.of_url(
                 url.update_query_dict({**given, "options": " ".join(options)}), title, _ANSWER_SECONDS
             )
@@ -300,11 +300,6 @@ def _putting(rows: Sequence[Mapping[str, Any]]) -> Callable[[Connection], None]:
 
 def _title(address: str) -> str:
     return f"the record of runs at {address!r}"
-
-
-def _texts(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """The values of a parameter of an address, which may stand there several times."""
-    return (given,) if isinstance(given, str) else given or ()
 
 
 def _address(url: URL) -> str:

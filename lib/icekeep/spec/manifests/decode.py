@@ -103,9 +103,10 @@ def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, Mani
     avro = read_header(data, location)
     with _damage(location):
         header = _manifest_header(avro.metadata, location)
-    if header.content not in (None, manifest.content):
+    if header.content is not None and header.content is not manifest.content:
         raise InvalidTableError(
-            f"manifest {location!r} holds {_named(header.content)}, but its manifest list says {_named(manifest.content)}",
+            f"manifest {location!r} holds {header.content.name.lower()}, but its manifest list says "
+            f"{manifest.content.name.lower()}",
             location=location,
         )
     if header.partition_spec_id not in (None, manifest.partition_spec_id):
@@ -271,10 +272,6 @@ class _EntryDecoder:
 
 
 _CONTENTS = {content.name.lower().encode(): content for content in ManifestContent}
-
-
-def _named(content: ManifestContent | None) -> str:
-    return "" if content is None else content.name.lower()
 
 
 def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHeader:
