@@ -18,18 +18,12 @@ def earlier_clock_ms(table: Table, runtime: Runtime, *, is_plan: bool = False) -
         is_plan: nothing is changed: where the store denies the file by which its clock is seen, that may be behind ours by as
             much as is allowed.
     """
-    try:
-        return earlier_clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
-    except UsageError:
-        if not is_plan:
-            raise
-        return runtime.now_ms() - SKEW_MAX_MS
+    return _earlier_ms(_store_seen_ms(table, runtime, is_plan=is_plan), runtime)
 
 
 def earlier_clock_below(directory: str, storage: Storage, runtime: Runtime) -> int:
     """The same by a file in a directory of icekeep's own."""
-    theirs_ms = _store_now_ms(directory, storage, runtime)
-    return runtime.now_ms() if theirs_ms is None else min(theirs_ms, runtime.now_ms())
+    return _earlier_ms(_store_now_ms(directory, storage, runtime), runtime)
 
 
 def safe_now_ms(table: Table, runtime: Runtime, *, is_plan: bool = False) -> int:
@@ -42,12 +36,7 @@ def safe_now_ms(table: Table, runtime: Runtime, *, is_plan: bool = False) -> int
         SafetyError: ours is far ahead, so that moments that were worked out from it before may be wrong too.
     """
     ours_ms = runtime.now_ms()
-    try:
-        theirs_ms = _store_now_ms(own_directory(table.metadata, "runs"), table.storage, runtime)
-    except UsageError:
-        if not is_plan:
-            raise
-        return ours_ms - SKEW_MAX_MS
+    theirs_ms = _store_seen_ms(table, runtime, is_plan=is_plan)
     if theirs_ms is None:
         return ours_ms
     if ours_ms - theirs_ms > SKEW_MAX_MS:
@@ -58,6 +47,20 @@ def safe_now_ms(table: Table, runtime: Runtime, *, is_plan: bool = False) -> int
             store_ms=theirs_ms,
         )
     return min(ours_ms, theirs_ms)
+
+
+def _earlier_ms(theirs_ms: int | None, runtime: Runtime) -> int:
+    return runtime.now_ms() if theirs_ms is None else min(theirs_ms, runtime.now_ms())
+
+
+def _store_seen_ms(table: Table, runtime: Runtime, *, is_plan: bool) -> int | None:
+    """The clock of a table's store (`_store_now_ms`); for a plan that is denied the file, as far behind ours as is allowed."""
+    try:
+        return _store_now_ms(own_directory(table.metadata, "runs"), table.storage, runtime)
+    except UsageError:
+        if not is_plan:
+            raise
+        return runtime.now_ms() - SKEW_MAX_MS
 
 
 def _store_now_ms(directory: str, storage: Storage, runtime: Runtime) -> int | None:
