@@ -209,14 +209,11 @@ class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileWriter(Protocol):
-    """A file that is being written; it exists for good only after `finish`.
-
-    `is_made` says that the file is there, and by this writer: until then what has its name is another's.
-    """
+    """A file that is being written; it exists for good only after `finish`."""
 
     @property
     def is_made(self) -> bool:
-        """See above."""
+        """Whether the file is there, made by this writer; until then, a file of that name is another's."""
 
     @property
     def written_bytes(self) -> float:

@@ -155,7 +155,9 @@ class _Plans:
                 return
             committed = _rewritten(run, planned, self._listener, self._add)
             # This plans the whole table, which takes minutes: what has landed is counted before.
-            self._note_overlap(run.overlap_after(self._listener))
+            depth = run.overlap_after(self._listener)
+            assert self._result is not None
+            self._result = msgspec.structs.replace(self._result, overlap_depth_after=depth)
             self._left = _paths(committed.refused, run.table.storage)
         if committed.refusal is not None:
             raise committed.refusal
@@ -181,10 +183,6 @@ class _Plans:
             status="partial" if self._is_cut_short else result.status,
             failed_data_files_count=result.failed_data_files_count + self._left_count,
         )
-
-    def _note_overlap(self, depth: float | None) -> None:
-        assert self._result is not None
-        self._result = msgspec.structs.replace(self._result, overlap_depth_after=depth)
 
     def _add(self, result: RewriteDataFilesResult, refused: Sequence[FileGroup]) -> None:
         self._result = result if self._result is None else self._result.followed_by(result)
