@@ -20,7 +20,7 @@ from icekeep.commit.filtering import (
     without_history,
 )
 from icekeep.commit.selection import LeftBehind, Selection
-from icekeep.commit.summary import FILE_TOTALS, SummaryBuilder, check_file_total
+from icekeep.commit.summary import FILE_TOTALS, SummaryBuilder, check_file_total, live_counts
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import PathDigest, path_digest, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
@@ -82,10 +82,9 @@ def check_totals(rows: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
     """
     said, summary, are_all = snapshot.manifest_list, snapshot.summary or {}, True
     where = f"snapshot {snapshot.snapshot_id}" if said is None else f"manifest list {said!r}"
-    for content, name in FILE_TOTALS.items():
-        counts = [row.live_files_count for row in rows if row.content is content]
-        if name in summary and None not in counts:
-            listed = sum(count or 0 for count in counts)
+    for content, listed in live_counts(rows).items():
+        name = FILE_TOTALS[content]
+        if name in summary and listed is not None:
             check_file_total(where, content, listed, summary[name], snapshot.snapshot_id)
         else:
             are_all = False

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.applicability import PartitionKey, is_deletion_vector, partition_key
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile
 
 COMMIT_ID = "icekeep.commit-id"
 """Names the commit that made a snapshot, so that its writer can recognise it after a lost answer."""
@@ -52,6 +52,15 @@ def check_file_total(
             f"{otherwise}",
             snapshot_id=snapshot_id,
         )
+
+
+def live_counts(rows: Iterable[ManifestFile]) -> dict[ManifestContent, int | None]:
+    """The live files that rows of a manifest list lead to; `None` where a row does not say how many."""
+    counts: dict[ManifestContent, int | None] = dict.fromkeys(FILE_TOTALS, 0)
+    for row in rows:
+        before, more = counts[row.content], row.live_files_count
+        counts[row.content] = None if before is None or more is None else before + more
+    return counts
 
 
 def totals_of(files: Iterable[DataFile]) -> Counter[str]:

@@ -7,13 +7,17 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError
+from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.repairing.losses.guards import guard
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -163,3 +167,15 @@ def test_a_list_that_was_cut_short_keeps_the_totals_that_show_it(filled, fault):
     assert len(result.not_mended) == len(fault)
     with pytest.raises(InvalidTableError, match="the list may be cut short"):
         JOBS["compact"](world)
+
+
+@for_each("is_missing", [True, False])
+def test_a_list_is_not_taken_for_one_that_was_cut_short_where_it_does_not_say_all_counts(filled, is_missing):
+    world = filled.copy()
+    world.append(9, month=2)
+    snapshot = world.table.metadata.head("main")
+    head = Head(world.table, "main", snapshot, StorageManifestReader(world.table.storage))
+    data, *others = sorted(head.rows, key=lambda row: row.content)
+    head.rows = others if is_missing else [replace(data, added_files_count=None), *others]
+    guard(head, Tally())
+    assert (head.barred is not None) == is_missing

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.mend_entries import read_by_wrong_row
 from icekeep.commit.manifests import ManifestReader
-from icekeep.commit.summary import FILE_TOTALS, TOTALS
+from icekeep.commit.summary import FILE_TOTALS, TOTALS, live_counts
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.repairing.named_entries import NamedEntries, Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import BranchWork
@@ -77,13 +77,14 @@ class Head:
         entries, _ = read_by_wrong_row(row, metadata.partition_type(row.partition_spec_id), self.table.storage)
         return entries
 
-    def why_cut_short(self, listed: Mapping[str, int]) -> str | None:
+    def why_cut_short(self, listed: Mapping[str, int | None]) -> str | None:
         """Why its list is to be taken for one that lacks manifests: its totals, and not the list, agree with its parent's list.
 
         A commit on it, or totals that are counted anew, would hide that, and what the list lacks would be taken for garbage.
 
         Args:
-            listed: how many data files and delete files its list leads to, by the names of these totals.
+            listed: how many data files and delete files its list leads to, by the names of these totals; `None`
+                where that is not known.
         """
         summary = self.snapshot.summary or {}
         parent = self.table.metadata.snapshots_by_id.get(self.snapshot.parent_snapshot_id or -1)
@@ -91,15 +92,18 @@ class Head:
             before = [] if parent is None else self._reader.manifests(parent)
         except (InvalidTableError, UnsupportedError):
             return None
-        for content, name in FILE_TOTALS.items():
-            counts = [row.live_files_count for row in before if row.content is content]
+        for content, count_before in live_counts(before).items():
+            name = FILE_TOTALS[content]
+            count = listed[name]
             said = [summary.get(name, ""), *(summary.get(key, "0") for key in TOTALS[name])]
-            if parent is None or None in counts or not all(number.isdecimal() for number in said):
+            if parent is None or count is None or count_before is None:
+                continue
+            if not all(number.isdecimal() for number in said):
                 continue
             total, added, removed = map(int, said)
-            if listed[name] < total == sum(count or 0 for count in counts) + added - removed:
+            if count < total == count_before + added - removed:
                 return (
-                    f"the list of branch {self.branch!r} leads to {listed[name]} files, and {name} {total} is what the snapshot "
+                    f"the list of branch {self.branch!r} leads to {count} files, and {name} {total} is what the snapshot "
                     "before and its own changes come to: it was probably cut short; go back to a snapshot before it"
                 )
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from icekeep.commit.summary import FILE_TOTALS
+from icekeep.commit.summary import FILE_TOTALS, live_counts
 from icekeep.errors import SafetyError
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.manifest_classes import DOUBLED_FILE, DOUBLED_MANIFEST, MANIFEST_UNREADABLE
@@ -43,11 +43,9 @@ def guard(head: Head, tally: Tally) -> None:
         if not is_whole or any((manifests_of(one) or {one.where}) & head.paths for one in faults):
             head.misleading.add(number)
     if not head.misleading:
-        counts = {
-            name: sum(row.live_files_count or 0 for row in head.rows if row.content is content)
-            for content, name in FILE_TOTALS.items()
-        }
-        head.barred = head.barred or head.why_cut_short(counts)
+        counts = live_counts(head.rows)
+        listed = {name: counts[content] for content, name in FILE_TOTALS.items()}
+        head.barred = head.barred or head.why_cut_short(listed)
 
 
 def refuse_unchecked(heads: Collection[Head], tally: Tally) -> None:
