@@ -39,6 +39,8 @@ _USER_INFO = re.compile(r"(https?)?(://)([^/?#:@\s]*)(:[^/?#\s'\"]*)?@")
 _USER_INFO_ALONE = re.compile(r"(https?)?(://)([^/?#:@]*)(:.*)?@", re.DOTALL)
 """Of an address that stands alone: its password may hold what parts addresses (SQLAlchemy takes it so), up to the last `@`."""
 
+_NEXT_ADDRESS = re.compile(r",(?=\s*[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
+
 _PARAMETER = re.compile(r"([?&;]([\w.%-]+)=)([^&\s'\")]*)")
 _PARAMETER_ALONE = re.compile(r"([?&;]([\w.%-]+)=)([^&]*)")
 _LOGIN = re.compile(r"\b((?:Bearer|Basic) )[\w.~+/=-]{8,}")
@@ -102,9 +104,9 @@ def without_login(address: str) -> str:
     >>> without_login("thrift://h1:9083,thrift://me:pw@h2:9083")
     'thrift://h1:9083,thrift://h2:9083'
     """
-    return ",".join(
-        one if _has_no_login(one) else _USER_INFO_ALONE.sub(r"\1\2", one, count=1) for one in address.split(",")
-    )
+    # A password may hold a comma, too.
+    addresses = _NEXT_ADDRESS.split(address)
+    return ",".join(one if _has_no_login(one) else _USER_INFO_ALONE.sub(r"\1\2", one, count=1) for one in addresses)
 
 
 def _has_no_login(address: str) -> bool:

@@ -181,6 +181,8 @@ def test_an_address_that_would_show_a_part_of_its_password_is_none(address):
         ("https://me:pw@h:8181/x", "https://h:8181/x"),
         ("thrift://a:b@h1:9083,thrift://me:p/w@h2:9083", "thrift://h1:9083,thrift://h2:9083"),
         ("https://t0ken@h/x", "https://h/x"),
+        ("https://me:p,w@h:8181", "https://h:8181"),
+        ("thrift://a:p,w@h1:9083, thrift://h2:9083", "thrift://h1:9083, thrift://h2:9083"),
         ("https://h:8181/iceberg/main@abc", "https://h:8181/iceberg/main@abc"),
         ("", ""),
     ],

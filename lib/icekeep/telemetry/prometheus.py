@@ -81,7 +81,7 @@ class Pushed:
     def __init__(self, url: str, labels: Mapping[str, str]) -> None:
         require_client()
         remember({"url": url})
-        self._url, self._login = _without_login(url)
+        self._url, self._login = _url_and_header(url)
         self._labels = dict(labels)
         self._tallies = Tallies(self._push)
 
@@ -204,7 +204,7 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-def _without_login(url: str) -> tuple[str, dict[str, str]]:
+def _url_and_header(url: str) -> tuple[str, dict[str, str]]:
     """An address without the user and the password in it, and the header that these make."""
     parts = server_address(url if "://" in url else f"http://{url}", ("http", "https"))
     if parts is None:

@@ -23,7 +23,7 @@ from icekeep.errors import (
     UsageError,
     reason_of,
 )
-from icekeep.secrets import without_secrets
+from icekeep.secrets import without_login, without_secrets
 
 _BY_STATUS: dict[int, type[IcekeepError]] = {
     400: UsageError,
@@ -197,8 +197,7 @@ def _is_wrongly_set_up(error: BaseException) -> bool:
 def _place_of(error: BaseException) -> str:
     """Where a request was to go, without what is secret in an address."""
     parts = urlsplit(str(getattr(getattr(error, "request", None), "url", None) or ""))
-    host = parts.netloc.rpartition("@")[2]
-    return f" at {parts.scheme}://{host}" if host else ""
+    return f" at {without_login(f'{parts.scheme}://{parts.netloc}')}" if parts.netloc else ""
 
 
 def _kind_of_glue_error(error: BaseException) -> type[IcekeepError] | None:

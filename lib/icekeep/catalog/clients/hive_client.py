@@ -39,7 +39,7 @@ from icekeep.catalog.clients.refusals import (
 from icekeep.catalog.clients.settings import KERBEROS, Settings
 from icekeep.errors import ConfigError, IcekeepBug, PropertyError, UnsupportedError
 from icekeep.runtime import Runtime
-from icekeep.secrets import masked, server_address
+from icekeep.secrets import masked, server_address, without_login
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import is_true
 from icekeep.spec.types import PrimitiveType
@@ -73,7 +73,7 @@ class HiveClient:
                     "is 9083), and several with commas between",
                 )
         self._timeout_ms = settings.count(HIVE_TIMEOUT, _TIMEOUT_DEFAULT_MS, 1)
-        shown = ", ".join(f"thrift://{urlsplit(address).netloc.rpartition('@')[2]}" for address in self._addresses)
+        shown = ", ".join(map(without_login, self._addresses))
         self._first = FirstAnswer(shown, first_answer_ms(f"catalogs.{settings.name}", settings.properties))
         self._user = (settings.text("ugi") or "").split(":")
         self._has_kerberos = settings.switch(KERBEROS, default=False)

@@ -21,7 +21,7 @@ from icekeep.catalog.clients.rest_login import login
 from icekeep.catalog.clients.settings import Settings
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
-from icekeep.secrets import is_secret, without_secrets
+from icekeep.secrets import is_secret, without_login, without_secrets
 from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 
 _LOG = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class RestSession:
     def _first(self, url: str) -> FirstAnswer:
         """Of the server at an address, of which there is another one where tokens are handed out elsewhere."""
         parts = urlsplit(url)
-        address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        address = without_login(f"{parts.scheme}://{parts.netloc}")
         if address not in self._first_answers:
             self._first_answers[address] = FirstAnswer(address, self._first_answer_ms)
         return self._first_answers[address]
