@@ -20,6 +20,7 @@ from icekeep.commit.filtering import (
     Identity,
     MergeManifests,
     identity,
+    read_as,
     without_history,
 )
 from icekeep.commit.manifest_writer import ManifestWriter
@@ -90,7 +91,7 @@ class CommitFiles:
         self.named: dict[str, frozenset[str]] = {}
         self.answers: dict[Hashable, tuple[Filtered, Hashable]] = {}
         self.checked: dict[Hashable, Checked] = {}
-        self.found: dict[Hashable, dict[Identity, Any]] = {}
+        self.found: dict[Hashable, dict[Hashable, Any]] = {}
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
     def reach_through(self, storage: Storage) -> None:
@@ -167,19 +168,19 @@ class Attempt:
     def check_counts(self, manifests: Sequence[ManifestFile]) -> None:
         """Read manifests to their ends, each once in a commit; raises as `ManifestReader.check_counts`."""
         known = self._files.found.setdefault("counts", {})
-        todo = [manifest for manifest in manifests if identity(manifest) not in known]
+        todo = [manifest for manifest in manifests if manifest not in known]
         if todo:
             self.reader.check_counts(todo, self.base)
-            known.update(dict.fromkeys(map(identity, todo)))
+            known.update(dict.fromkeys(todo))
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         """What some work finds in each manifest, in their order; those that an earlier attempt has asked are not read."""
         found = self._files.found.setdefault(work.key, {})
-        todo = [manifest for manifest in manifests if identity(manifest) not in found]
+        todo = [manifest for manifest in manifests if read_as(manifest) not in found]
         if todo:
             answers = self.reader.gathered(todo, work)
-            found.update(zip(map(identity, todo), answers, strict=True))
-        return [found[identity(manifest)] for manifest in manifests]
+            found.update(zip(map(read_as, todo), answers, strict=True))
+        return [found[read_as(manifest)] for manifest in manifests]
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests

@@ -30,6 +30,14 @@ def identity(manifest: ManifestFile) -> Identity:
     return manifest.manifest_path, manifest.first_row_id
 
 
+def read_as(manifest: ManifestFile) -> Hashable:
+    """All of a manifest's row that its entries take values from: what was found in them holds only where this is equal.
+
+    Another commit may correct a row meanwhile, and its manifest stays.
+    """
+    return identity(manifest), manifest.sequence_number, manifest.added_snapshot_id
+
+
 def without_history(metadata: TableMetadata) -> TableMetadata:
     """A table's definitions alone, which do not grow with its age: what tasks are sent."""
     return msgspec.structs.replace(
@@ -103,7 +111,7 @@ class EntryReader(Protocol):
 class Gathering(Protocol[Found]):
     """A question to single manifests; can be pickled.
 
-    `key` is equal where the answers are, for a manifest of the same identity.
+    `key` is equal where the answers are, for a manifest that is read as the same.
     """
 
     @property
@@ -158,8 +166,9 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
 
     def question(self, manifest: ManifestFile) -> Hashable:
         """Equal for what asks the same of the manifest in another attempt."""
-        selected = None if self.selected is None else self.selected.key(manifest)
-        return identity(manifest), manifest.content, selected, self.strays, self.writer.format_version
+        asked = self._asked(manifest)
+        selected = None if asked is None else asked.key(manifest)
+        return read_as(manifest), manifest.content, selected, self.strays, self.writer.format_version
 
     def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> FilteredShare:
         """Filter a share of the manifests; new ones are written at the next of some locations."""
@@ -168,7 +177,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
         filtered: dict[Identity, Filtered] = {}
         remaining = self.remaining_count
         for manifest in manifests:
-            asked = self.selected if self.selected is not None and self.selected.manifest(manifest) else None
+            asked = self._asked(manifest)
             if remaining <= 0 and asked is None:
                 continue
             entries = _Entries(manifest, self.base, reader)
@@ -181,6 +190,9 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
                 removed += gone
         checked = Checked() if self.check is None or not removed else self.check.checked(removed, wanted, reader)
         return FilteredShare(filtered, checked)
+
+    def _asked(self, manifest: ManifestFile) -> Selection | None:
+        return self.selected if self.selected is not None and self.selected.manifest(manifest) else None
 
     def _wanted(self, manifests: Sequence[ManifestFile], reader: EntryReader) -> Wanted:
         if isinstance(self.files, Wanted):

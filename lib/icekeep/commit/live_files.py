@@ -206,13 +206,21 @@ def remove_deletes(
         ConflictError: a file of `as_read` is not live, or not as it was read.
     """
     if kept.removed_count:
+        all_too_old: frozenset[str] = frozenset()
         least = min_data_sequence_number(kept.manifests, base, added_number)
         if any((manifest.min_sequence_number or 0) <= least for manifest in manifests.deletes):
             least = min(least, proven_min_number(kept.manifests, base, attempt, added_number))
+            seeming = [m for m in manifests.deletes if m.sequence_number is not None and m.sequence_number < least]
+            found = attempt.gathered(seeming, _NumberRange(without_history(base)))
+            all_too_old = frozenset(
+                m.manifest_path
+                for m, numbers in zip(seeming, found, strict=True)
+                if numbers is not None and numbers[1] < least
+            )
         else:
             # By the list none is too old; if it is wrong, some that are stay.
             least = -1
-        selected = LeftBehind(kept.paths, least, selected)
+        selected = LeftBehind(kept.paths, least, selected, all_too_old)
     return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
 
 
@@ -230,8 +238,8 @@ def proven_min_number(
     manifests: Sequence[ManifestFile], base: TableMetadata, asks: Gatherer, added_number: int | None
 ) -> int:
     """The same by the entries of all data manifests, whatever the list says."""
-    found = asks.gathered(manifests, _LeastNumber(without_history(base)))
-    numbers = [number for number in found if number is not None]
+    found = asks.gathered(manifests, _NumberRange(without_history(base)))
+    numbers = [numbers[0] for numbers in found if numbers is not None]
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])
 
 
@@ -269,18 +277,18 @@ def add(
     return added
 
 
-class _LeastNumber(msgspec.Struct, frozen=True):
-    """The least data sequence number of the live files of a manifest; `None` where it has none."""
+class _NumberRange(msgspec.Struct, frozen=True):
+    """The least and the greatest data sequence number of the live files of a manifest; `None` where it has none."""
 
     base: TableMetadata
 
     @property
     def key(self) -> Hashable:
-        return "least number"
+        return "number range"
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> int | None:
-        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return min(map(sequence_number, live), default=None)
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[int, int] | None:
+        numbers = {sequence_number(entry) for entry in reader.entries(manifest, self.base) if entry.is_live}
+        return (min(numbers), max(numbers)) if numbers else None
 
 
 def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered]) -> KeptManifests:

@@ -4,11 +4,11 @@ A change must know which files are live in its base. Few entries are read here, 
 large, `planning` hands in a reader that uses Spark.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
 from typing import Protocol, Self, TypeVar
 
-from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, MergeManifests, identity
+from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, MergeManifests, read_as
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
@@ -77,13 +77,13 @@ class EntryMemory:
 
     def __init__(self, max_entries: int = _REMEMBERED_COUNT) -> None:
         self._room = max_entries
-        self._entries: dict[Identity, tuple[ManifestEntry, ...]] = {}
+        self._entries: dict[Hashable, tuple[ManifestEntry, ...]] = {}
         self.odd: set[str] = set()
         """Paths of manifests with fields that are not known, of those that were read."""
 
     def get(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
         """All entries of a manifest, if they are known."""
-        return self._entries.get(identity(manifest))
+        return self._entries.get(read_as(manifest))
 
     def keeping(self, manifest: ManifestFile, entries: Iterator[ManifestEntry]) -> Iterator[ManifestEntry]:
         """The same entries, which are known once they have all passed if there is room for them."""
@@ -95,8 +95,8 @@ class EntryMemory:
         for entry in entries:
             held.append(entry)
             yield entry
-        if len(held) <= self._room and identity(manifest) not in self._entries:
-            self._entries[identity(manifest)] = tuple(held)
+        if len(held) <= self._room and read_as(manifest) not in self._entries:
+            self._entries[read_as(manifest)] = tuple(held)
             self._room -= len(held)
 
 

@@ -135,15 +135,25 @@ class AtPaths:
 
 
 class LeftBehind:
-    """The delete files that are for a data file which goes, or too old for every data file that is left."""
+    """The delete files that are for a data file which goes, or too old for every data file that is left.
 
-    def __init__(self, paths: Set[PathDigest], min_sequence_number: int, other: Selection | None) -> None:
+    `all_too_old` are the paths of manifests of which all live files are, by their entries.
+    """
+
+    def __init__(
+        self,
+        paths: Set[PathDigest],
+        min_sequence_number: int,
+        other: Selection | None,
+        all_too_old: Set[str] = frozenset(),
+    ) -> None:
         self._paths, self._least, self._other = frozenset(paths), min_sequence_number, other
+        self._all_too_old = frozenset(all_too_old)
         self._digest = digest_of_all(self._paths)
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        if manifest.sequence_number is not None and manifest.sequence_number < self._least:
-            # No file in it can be newer than that, so all go: whatever else is asked, and however the rest of the table grows.
+        if manifest.manifest_path in self._all_too_old:
+            # All go, whatever else is asked, and in each attempt whose base proves it anew: see `live_files`.
             return "all too old"
         return "left", self._digest, self._least, None if self._other is None else self._other.key(manifest)
 

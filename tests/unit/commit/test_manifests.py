@@ -2,6 +2,8 @@ import msgspec
 import pytest
 
 from icekeep.commit import manifests
+from icekeep.commit.attempt import Attempt, CommitFiles
+from icekeep.commit.live_files import proven_min_number
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.spec.manifests.structs import ManifestContent
@@ -115,6 +117,22 @@ def test_entries_that_were_read_are_known_to_all_readers_of_a_memory(table, open
     # After an upgrade its rows may be given ids: then it is another one.
     given_ids = msgspec.structs.replace(manifest, first_row_id=7)
     assert [e.data_file.first_row_id for e in second.entries(given_ids, table.metadata)] == [7, 10]
+
+
+def test_what_was_found_by_another_row_of_a_manifest_is_not_remembered_for_it(table):
+    """Another commit may correct a list between two attempts."""
+    (manifest,) = manifests_of(table)
+    corrected = msgspec.structs.replace(manifest, sequence_number=9)
+    reader, files = StorageManifestReader(table.storage), CommitFiles(table.storage, "c")
+    attempts = [Attempt(table.metadata, n, 7, files, reader, table.catalog.runtime) for n in (1, 2)]
+    for attempt, row in zip(attempts, (manifest, corrected), strict=True):
+        numbers = {e.sequence_number for e in reader.entries(row, table.metadata) if e.is_live}
+        assert row.sequence_number in numbers
+        proven = proven_min_number([row], table.metadata, attempt, 99)
+        assert proven == min(numbers)
+        attempt.check_counts([row])
+        with pytest.raises(InvalidTableError, match="manifest list says 5"):
+            attempt.check_counts([msgspec.structs.replace(row, added_files_count=5)])
 
 
 def test_no_more_is_remembered_than_there_is_room_for(table, opened):

@@ -26,7 +26,7 @@ from kit.cases import for_each
 from kit.changes import Staged, run
 from kit.choices import Choices
 from kit.damager import Damager
-from kit.memory_catalog import MemoryCatalog
+from kit.memory_catalog import MemoryCatalog, after
 from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
 from kit.staged_manifests import rewrite as rewrite_manifests
 from kit.storage import HookedStorage, MemoryStorage
@@ -186,6 +186,24 @@ def test_global_deletes_stay_while_an_older_data_file_is_there_whatever_the_list
     # Once nothing that is older is left they go.
     table = run(table, rewriting(table, "a", applied_deletes=applied(table, "a"))).table
     assert live(table) == {"a+": 1, "b+": 1}
+
+
+def test_deletes_stay_for_an_older_file_that_came_meanwhile_whatever_number_the_list_gave_them():
+    table = memory_table()
+    for name in ("a", "b", "c", "d"):
+        table = add(table, name)
+    table = add(add_deletes(table, equality_deletes("e")), "x")
+    # Their entry says 5, as before.
+    merged = run(table, rewrite_manifests(table, chosen=lambda m: m.content is ManifestContent.DELETES, each=1)).table
+    table = lie(merged, "e", sequence_number=1, min_sequence_number=1)
+    names = ("a", "b", "c", "d")
+    change = rewriting(
+        table, *names, applied_deletes=dict(pair for name in names for pair in applied(table, name).items())
+    )
+    # By the first attempt's base all data files that are left have greater numbers than 5; by the second's one has 4.
+    table.catalog.follow(after(lambda: run(table, rewriting(table, "x", data_sequence_number=4))))
+    done = run(table, change).table
+    assert live(done) == {"a+": 1, "b+": 1, "c+": 1, "d+": 1, "x+": 1, "e": 1}
 
 
 def applied(table: Table, name: str) -> dict[str, frozenset[Any]]:

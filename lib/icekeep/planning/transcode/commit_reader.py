@@ -1,13 +1,13 @@
 """The `ManifestReader` for large tables: what a commit asks of many entries is worked out in Spark tasks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from icekeep.commit.attempt import noting_storage
-from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, identity
+from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, read_as
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
@@ -71,7 +71,7 @@ class SparkManifestReader(StorageManifestReader):
         shared, step = (work, self.storage), "committing: asking manifests"
         answers = all_results(run_tasks(session, _bins(manifests, session), _gather, shared, step=step))
         found = dict(pair for some in answers for pair in some)
-        return [found[identity(manifest)] for manifest in manifests]
+        return [found[read_as(manifest)] for manifest in manifests]
 
 
 class _Nothing:
@@ -89,11 +89,11 @@ def _bins(manifests: Sequence[ManifestFile], session: "SparkSession") -> list[li
     return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
 
 
-def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Storage]) -> list[tuple[Identity, T]]:
+def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Storage]) -> list[tuple[Hashable, T]]:
     """Put a question to one share of the manifests."""
     work, storage = shared
     reader = StorageManifestReader(storage)
-    return [(identity(manifest), work.run(manifest, reader)) for manifest in manifests]
+    return [(read_as(manifest), work.run(manifest, reader)) for manifest in manifests]
 
 
 def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterManifests, Storage]) -> FilteredShare:
