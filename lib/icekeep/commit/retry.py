@@ -130,12 +130,17 @@ class _Patience:
         left_ms = self._left_ms(self._began_ms)
         is_late = self._conflicts_count > 1 and left_ms < 0
         if is_late or self._conflicts_count > self._policy.num_retries:
-            problem = f"others kept changing {self._table.name!r}"
-            if len(self._bases) == 1:
-                problem = (
-                    f"the catalog refuses each commit to {self._table.name!r}, though nobody else is seen to change it"
+            # One refusal alone does not show that nobody changed it: the table was not loaded again.
+            if len(self._bases) == 1 and self._conflicts_count > 1:
+                raise ConflictError(
+                    f"the catalog refused all {self._conflicts_count} commits to {self._table.name!r} although nobody else "
+                    f"changed it ({reason}); look for a lock that its owner left, then run it again",
+                    attempts=number,
                 )
-            raise ConflictError(f"{problem}: gave up after {number} attempts ({reason}); run it again", attempts=number)
+            raise ConflictError(
+                f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
+                attempts=number,
+            )
         wait_ms = self._cut(self._policy.wait_ms(self._conflicts_count, self._runtime), left_ms)
         self._tell(number, wait_ms, reason, is_conflict=True)
 

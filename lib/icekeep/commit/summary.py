@@ -46,9 +46,9 @@ def check_file_total(
     """
     if recorded != str(listed):
         raise InvalidTableError(
-            f"{where} leads to {listed} {_KINDS[content]}, but snapshot {snapshot_id} says {FILE_TOTALS[content]} {recorded}: "
-            "the list may be cut short, its counts may be wrong (`icekeep repair --table NAME --fault 204` corrects them), or "
-            "the total (`icekeep repair --table NAME --fault 215`); `icekeep check --table NAME` tells which"
+            f"{where} leads to {listed} {_KINDS[content]}, but snapshot {snapshot_id} says {FILE_TOTALS[content]} {recorded}; "
+            "run `icekeep check --table NAME`: `icekeep repair --table NAME --fault 204` corrects wrong counts in the list, "
+            "`--fault 215` corrects a wrong total, and a list that was cut short needs a rollback"
             f"{otherwise}",
             snapshot_id=snapshot_id,
         )

@@ -73,8 +73,8 @@ def plan_till_done(
         before, was_alone = was_alone, _is_same(table.metadata, reloaded(table).metadata)
         if before and was_alone:
             raise InvalidTableError(
-                f"{what()} of {table.name!r} cannot be replaced: {refusal.message}; but nobody has changed the table since this "
-                "was planned, so its metadata contradicts itself: `icekeep check --table NAME --deep` tells where",
+                f"cannot commit the plan for {what()} of {table.name!r}: {refusal.message}; nobody else has changed the table, "
+                "so its metadata contradicts itself; run `icekeep check --table NAME --deep` to find where",
                 location=table.metadata_location,
             ) from refusal
         if number > policy.num_retries:

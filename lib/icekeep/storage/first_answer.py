@@ -46,8 +46,8 @@ class FirstAnswer:
             found = within(self._limit_ms / 1000, call)
         except NoAnswerError:
             raise NoAnswerError(
-                f"{self._address} does not answer: none came in {self._limit_ms / 1000:g} s; see whether the address is right "
-                f"and the server well, or give it more time by {FIRST_ANSWER_TIMEOUT}"
+                f"{self._address} did not answer within {self._limit_ms / 1000:g} s; check the address and the server, or raise "
+                f"{FIRST_ANSWER_TIMEOUT}"
             ) from None
         self._has_answered = is_answer(found)
         return found

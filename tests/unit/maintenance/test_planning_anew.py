@@ -103,8 +103,8 @@ def test_what_is_refused_twice_though_nobody_changed_the_table_is_not_planned_ag
     with pytest.raises(InvalidTableError) as raised:
         job.run()
     assert str(raised.value) == (
-        "7 files of 'db.events' cannot be replaced: file 'a' is gone; but nobody has changed the table since this was "
-        "planned, so its metadata contradicts itself: `icekeep check --table NAME --deep` tells where"
+        "cannot commit the plan for 7 files of 'db.events': file 'a' is gone; nobody else has changed the table, so its "
+        "metadata contradicts itself; run `icekeep check --table NAME --deep` to find where"
     )
     assert (len(job.plans), len(job.listener.warnings)) == (2, 1)
 
@@ -115,7 +115,7 @@ def test_a_tag_that_the_job_holds_its_start_by_is_no_change_of_others():
     job.table, job.has_others = job.catalog.load(EVENTS), False
     head = job.table.metadata.current_snapshot_id
     job.before_next_plan = lambda: set_ref(job.table, f"start-{len(job.plans)}", head)
-    with pytest.raises(InvalidTableError, match="nobody has changed the table"):
+    with pytest.raises(InvalidTableError, match="nobody else has changed the table"):
         job.run()
     assert len(job.plans) == 2
 

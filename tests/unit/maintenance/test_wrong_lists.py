@@ -163,9 +163,11 @@ def test_a_list_that_was_cut_short_keeps_the_totals_that_show_it(filled, fault):
     state = world.pointer()
     result = repair(world.table, no_spark, fault=fault)
     assert (result.mended, world.pointer()) == ((), state)
-    assert all("it was probably cut short; go back to a snapshot before it" in one.reason for one in result.not_mended)
+    assert all(
+        "the list was probably cut short; go back to an earlier snapshot" in one.reason for one in result.not_mended
+    )
     assert len(result.not_mended) == len(fault)
-    with pytest.raises(InvalidTableError, match="the list may be cut short"):
+    with pytest.raises(InvalidTableError, match="a list that was cut short needs a rollback"):
         JOBS["compact"](world)
 
 

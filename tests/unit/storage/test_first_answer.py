@@ -20,7 +20,7 @@ def test_a_server_that_has_never_answered_is_given_up_at_the_limit():
     first = FirstAnswer("http://host:1", 1)
     for _ in range(2):
         with pytest.raises(
-            NoAnswerError, match=f"^http://host:1 does not answer: none came in 0.001 s; .* {FIRST_ANSWER_TIMEOUT}$"
+            NoAnswerError, match=f"^http://host:1 did not answer within 0.001 s; .* {FIRST_ANSWER_TIMEOUT}$"
         ):
             first.ask(never)
 

@@ -89,8 +89,8 @@ def read_failure(error: BaseException, catalog_name: str) -> IcekeepError:
     response = _response(error)
     if response is not None and response.is_redirect:
         return UsageError(
-            f"catalog {catalog_name!r} sends requests elsewhere ({described(error)}), and icekeep follows to no server that it "
-            "was not given; if that is the right one, set uri to it",
+            f"catalog {catalog_name!r} redirects requests ({described(error)}), and icekeep follows no redirects; if that is the "
+            "right server, set uri to it",
             catalog=catalog_name,
         )
     if isinstance(error, _MISTAKES):

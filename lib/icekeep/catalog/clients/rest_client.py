@@ -183,7 +183,8 @@ class RestClient:
                 return
             if page.next_page_token in asked:
                 raise UnsupportedError(
-                    f"the server's answers to {endpoint} have no end: they lead to an earlier page again"
+                    f"the server repeats a page token of {endpoint}, so the listing never ends; "
+                    "report this to the catalog's operator"
                 )
             asked.add(page.next_page_token)
             token = {"pageToken": page.next_page_token}

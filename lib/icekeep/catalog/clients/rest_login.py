@@ -112,7 +112,7 @@ class _ClientCredential(_Token):
         if response.is_redirect:
             place = without_secrets(response.headers["location"])
             return UsageError(
-                f"catalog {self._settings.name!r} gives no token: {text}, which sends the credential to {place!r}; if that is "
+                f"catalog {self._settings.name!r} gives no token: {text}, which redirects to {place!r}; if that is "
                 "the right server, set oauth2-server-uri to it"
             )
         # With 400 and an error of OAuth2's the request was understood, and would be refused again.

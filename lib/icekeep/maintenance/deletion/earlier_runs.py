@@ -243,8 +243,9 @@ class _ClaimedPlan:
         if unnamed is not None:
             self._listener.on(
                 Warned(
-                    f"plan {plan.directory!r} is not carried out: it has files below {unnamed!r}, which is no place of table "
-                    f"{table.name!r}; if they are its own, name the directory in reclaim.roots, else remove the plan"
+                    f"plan {plan.directory!r} is not carried out: it has files below {unnamed!r}, which is not a place of "
+                    f"table {table.name!r}; if the files belong to the table, name that directory in reclaim.roots, otherwise "
+                    "remove the plan"
                 )
             )
             return Earlier()

@@ -359,15 +359,17 @@ def _refuse_overlap(table: Table, judged: TableRoots, neighbour: Neighbour, *, n
 def _other_roots(
     table: Table, ours: TableRoots, roots: Sequence[str], neighbour: Neighbour, listener: Listener
 ) -> list[str]:
-    """Places of a table, which is not refused, that keep files of ours from going; the listener is told how the two meet."""
+    """Places of a table that was not refused, where files of this one stay; warns how the two overlap."""
     found = _overlaps(ours, neighbour.places)
     if found:
         one = found[0]
-        named = f"; if files there are its own, name {one.ours!r} in reclaim.roots" if one.relation == _LIES_IN else ""
+        named = ""
+        if one.relation == _LIES_IN:
+            named = f"; if files below {one.ours!r} belong to {table.name!r}, name it in reclaim.roots"
         listener.on(
             Warned(
-                f"{one.ours!r} of table {table.name!r} {one.relation} {one.theirs!r} of table {neighbour.name!r}: what lies in a "
-                f"place of the other table is kept{named}"
+                f"{one.ours!r} of table {table.name!r} {one.relation} {one.theirs!r} of table {neighbour.name!r}: files in "
+                f"places of that table are kept{named}"
             )
         )
     theirs = neighbour.places

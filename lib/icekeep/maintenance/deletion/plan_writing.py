@@ -111,8 +111,8 @@ def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> 
     if found.outside_count:
         listener.on(
             Warned(
-                f"{found.outside_count} files that are garbage lie outside the places of table {table.name!r}, "
-                f"{found.first_outside!r} among them: they are kept; if they are its own, name their directory in reclaim.roots"
+                f"kept {found.outside_count} unused files outside the places of table {table.name!r}, such as "
+                f"{found.first_outside!r}; if they belong to the table, name their directory in reclaim.roots"
             )
         )
 

@@ -120,7 +120,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     Args:
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`, or below the table's
-            location where its credentials reach no further; nothing comes back.
+            location if its credentials do not reach that directory; nothing comes back.
         max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
@@ -317,7 +317,8 @@ def _with_way_out(done: Reclaimed, table: Table, metadata_location: str) -> Recl
         return done
     register = f"icekeep register --table {table.full_name} --metadata-location {metadata_location}"
     problem = (
-        f"the table's credentials reach no further, so no other purge finishes this one: run `{register}`, and purge it"
+        f"the table's credentials do not reach {purges_directory(table)!r}, where later purges look for plans, so none finishes "
+        f"this one; run `{register}`, then `icekeep drop --table {table.full_name} --purge`"
     )
     return msgspec.structs.replace(done, stopped="; ".join(filter(None, (done.stopped, problem))))
 

@@ -66,7 +66,7 @@ def purges_directory(table: Table) -> str:
 
 
 def writable_purges_directory(table: Table, runtime: Runtime) -> str:
-    """Above the plan of a purge: below the table's own location where the credentials of the table reach no further.
+    """Above the plan of a purge: below the table's own location if the credentials of the table do not reach it.
 
     There no other purge finds it: to finish it, register the table again and purge it.
 
@@ -298,7 +298,8 @@ def _finish(
         if canonical(purges_directory(gone)) != canonical(directory.rpartition("/")[0]):
             # Where the catalog tells no warehouse, whoever may write beside a table may write a plan there.
             raise SafetyError(
-                f"its plan is of a table at {before.location!r}, beside which it does not lie; look at it and remove it"
+                f"its plan is of a table at {before.location!r}, but does not lie where plans of that table lie, so it is not "
+                "carried out; find out who wrote it, then remove it"
             )
         if storage.head(f"{directory}/{DROPPED}") is None:
             _forget_or_refuse(plan, gone, now_ms)

@@ -103,8 +103,9 @@ class Head:
             total, added, removed = map(int, said)
             if count < total == count_before + added - removed:
                 return (
-                    f"the list of branch {self.branch!r} leads to {count} files, and {name} {total} is what the snapshot "
-                    "before and its own changes come to: it was probably cut short; go back to a snapshot before it"
+                    f"the list of branch {self.branch!r} leads to {count} files, but the snapshot before it and its own "
+                    f"changes add up to {name} {total}: the list was probably cut short; go back to an earlier snapshot with "
+                    "`icekeep rollback`"
                 )
         return None
 

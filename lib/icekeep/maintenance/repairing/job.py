@@ -81,7 +81,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         return _result(table, run, found.plan, first[0].plan.hash)
 
     try:
-        return plan_till_done(table, once, what=lambda: "what is to be mended", listener=request.listener)
+        return plan_till_done(table, once, what=lambda: "faults", listener=request.listener)
     except Exception as error:
         if not run.mended:
             raise

@@ -185,7 +185,8 @@ class _Tree:
         self._count += 1
         if self._count > self._limit:
             raise ConfigError(
-                key_path, f"makes the file come to more than {self._limit:,} entries, by its aliases ({place})"
+                key_path,
+                f"makes the file expand to more than {self._limit:,} entries through aliases; use fewer aliases ({place})",
             )
         if depth > _MAX_DEPTH:
             raise ConfigError(key_path, f"is nested deeper than {_MAX_DEPTH} levels ({place})")

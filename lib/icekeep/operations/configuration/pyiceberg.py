@@ -29,7 +29,7 @@ def pyiceberg_catalogs(environ: Mapping[str, str], directory: Path) -> dict[str,
     found = [] if path is None else [(name, key, value, str(path)) for name, key, value in _from_file(path)]
     given = _from_environment(environ)
     if path is not None and path.parent == directory and {name for name, *_ in found} & {name for name, *_ in given}:
-        _refuse_another_s(path, environ)
+        _refuse_foreign_file(path, environ)
     for name, key, value, source in found + given:
         properties.setdefault(name, {})[key] = value
         sources.setdefault(name, {})[key] = source
@@ -43,12 +43,12 @@ def _find_file(environ: Mapping[str, str], directory: Path) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _refuse_another_s(path: Path, environ: Mapping[str, str]) -> None:
+def _refuse_foreign_file(path: Path, environ: Mapping[str, str]) -> None:
     """Refuse a file of the current directory that completes what the environment says of a catalog, if another user made it."""
     if str(path.parent) not in (environ.get("PYICEBERG_HOME"), environ.get("HOME")) and not is_own_file(path):
         raise UsageError(
-            f"{str(path)!r} belongs to another user, and says where a catalog is of which the environment has properties; if you "
-            f"trust it, set PYICEBERG_HOME to {str(path.parent)!r}",
+            f"{str(path)!r} belongs to another user, and configures a catalog that PYICEBERG_CATALOG__... variables configure "
+            f"too; if you trust the file, set PYICEBERG_HOME to {str(path.parent)!r}",
             path=str(path),
         )
 

@@ -87,7 +87,7 @@ class _Trial:
     def remove(self) -> str:
         """Delete the file, and all else of this run; nothing where somebody else has the name."""
         if self._is_anothers:
-            return "the file there is another's, and stays"
+            return "not removed: another process made the file"
         (outcome,) = self._storage.delete_many([self._location])
         if outcome.status is DeleteStatus.FAILED:
             raise UsageError(f"{self._location!r} cannot be deleted, and is left behind: {outcome.reason}")

@@ -318,7 +318,7 @@ class _ListReader:
                     count,
                     recorded,
                     totals.snapshot_id,
-                    otherwise="; where it is the total, --trust-manifest-list goes by the list",
+                    otherwise="; if the total is wrong, --trust-manifest-list goes by the list",
                 )
 
 

@@ -19,7 +19,9 @@ from icekeep.storage.locations import canonical, local_path
 
 _OWN = f"/{OWN_DIRECTORY}/"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_REFUSAL = "a link leads there, and links below a table's places are not followed"
+_REFUSAL = (
+    "a symbolic link leads there, and icekeep follows none below a table's location; replace the link with a directory"
+)
 
 _PLACES: ContextVar[tuple[str, ...] | None] = ContextVar("places", default=None)
 
@@ -144,7 +146,7 @@ def _taken_apart(path: str) -> tuple[str, list[str]] | None:
             return None
         around = [one for one in places if f"{directory}/".startswith(f"{one.rstrip('/')}/")]
         if not around:
-            raise OSError(errno.EACCES, "it lies in no place of the table", path)
+            raise OSError(errno.EACCES, "it lies outside the table's location and reclaim.roots", path)
         place = max(around, key=len)
     return place or "/", [name for name in directory[len(place) :].split("/") if name]
 

@@ -127,8 +127,7 @@ def translate_store_error(error: Exception, action: str, location: str) -> Iceke
         )
     if _UNTRUSTED in text:
         return UsageError(
-            f"{message}: the store shows a certificate that this machine does not trust; look at the store's address, and at the "
-            "authorities that are installed here",
+            f"{message}: the store's certificate is not trusted here; check the endpoint, or install its certificate authority",
             location=location,
         )
     if code in _REGION_CODES or _REDIRECTED in text:

@@ -80,7 +80,7 @@ def test_a_server_that_lists_all_levels_at_once_is_asked_about_each_once(server,
 def test_pages_that_lead_back_to_an_earlier_one_are_refused(server, monkeypatch):
     page = {"namespaces": [["a"]], "next-page-token": "again", "defaults": {}, "overrides": {}}
     monkeypatch.setattr(server, "answer", lambda *_: page)
-    with pytest.raises(UnsupportedError, match="have no end: they lead to an earlier page again"):
+    with pytest.raises(UnsupportedError, match=r"repeats a page token of .*, so the listing never ends"):
         open_catalog("local", server.properties).list_namespaces()
 
 

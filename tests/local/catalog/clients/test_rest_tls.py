@@ -66,7 +66,7 @@ def test_a_certificate_that_nobody_vouches_for_is_told(encrypted):
 def test_so_is_that_of_a_store(encrypted):
     keys = {"s3.region": "x", "s3.access-key-id": "a", "s3.secret-access-key": "bcde"}
     with pytest.raises(
-        UsageError, match=r"cannot create 's3://b/x': the store shows a certificate that this machine does not trust"
+        UsageError, match=r"cannot create 's3://b/x': the store's certificate is not trusted here; check the endpoint"
     ):
         open_storage({"s3.endpoint": encrypted["uri"], **keys}).create("s3://b/x", b"data")
 

@@ -460,7 +460,7 @@ def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake
     around = neighbours(ours, looked_at=f"{WAREHOUSE}/db/ours/data", listener=told)
     assert f"{WAREHOUSE}/db/ours/inner" in around.other_roots
     (warning,) = told.warnings
-    assert warning.endswith("of table 'db.inner': what lies in a place of the other table is kept")
+    assert warning.endswith("of table 'db.inner': files in places of that table are kept")
     with pytest.raises(SafetyError, match="contains"):
         neighbours(ours, looked_at=f"{WAREHOUSE}/db/ours")
 

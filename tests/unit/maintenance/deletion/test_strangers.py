@@ -261,7 +261,7 @@ def test_a_plan_that_an_owner_has_written_deletes_nothing_elsewhere(lake):
     lake.forge(owner, [file, nobodys.as_uri()], **said)
     assert lake.expire(owner, older_than="30d").finished_files_count == 0
     assert lake.found(victim.metadata.location, f"file://{lake.directory}/etc") == before
-    assert any("name the directory in reclaim.roots, else remove the plan" in one for one in lake.heard.warnings)
+    assert any("name that directory in reclaim.roots, otherwise remove the plan" in one for one in lake.heard.warnings)
 
 
 def test_the_parts_of_a_plan_lie_beside_its_head(lake):
@@ -435,5 +435,5 @@ def test_a_purge_that_was_cut_off_is_finished_only_for_a_table_beside_its_plan(l
     lake.put(f"{directory}/dropped.json")
     result = drop_table(owner, no_spark, purge=True, listener=lake.heard)
     assert (result.status, result.finished_files_count) == ("partial", 0)
-    assert "beside which it does not lie" in result.problems[0]
+    assert "does not lie where plans of that table lie" in result.problems[0]
     assert lake.found(gone.metadata.location) == before

@@ -755,8 +755,8 @@ def test_a_purge_whose_credentials_end_says_how_it_is_finished_and_is_then():
     assert result.status == "partial"
     (problem,) = result.problems
     assert (
-        f"icekeep register --table local.db.events --metadata-location {table.metadata_location}`, and purge it"
-        in problem
+        f"icekeep register --table local.db.events --metadata-location {table.metadata_location}`, "
+        "then `icekeep drop --table local.db.events --purge`" in problem
     )
     assert result.plan_location.startswith(f"{ROOT}/.icekeep/purges/")
     again = register_table(table.catalog, EVENTS, table.metadata_location)

@@ -198,9 +198,9 @@ def test_a_list_that_is_cut_between_blocks_shows_by_the_totals() -> None:
     table.put(rows, whole[: -len(blocks(whole)[-1])])
     assert table.refused() == (
         "manifest list 'memory://bucket/metadata/snap-1.avro' leads to 0 delete files, but snapshot 1 says "
-        "total-delete-files 3: the list may be cut short, its counts may be wrong (`icekeep repair --table NAME --fault 204` "
-        "corrects them), or the total (`icekeep repair --table NAME --fault 215`); `icekeep check --table NAME` tells which; "
-        "where it is the total, --trust-manifest-list goes by the list"
+        "total-delete-files 3; run `icekeep check --table NAME`: `icekeep repair --table NAME --fault 204` corrects wrong "
+        "counts in the list, `--fault 215` corrects a wrong total, and a list that was cut short needs a rollback; "
+        "if the total is wrong, --trust-manifest-list goes by the list"
     )
 
 
@@ -210,7 +210,7 @@ def test_totals_must_agree_unless_the_list_is_trusted(decoder: ManifestDecoder, 
     table = Lists()
     right = table.put([row(1), row(2, content=DELETES)])
     table.snapshots = [replace(right, summary={**right.summary, name: count})]
-    assert f"says {name} {count}: the list may be cut short, its counts" in table.refused()
+    assert f"says {name} {count}; run `icekeep check" in table.refused()
     for found in (table.found(trust=True), table.found(check=False)):
         assert len(found.manifests) == 2
 
