@@ -318,7 +318,7 @@ class IcekeepBug(IcekeepError):
 
 
 def job_failed(text: str, cause: BaseException | None) -> IcekeepError:
-    """The error of a job that failed before anything was committed; by what is not supported, it is an error of that kind."""
+    """The error of a job that failed before anything was committed: `UnsupportedError` if that is its cause."""
     return UnsupportedError(text) if isinstance(cause, UnsupportedError) else JobFailedError(text)
 
 

@@ -115,7 +115,8 @@ def read_config(path: str | None = None) -> Config:
 
     Raises:
         NotFoundError: there is no such file.
-        UsageError: it cannot be read or is not YAML; or nobody named it, and another user has it ask for variables of ours.
+        UsageError: it cannot be read or is not YAML; or nobody named it, and it belongs to another user and uses environment
+            variables.
         ConfigError: a key is unknown, missing, or has a value that it cannot take.
     """
     if path is None:

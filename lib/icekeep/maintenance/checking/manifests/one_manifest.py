@@ -122,7 +122,7 @@ def _header_problems(avro: AvroHeader) -> Sequence[str]:
 
 @lru_cache(maxsize=64)
 def _definition_problems(schema_json: bytes | None, spec_json: bytes | None, stored_json: bytes) -> tuple[str, ...]:
-    """Of thousands of manifests most have the same definitions, to the letter."""
+    """Cached, since most manifests have identical definitions."""
     problems = []
     schema = fields = None
     try:
