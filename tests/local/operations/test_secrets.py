@@ -4,7 +4,6 @@ import json
 import traceback
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,7 +12,7 @@ import pytest
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, IcekeepError, UsageError
-from icekeep.secrets import MASK, is_secret
+from icekeep.secrets import MASK
 from kit.http_sink import HttpSink, http_sink
 from kit.logs import restored_logging
 
@@ -161,7 +160,6 @@ def test_a_control_character_in_a_property_is_refused_in_words_without_it(name: 
         ) as raised:
             open_catalog("c", {**properties, key: f"{properties[key]}{CORE}\n"})
         assert CORE not in str(raised.value)
-    assert any(is_secret(key) or CORE in value for key, value in properties.items())
 
 
 @pytest.mark.parametrize("status", [403, 500])
@@ -177,9 +175,13 @@ def test_an_error_of_a_server_has_no_secret_in_its_traceback_either(status: int)
 def test_no_identity_of_a_catalog_has_a_secret() -> None:
     """It stands in plans, and tells catalogs apart in the record of runs."""
     several = {"type": "hive", "uri": f"thrift://h:1,thrift://me:{QUOTED}@h:2,thrift://me:{SECRET}@h:3"}
-    for properties in (*catalogs("http://127.0.0.1:1").values(), several):
-        with suppress(IcekeepError):
-            assert CORE not in open_catalog("c", properties).identity
+    refused = {"managed", "at"}
+    for name, properties in {**catalogs("http://127.0.0.1:1"), "several": several}.items():
+        if name in refused:
+            with pytest.raises(IcekeepError):
+                open_catalog("c", properties)
+        else:
+            assert CORE not in open_catalog("c", properties).identity, name
 
 
 def test_the_line_break_behind_a_variable_from_a_file_is_no_part_of_it(
@@ -203,7 +205,6 @@ def test_no_redirect_takes_a_secret_to_another_server(status: int, properties: M
         catalog = open_catalog("c", {"type": "rest", "uri": server.url, **properties})
         with pytest.raises(
             UsageError, match=f"HTTP {status} .*{elsewhere.url}/steal.*set (uri|oauth2-server-uri) to it"
-        ) as raised:
+        ):
             catalog.list_namespaces()
-        assert isinstance(raised.value, IcekeepError)
         assert elsewhere.requests == []

@@ -9,7 +9,6 @@ from icekeep.errors import OutcomeUnknownError, UnavailableError
 from icekeep.storage.first_answer import FIRST_ANSWER_TIMEOUT
 from icekeep.storage.open import open_storage
 from kit.cases import for_each
-from kit.hive_server import HiveServer, hive_properties
 
 LIMIT = {FIRST_ANSWER_TIMEOUT: "200"}
 PATIENT = {"rest.client.socket-timeout-ms": "3000", "hive.client.socket-timeout-ms": "3000", "glue.max-retries": "1"}
@@ -62,17 +61,6 @@ def test_several_metastores_that_do_not_answer_share_the_limit(silent):
         where, catalog = opened("hive", both)
         with pytest.raises(UnavailableError, match=f"{where.replace(',', ', ')} did not answer"):
             catalog.list_namespaces()
-
-
-def test_a_server_that_has_answered_may_take_its_time(tmp_path):
-    metastore = HiveServer()
-    try:
-        catalog = open_catalog("mine", hive_properties(metastore, tmp_path, **{FIRST_ANSWER_TIMEOUT: "60000"}))
-        catalog.create_namespace(("db",))
-        assert catalog.list_namespaces() == [("db",)]
-        assert catalog._client()._first._has_answered
-    finally:
-        metastore.close()
 
 
 def test_hdfs_that_never_answers_is_given_up_in_one_line_with_its_address(silent):
