@@ -89,6 +89,11 @@ def is_whole_store(location: str) -> bool:
     return not canonical(location).partition("://")[2].partition("/")[2]
 
 
+def is_root(text: str) -> bool:
+    """Whether a text names a place that an operator may give to tables: a location, and no whole bucket or disk."""
+    return is_location(text) and not is_whole_store(text)
+
+
 def canonical_or_text(text: str) -> str:
     """`canonical`, by which files are told apart; what metadata gives for a location and is none stays as it is."""
     return canonical(text) if is_location(text) else text

@@ -20,7 +20,7 @@ from icekeep.errors import InvalidTableError, OptionError
 from icekeep.spec.layout import OWN_DIRECTORY, data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.local.links import is_behind_link
-from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.locations import canonical, is_root, is_whole_store, parse_location
 from icekeep.storage.stores import FILE, SCHEMES, STORES_OF_KEYS, store_authorities
 
 _OWN = f"/{OWN_DIRECTORY}/"
@@ -49,7 +49,11 @@ class ComparedLocation(msgspec.Struct, frozen=True):
     @property
     def is_bare(self) -> bool:
         """Whether it is a whole bucket or disk."""
-        return not self.key.partition("://")[2].partition("/")[2]
+        return is_whole_store(self.key)
+
+    def holds_or_is(self, other: "ComparedLocation") -> bool:
+        """Whether another place lies below this one, however either is spelled, or has its key."""
+        return other.key == self.key or self.holds(other)
 
     def holds(self, other: "ComparedLocation") -> bool:
         """Whether another place lies below this one, however either is spelled."""
@@ -120,10 +124,7 @@ def _is_held(location: str | None, parted: Iterable[_Part]) -> bool:
     file = None if location is None else compared(location)
     if file is None or _OWN in file.key:
         return False
-    return any(
-        root.holds(file) and not any(other.key == file.key or other.holds(file) for other in others)
-        for root, others in parted
-    )
+    return any(root.holds(file) and not any(other.holds_or_is(file) for other in others) for root, others in parted)
 
 
 def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> Territory:
@@ -140,7 +141,7 @@ def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] =
 
     def is_free(root: str) -> bool:
         place = compared(root)
-        return place is not None and not any(other.key == place.key or other.holds(place) for other in theirs)
+        return place is not None and not any(other.holds_or_is(place) for other in theirs)
 
     own = [root for root in _own_places(table.metadata.location) if is_free(root)]
     # A directory in another counts by itself: another table may lie between them, and a link may lead to it.
@@ -155,8 +156,7 @@ def named_roots(table: Table, allowed: Sequence[str] = ()) -> tuple[str, ...]:
 def check_roots(roots: Iterable[str]) -> None:
     """Raise `OptionError` where one of the directories that an operator names is no location, or a whole bucket or disk."""
     for root in roots:
-        one = compared(root)
-        if one is None or one.is_bare:
+        if not is_root(root):
             raise OptionError(RECLAIM_ROOTS, given=root, expected=ROOTS_EXPECTED)
 
 
