@@ -21,6 +21,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import format_time
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import split_locations
 
 RECLAIM_ROOTS = "reclaim.roots"
 """The property of a catalog in the configuration, and the option of a run, that name places where files of tables may go."""
@@ -29,6 +30,13 @@ REWRITE_ROOTS = "rewrite.roots"
 """The property that names places whose files any table may have, though another table lies there."""
 
 ROOTS_EXPECTED = "locations of directories such as s3://bucket/path, none of them a whole bucket or disk"
+
+
+def named_roots_of(properties: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The places that a catalog's properties name: `reclaim.roots` and `rewrite.roots`."""
+    reclaim, rewrite = (split_locations(properties.get(key, "")) for key in (RECLAIM_ROOTS, REWRITE_ROOTS))
+    return reclaim, rewrite
+
 
 Identifier = tuple[str, ...]
 """A namespace's levels; a table's name comes after those of its namespace."""

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from icekeep.catalog.base import (
-    RECLAIM_ROOTS,
-    REWRITE_ROOTS,
     Committed,
     Conflict,
     Description,
@@ -21,6 +19,7 @@ from icekeep.catalog.base import (
     Unknown,
     as_identifier,
     format_identifier,
+    named_roots_of,
 )
 from icekeep.catalog.directory_namespaces import DirectoryNamespaces
 from icekeep.catalog.dropped_versions import is_moved_aside, move_aside, move_back, new_trash
@@ -61,7 +60,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
 from icekeep.spec.updates import Update, log_previous
 from icekeep.storage.base import DirectoryStorage
-from icekeep.storage.locations import canonical, join, split_locations
+from icekeep.storage.locations import canonical, join
 
 VERSIONS_KEPT = 100
 """A slow writer may create a version that was deleted, and believe that it committed; so many stay in any case."""
@@ -87,8 +86,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         if not warehouse:
             raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
         super().__init__(name, warehouse, storage)
-        self.reclaim_roots = split_locations(properties.get(RECLAIM_ROOTS, ""))
-        self.rewrite_roots = split_locations(properties.get(REWRITE_ROOTS, ""))
+        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
         self.runtime = runtime
 
     @property

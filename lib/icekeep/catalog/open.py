@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from icekeep.catalog.base import RECLAIM_ROOTS, REWRITE_ROOTS, ROOTS_EXPECTED, Catalog
+from icekeep.catalog.base import RECLAIM_ROOTS, REWRITE_ROOTS, ROOTS_EXPECTED, Catalog, named_roots_of
 from icekeep.catalog.clients.adapter import TIMEOUTS
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
@@ -13,8 +13,8 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import masked, remember
-from icekeep.storage.first_answer import first_answer_ms
-from icekeep.storage.locations import is_location, is_whole_store, split_locations
+from icekeep.storage.first_answer import first_answer_ms, milliseconds
+from icekeep.storage.locations import is_root
 from icekeep.storage.open import open_storage
 
 _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
@@ -71,9 +71,9 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
     # What a REST server calls a warehouse need not be a location.
     if given.get("warehouse") and kind != "rest":
         given["warehouse"] = _absolute(name, given["warehouse"])
-    for key in (RECLAIM_ROOTS, REWRITE_ROOTS):
-        for root in split_locations(given.get(key, "")):
-            if not is_location(root) or is_whole_store(root):
+    for key, roots in zip((RECLAIM_ROOTS, REWRITE_ROOTS), named_roots_of(given), strict=True):
+        for root in roots:
+            if not is_root(root):
                 raise ConfigError(f"catalogs.{name}.{key}", f"names {root!r}; give {ROOTS_EXPECTED}")
     if kind in _CLIENT_KINDS:
         return _open_client(name, kind, given, runtime)
@@ -94,8 +94,8 @@ def _open_client(name: str, kind: str, properties: Mapping[str, str], runtime: R
             "(with oauth2-server-uri), rest.sigv4-enabled or a header.Authorization"
         )
     for key in TIMEOUTS:
-        if not properties.get(key, "1").isdecimal() or int(properties.get(key, "1")) < 1:
-            raise ConfigError(f"catalogs.{name}.{key}", f"is {properties[key]!r}; give milliseconds, 1 or more")
+        if key in properties:
+            milliseconds(f"catalogs.{name}", key, properties[key])
     first_answer_ms(f"catalogs.{name}", properties)
     return _CLIENT_KINDS[kind](name, properties, runtime)
 

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from icekeep.catalog.base import (
-    RECLAIM_ROOTS,
-    REWRITE_ROOTS,
     Committed,
     Conflict,
     Identifier,
@@ -23,6 +21,7 @@ from icekeep.catalog.base import (
     as_identifier,
     format_identifier,
     in_parts,
+    named_roots_of,
     validate_namespace,
     validate_table_identifier,
 )
@@ -60,7 +59,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import join, split_locations
+from icekeep.storage.locations import join
 
 T = TypeVar("T")
 
@@ -79,8 +78,7 @@ class SqlCatalog:
     def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
         self.name = name
         self.warehouse = properties.get("warehouse", "").rstrip("/") or None
-        self.reclaim_roots = split_locations(properties.get(RECLAIM_ROOTS, ""))
-        self.rewrite_roots = split_locations(properties.get(REWRITE_ROOTS, ""))
+        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
         self._database = Database(name, properties)
         self._storage = storage
         self.runtime = runtime

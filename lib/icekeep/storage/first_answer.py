@@ -75,10 +75,13 @@ def first_answer_ms(name: str, properties: Mapping[str, str]) -> int:
     Raises:
         ConfigError: it is no whole number, or 0.
     """
-    given = properties.get(FIRST_ANSWER_TIMEOUT) or str(_DEFAULT_MS)
+    return milliseconds(name, FIRST_ANSWER_TIMEOUT, properties.get(FIRST_ANSWER_TIMEOUT) or str(_DEFAULT_MS))
+
+
+def milliseconds(name: str, key: str, given: str) -> int:
+    """A time of 1 millisecond or more that a property gives; arguments and errors are those of `first_answer_ms`."""
     if not given.isdecimal() or int(given) < 1:
-        key = f"{name}.{FIRST_ANSWER_TIMEOUT}" if name else FIRST_ANSWER_TIMEOUT
-        raise ConfigError(key, f"is {given!r}; give milliseconds, 1 or more")
+        raise ConfigError(f"{name}.{key}" if name else key, f"is {given!r}; give milliseconds, 1 or more")
     return int(given)
 
 

@@ -16,8 +16,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from icekeep.catalog.base import (
-    RECLAIM_ROOTS,
-    REWRITE_ROOTS,
     Description,
     Identifier,
     Pointer,
@@ -26,6 +24,7 @@ from icekeep.catalog.base import (
     as_identifier,
     format_identifier,
     in_parts,
+    named_roots_of,
     validate_namespace,
     validate_table_identifier,
 )
@@ -63,7 +62,6 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import split_locations
 from icekeep.storage.open import open_storage
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
@@ -149,8 +147,7 @@ class ClientCatalog(ABC, Generic[C]):
         self.name = name
         self._properties = dict(properties)
         # As the operator gives it: what a server adds to the properties is not asked.
-        self.reclaim_roots = split_locations(properties.get(RECLAIM_ROOTS, ""))
-        self.rewrite_roots = split_locations(properties.get(REWRITE_ROOTS, ""))
+        self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
         self.runtime = runtime
         self._local = threading.local()
         require(name, self.modules)
