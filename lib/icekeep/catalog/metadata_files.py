@@ -24,7 +24,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.table_properties import choice, is_true
 from icekeep.spec.updates import SetProperties, Update, apply_updates, log_previous
 from icekeep.storage.base import Storage
-from icekeep.storage.local.links import within
+from icekeep.storage.local.links import confined_to
 from icekeep.storage.locations import canonical, is_location, is_under, join, loose_path
 
 METADATA_PATH = "write.metadata.path"
@@ -173,7 +173,7 @@ def delete_dropped(
             for location in dropped
             if canonical(location).rpartition("/")[0] not in taken and _is_of(new, location, storage)
         ]
-        with within((new.location, *roots)):
+        with confined_to((new.location, *roots)):
             storage.delete_many(going)
 
 

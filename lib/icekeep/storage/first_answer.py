@@ -43,7 +43,7 @@ class FirstAnswer:
         if self._has_answered:
             return call()
         try:
-            found = within(self._limit_ms / 1000, call)
+            found = returned_in_time(self._limit_ms / 1000, call)
         except NoAnswerError:
             raise NoAnswerError(
                 f"{self._address} did not answer within {self._limit_ms / 1000:g} s; check the address and the server, or raise "
@@ -85,7 +85,7 @@ def milliseconds(name: str, key: str, given: str) -> int:
     return int(given)
 
 
-def within(limit_s: float, call: Callable[[], T]) -> T:
+def returned_in_time(limit_s: float, call: Callable[[], T]) -> T:
     """What a call returns or raises, from a thread of its own, which costs less than a tenth of a millisecond.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 
 from icekeep.errors import InvalidTableError
 from icekeep.storage.base import DeleteStatus, MoveStatus
-from icekeep.storage.local.links import is_behind_link, real_location, within
+from icekeep.storage.local.links import confined_to, is_behind_link, real_location
 from icekeep.storage.local.storage import LocalStorage
 from kit.cases import for_each
 
@@ -56,7 +56,7 @@ def there(root):
 def test_only_what_lies_below_a_place_and_behind_no_link_is_deleted_or_moved(root, storage, place, name, goes):
     before, target = there(root), root / "moved"
     location = f"file://{root}/{name}"
-    with within([f"file://{root}/{place}", f"file://{target}", "s3://bucket/t"]):
+    with confined_to([f"file://{root}/{place}", f"file://{target}", "s3://bucket/t"]):
         [moved] = storage.move_many([(location, f"file://{target}/x/y")])
         assert (moved.status is MoveStatus.MOVED) == goes
         if goes:
@@ -71,7 +71,7 @@ def test_only_what_lies_below_a_place_and_behind_no_link_is_deleted_or_moved(roo
 
 
 def test_nothing_is_moved_to_where_a_link_leads(root, storage):
-    with within([f"{root}/t"]):
+    with confined_to([f"{root}/t"]):
         outcomes = storage.move_many(
             [(f"{root}/t/f", f"{root}/t/{name}") for name in ("linked/f2", "deep/linked/x/f2")]
         )
@@ -133,7 +133,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(root, storage
         unlink(name, **told)
 
     monkeypatch.setattr(os, "unlink", swapped)
-    with within([f"{root}/t"]):
+    with confined_to([f"{root}/t"]):
         assert storage.delete_many([f"{root}/t/deep/f"])[0].status is DeleteStatus.DELETED
     assert there(root) == ["other/f", "t/f"]
 

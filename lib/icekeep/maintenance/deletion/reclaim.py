@@ -42,7 +42,7 @@ from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
-from icekeep.storage.local.links import within
+from icekeep.storage.local.links import confined_to
 
 STEP = "deleting files"
 NAMED_COUNT = 100
@@ -347,7 +347,7 @@ def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, p
     """One call to the store; what came of it, and the files that no move leads to the trash."""
     plan, storage = work.plan, work.storage
     locations, sizes = files["location"].to_pylist(), files["size_bytes"].to_pylist()
-    with within(work.territory.roots):
+    with confined_to(work.territory.roots):
         if work.empties_trash:
             answers = deleted(storage, [trash_location(plan, location) for location in locations])
         elif plan.is_trash:

@@ -18,7 +18,7 @@ from icekeep.maintenance.repairing.facts import manifests_of
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.plan import TrashedFile
 from icekeep.storage.base import MoveStatus
-from icekeep.storage.local.links import within
+from icekeep.storage.local.links import confined_to
 from icekeep.storage.locations import canonical
 
 
@@ -96,7 +96,7 @@ def bring_back(table: Table, files: Sequence[TrashedFile]) -> Iterator[TrashedFi
             for file in files:
                 if file.run == run:
                     claim.check(storage, runtime)
-                    with within(places.roots):
+                    with confined_to(places.roots):
                         _move(table, file)
                     yield file
 

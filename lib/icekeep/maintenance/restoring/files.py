@@ -23,7 +23,7 @@ from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.units import MIB
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
-from icekeep.storage.local.links import within
+from icekeep.storage.local.links import confined_to
 from icekeep.storage.many import head_many
 
 R = TypeVar("R")
@@ -204,7 +204,7 @@ def _move_part_back(part: PlanPart, work: Returning) -> Returned:
     for start in range(0, len(files), _MOVES_AT_ONCE):
         some = files[start : start + _MOVES_AT_ONCE]
         work.claim.check(storage, work.runtime)
-        with within(work.places.roots):
+        with confined_to(work.places.roots):
             total += _moved(some, storage) if plan.is_trash else Returned(missing=Names.of(_absent(some, storage)))
     return total
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from hdfs_native import Client, FileReader, FileWriter
 
-from icekeep.storage.first_answer import FirstAnswer, within
+from icekeep.storage.first_answer import FirstAnswer, returned_in_time
 
 _LISTED_AT_ONCE = 1000
 
@@ -45,7 +45,7 @@ class _Impatient:
             yield from batch
 
     def _within(self, call: Callable[[], Any]) -> Any:
-        return self._first.ask(lambda: within(self._limit_s, call), lambda result: not _is_listing(result))
+        return self._first.ask(lambda: returned_in_time(self._limit_s, call), lambda result: not _is_listing(result))
 
 
 def _is_listing(result: Any) -> bool:

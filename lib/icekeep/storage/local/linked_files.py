@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from icekeep.storage.local.links import local_place
 from icekeep.storage.location_keys import Locations
-from icekeep.storage.locations import canonical, is_location, local_path, parse_location
+from icekeep.storage.locations import canonical, local_path
 
 
 class LinkedFiles:
@@ -19,7 +20,8 @@ class LinkedFiles:
     def __init__(self, roots: Iterable[str]) -> None:
         """`roots` are locations of directories, perhaps links themselves; those inside others come first."""
         self._roots = sorted(
-            ((os.path.realpath(local_path(root)), root.rstrip("/")) for root in roots if _is_local(root)), reverse=True
+            ((os.path.realpath(local_path(root)), root.rstrip("/")) for root in roots if local_place(root) is not None),
+            reverse=True,
         )
         self._real: dict[str, str] = {}
 
@@ -30,7 +32,7 @@ class LinkedFiles:
 
     def _respelled(self, locations: Iterable[str]) -> Iterator[str]:
         for location in locations:
-            if not is_location(location) or not _is_local(location):
+            if local_place(location) is None:
                 continue
             real = self._real_path(local_path(location))
             for directory, root in self._roots:
@@ -47,8 +49,3 @@ class LinkedFiles:
             real = self._real[directory] = os.path.realpath(directory or "/")
         found = os.path.join(real, name)
         return os.path.realpath(found) if name in ("", ".", "..") or os.path.islink(found) else found
-
-
-def _is_local(location: str) -> bool:
-    scheme, authority, _ = parse_location(location)
-    return scheme == "file" and not authority

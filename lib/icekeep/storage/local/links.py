@@ -27,12 +27,12 @@ _PLACES: ContextVar[tuple[str, ...] | None] = ContextVar("places", default=None)
 
 
 @contextmanager
-def within(places: Sequence[str]) -> Iterator[None]:
+def confined_to(places: Sequence[str]) -> Iterator[None]:
     """Let this thread delete and move files of this machine only below some locations while the block lasts, and behind no link.
 
     What is in other stores is not asked. icekeep's own directories count as places.
     """
-    token = _PLACES.set(tuple(path for path in map(_local, places) if path is not None))
+    token = _PLACES.set(tuple(path for path in map(local_place, places) if path is not None))
     try:
         yield
     finally:
@@ -45,10 +45,10 @@ def is_behind_link(directory: str, places: Sequence[str]) -> bool:
     Raises:
         IcekeepError: the machine does not tell.
     """
-    path = _local(directory)
+    path = local_place(directory)
     if path is None:
         return False
-    with within(places), translated("look at", directory):
+    with confined_to(places), translated("look at", directory):
         try:
             with opened(f"{path}/"):
                 return False
@@ -95,8 +95,16 @@ def place_of(path: str) -> str | None:
 
 def real_location(location: str) -> str:
     """Where a location of this machine really is, links above it and itself followed; any other as it is."""
-    path = _local(location)
+    path = local_place(location)
     return location if path is None else f"file://{os.path.realpath(path)}"
+
+
+def local_place(location: str) -> str | None:
+    """The path of a location of this machine, as places are compared; `None` for any other, and for what is no location."""
+    try:
+        return _plain(local_path(location))
+    except IcekeepError:
+        return None
 
 
 def unlink(path: str) -> None:
@@ -149,13 +157,6 @@ def _taken_apart(path: str) -> tuple[str, list[str]] | None:
             raise OSError(errno.EACCES, "it lies outside the table's location and reclaim.roots", path)
         place = max(around, key=len)
     return place or "/", [name for name in directory[len(place) :].split("/") if name]
-
-
-def _local(location: str) -> str | None:
-    try:
-        return _plain(local_path(location))
-    except IcekeepError:
-        return None
 
 
 def _plain(path: str) -> str:
