@@ -39,6 +39,7 @@ from icekeep.spec.refs import moved
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage
+from icekeep.storage.counted import itself
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class _NotingStorage:
         self._storage, self._made = storage, made
 
     def __reduce__(self) -> tuple[Callable[[Storage], Storage], tuple[Storage]]:
-        return _plain, (self._storage,)
+        return itself, (self._storage,)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
@@ -67,10 +68,6 @@ class _NotingStorage:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
-
-
-def _plain(storage: Storage) -> Storage:
-    return storage
 
 
 class CommitFiles:

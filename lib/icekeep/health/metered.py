@@ -5,7 +5,7 @@ from threading import Lock
 from typing import Any, BinaryIO, Self
 
 from icekeep.storage.base import Storage
-from icekeep.storage.counted import CountedStorage, Meter
+from icekeep.storage.counted import CountedStorage, Meter, itself
 from icekeep.storage.locations import canonical
 
 REMEMBERED_BYTES = 128 * 1024 * 1024
@@ -66,7 +66,7 @@ class MeteredStorage:
         self._room.give_back(sum(map(len, kept.values())))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self._storage,)
+        return itself, (self._storage,)
 
     @property
     def requests_count(self) -> int:
@@ -98,7 +98,3 @@ class MeteredStorage:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
-
-
-def _itself(storage: Storage) -> Storage:
-    return storage

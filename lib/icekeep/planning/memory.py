@@ -26,6 +26,7 @@ from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.types import StructType
 from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
+from icekeep.storage.counted import itself
 
 REMEMBERED_BYTES = 256 * MIB
 """So much is kept of all tables together; what was not used for longest goes first."""
@@ -123,7 +124,7 @@ class RememberedStorage(KnowsColumns):
         self.known_columns = _ColumnsOfCatalog(memory, catalog)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self._storage,)
+        return itself, (self._storage,)
 
     @property
     def plain(self) -> Storage:
@@ -159,7 +160,3 @@ class RememberingCatalog(WrappedCatalog):
     def plain(self, table: Table) -> Table:
         storage = table.storage.plain if isinstance(table.storage, RememberedStorage) else table.storage
         return msgspec.structs.replace(super().plain(table), storage=storage)
-
-
-def _itself(storage: Storage) -> Storage:
-    return storage

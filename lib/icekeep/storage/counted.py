@@ -35,7 +35,7 @@ class CountedStorage:
         self._storage, self._meter = storage, meter
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self._storage,)
+        return itself, (self._storage,)
 
     def open(self, location: str) -> BinaryIO:
         self._meter.count()
@@ -87,5 +87,6 @@ class CountedStorage:
         return getattr(self._storage, name)
 
 
-def _itself(storage: Storage) -> Storage:
+def itself(storage: Storage) -> Storage:
+    """What a storage around another one is pickled as, where Spark tasks get that one alone."""
     return storage
