@@ -346,7 +346,7 @@ def _refuse_same(table: Table, neighbour: Neighbour, dead_uuids: Collection[str]
 
 
 def _refuse_overlap(table: Table, judged: TableRoots, neighbour: Neighbour, *, nested_too: bool) -> None:
-    for one in _overlaps(judged, neighbour.places):
+    for one in _overlaps(_pairs(judged, neighbour.places)):
         if nested_too or one.relation == _SAME:
             raise SafetyError(
                 f"{one.ours!r} of table {table.name!r} {one.relation} {one.theirs!r} of table {neighbour.name!r}: files of "
@@ -360,7 +360,7 @@ def _other_roots(
     table: Table, ours: TableRoots, roots: Sequence[str], neighbour: Neighbour, listener: Listener
 ) -> list[str]:
     """Places of a table that was not refused, where files of this one stay; warns how the two overlap."""
-    found = _overlaps(ours, neighbour.places)
+    found = _overlaps(_pairs(ours, neighbour.places))
     if found:
         one = found[0]
         named = ""
@@ -376,7 +376,7 @@ def _other_roots(
     if theirs is None:
         return []
     places = (theirs.location, *theirs.elsewhere)
-    met = [_Overlap(root, _relation(root, place), place) for root in (ours.location, *roots) for place in places]
+    met = _overlaps((root, place) for root in (ours.location, *roots) for place in places)
     inner = [one for one in met if one.relation == _CONTAINS]
     outer = [
         one
@@ -406,14 +406,19 @@ def _spelled_as_ours(one: _Overlap) -> str:
     return one.ours.rstrip("/") + below
 
 
-def _overlaps(ours: TableRoots, theirs: TableRoots | None) -> list[_Overlap]:
+def _pairs(ours: TableRoots, theirs: TableRoots | None) -> list[tuple[str, str]]:
+    """The places of two tables of which none may meet."""
     if theirs is None:
         return []
-    pairs = [
+    return [
         (ours.location, theirs.location),
         *((directory, theirs.location) for directory in ours.elsewhere),
         *((ours.location, directory) for directory in theirs.elsewhere),
     ]
+
+
+def _overlaps(pairs: Iterable[tuple[str, str]]) -> list[_Overlap]:
+    """Those of some pairs of places that meet, one of ours and one of theirs each."""
     related = [_Overlap(our_root, _relation(our_root, their_root), their_root) for our_root, their_root in pairs]
     return [one for one in related if one.relation]
 
