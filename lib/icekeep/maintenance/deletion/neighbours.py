@@ -378,14 +378,26 @@ def _other_roots(
     places = (theirs.location, *theirs.elsewhere)
     met = _overlaps((root, place) for root in (ours.location, *roots) for place in places)
     inner = [one for one in met if one.relation == _CONTAINS]
-    outer = [
-        one
-        for one in met
-        if one.ours == ours.location and one.relation in (_LIES_IN, _SAME) and not _is_wide(one.theirs, theirs)
+    outer = [one for one in met if one.ours == ours.location and one.relation in (_LIES_IN, _SAME)]
+    outer = [one for one in outer if not _is_wide(one.theirs, theirs)]
+    # What is named for all tables of the catalog says not whose it is.
+    tied = [one for one in met if one.ours in table.catalog.reclaim_roots]
+    tied = [
+        one for one in tied if one.relation == _SAME or (one.relation == _LIES_IN and not _is_wide(one.theirs, theirs))
     ]
+    for one in tied:
+        is_at_home = _relation(ours.location, one.ours) in (_CONTAINS, _SAME)
+        if not is_at_home and any(_relation(claim, one.ours) in (_LIES_IN, _SAME) for claim in ours.elsewhere):
+            listener.on(
+                Warned(
+                    f"{one.ours!r} in reclaim.roots of catalog {table.catalog.name!r} {one.relation} {one.theirs!r} of table "
+                    f"{neighbour.name!r}, so it does not count for table {table.name!r}; if files there are its own, name it "
+                    "with --option reclaim.roots"
+                )
+            )
     return [
         *(spelling for one in inner for spelling in (one.theirs, _spelled_as_ours(one))),
-        *(one.theirs if _is_seen_as_outer(one) else one.ours for one in outer),
+        *(one.theirs if _is_seen_as_outer(one) else one.ours for one in (*outer, *tied)),
     ]
 
 

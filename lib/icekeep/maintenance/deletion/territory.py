@@ -3,8 +3,9 @@
 Whoever may commit to a table writes its metadata: its properties, its log, manifests that name any file. None of that makes a
 file the table's own. Its location does, as far as no other table of the catalog lies there; and so does the operator, who
 names places as `reclaim.roots`, for a catalog in the configuration or for one run. Where a place of another table lies below
-such a place, the deeper one counts. All else is kept and counted, below `write.data.path` and `write.metadata.path` too. Whole
-path components count: what lies in `tbl2` does not lie in `tbl`.
+such a place, the deeper one counts. What is named for a catalog is named for all its tables, and says not whose a place is: it
+counts for no table where another one has that very place, or one around it. All else is kept and counted, below
+`write.data.path` and `write.metadata.path` too. Whole path components count: what lies in `tbl2` does not lie in `tbl`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -131,7 +132,8 @@ def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] =
     """The table's location, and the places that the operator names.
 
     The location is none of the table's where it is, or lies in, a place of another table. It is never a whole bucket or disk:
-    there the directories count that engines make in it.
+    there the directories count that engines make in it. Nor is a directory of the catalog's configuration, unless it is, or lies
+    in, the table's location, and no place of another table lies between the two. A directory that is named for a run counts.
 
     Args:
         allowed: directories that the operator names for a run, beside those of the catalog's configuration (`check_roots`).
@@ -141,11 +143,18 @@ def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] =
 
     def is_free(root: str) -> bool:
         place = compared(root)
-        return place is not None and not any(other.holds_or_is(place) for other in theirs)
+        if place is None:
+            return False
+        around = [other for other in theirs if other.holds_or_is(place)]
+        if at is not None and at.holds_or_is(place) and root in table.catalog.reclaim_roots:
+            # Deeper than those that lie around the location as well: the operator means this table.
+            around = [other for other in around if not other.holds(at)]
+        return not around
 
-    own = [root for root in _own_places(table.metadata.location) if is_free(root)]
+    at = compared(table.metadata.location)
+    own = [root for root in (*_own_places(table.metadata.location), *table.catalog.reclaim_roots) if is_free(root)]
     # A directory in another counts by itself: another table may lie between them, and a link may lead to it.
-    return Territory(roots=tuple(_each_once([*own, *named_roots(table, allowed)]).values()), others=tuple(others))
+    return Territory(roots=tuple(_each_once([*own, *allowed]).values()), others=tuple(others))
 
 
 def named_roots(table: Table, allowed: Sequence[str] = ()) -> tuple[str, ...]:

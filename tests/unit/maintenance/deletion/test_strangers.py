@@ -163,6 +163,40 @@ def test_in_a_data_path_that_tables_share_files_stay_unless_the_operator_names_i
     shutil.rmtree(local_path(shared), ignore_errors=True)
 
 
+@for_each("roots", ["ext/{}", "ext/{}/", "ext/{}/deep", "lnk/{}"])
+@for_each("claims", [False, True])
+def test_what_a_catalog_names_gives_nobody_the_place_of_another_table(lake, roots, claims):
+    name = f"{roots.replace('/', '-').format('x')}-{claims}"
+    (lake.directory / "ext").mkdir(exist_ok=True)
+    if not (lake.directory / "lnk").exists():
+        (lake.directory / "lnk").symlink_to(lake.directory / "ext")
+    place, root = f"file://{lake.directory}/ext/{name}", f"file://{lake.directory}/{roots.format(name)}"
+    victim = lake.table(f"victim-{name}", write__data__path=place)
+    owner = lake.table(f"owner-{name}", **({"write__data__path": root} if claims else {}))
+    file = f"{root.rstrip('/').removesuffix('/deep')}/deep/a"
+    add(victim, lake.file(file))
+    lake.left(owner, file)
+    named = lake.opened("lake", **{"reclaim.roots": root})
+    result = lake.expire(named.load(owner.identifier))
+    assert (result.deleted_data_files_count, result.kept_outside_files_count) == (0, 1)
+    assert Path(local_path(file)).exists()
+    said = [one for one in lake.heard.warnings if "does not count for table" in one and owner.name in one]
+    assert bool(said) == claims
+    assert all("--option reclaim.roots" in one for one in said)
+    # The one whose place it is, and nobody else's, has it.
+    if not claims and roots == "ext/{}":
+        lake.left(victim, f"{place}/old")
+        assert lake.expire(named.load(victim.identifier)).deleted_data_files_count == 1
+
+
+def test_a_location_in_another_table_s_may_be_named_for_the_catalog(lake):
+    outer = lake.table("outer", "a")
+    inner = lake.table("inner", location=f"{outer.metadata.location}/inner")
+    lake.left(inner, f"{inner.metadata.location}/data/x")
+    named = lake.opened("lake", **{"reclaim.roots": inner.metadata.location})
+    assert lake.expire(named.load(inner.identifier)).deleted_data_files_count == 1
+
+
 @for_each("is_configured", [True, False])
 def test_a_data_path_that_the_operator_names_is_the_table_s_own(lake, is_configured):
     elsewhere = f"{lake.root}-data/owner{is_configured}"
