@@ -6,11 +6,11 @@ a change wrote belong to `commit`; jobs never call `swap` themselves.
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from icekeep.errors import UsageError
+from icekeep.errors import UnsupportedError, UsageError
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
@@ -324,7 +324,7 @@ class Catalog(Protocol):
         """The tables right in a namespace, sorted; raises `NotFoundError` if it does not exist, `UsageError` for a text."""
 
     def list_namespaces(self) -> list[Identifier]:
-        """All namespaces at all levels, sorted."""
+        """All namespaces at all levels, sorted; raises `NamespacesMissingError` where there may be others."""
 
     def create_namespace(
         self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
@@ -338,6 +338,14 @@ class Catalog(Protocol):
             NotFoundError: it does not exist.
             UsageError: it has tables or namespaces in it, or its name is a text and not in parts.
         """
+
+
+class NamespacesMissingError(UnsupportedError):
+    """A catalog lists its namespaces, and perhaps not all of them: `known` are those that it does."""
+
+    def __init__(self, message: str, known: Sequence[Identifier] = (), **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.known = known
 
 
 def parse_identifier(text: str) -> Identifier:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Protocol
 
-from icekeep.catalog.base import Catalog, Identifier, format_identifier
+from icekeep.catalog.base import Catalog, Identifier, NamespacesMissingError, format_identifier
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.spelling import did_you_mean, with_one_typo
 
@@ -20,7 +20,11 @@ def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
         tables = catalog.list_tables(identifier[:-1])
     except NotFoundError:
         problem = f", nor a namespace {namespace!r}"
-        hint = _hint(identifier[:-1], catalog.list_namespaces(), f"catalog {catalog.name!r}", "namespaces", listed)
+        try:
+            namespaces = catalog.list_namespaces()
+        except NamespacesMissingError as error:
+            namespaces = [*error.known]
+        hint = _hint(identifier[:-1], namespaces, f"catalog {catalog.name!r}", "namespaces", listed)
     else:
         problem = ""
         listed += ["--match", f"{namespace}.*"]

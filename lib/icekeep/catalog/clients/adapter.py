@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from icekeep.catalog.base import (
     Description,
     Identifier,
+    NamespacesMissingError,
     Pointer,
     SwapOutcome,
     Table,
@@ -336,19 +337,38 @@ class ClientCatalog(ABC, Generic[C]):
         """All there are, by asking for what is below each.
 
         Many servers have one level. Of these some pass over what they are asked about, and answer with the top again, others take
-        the question for a mistake.
+        the question for a mistake, whatever the parent is. Some servers fold the case of names.
+
+        Raises:
+            NamespacesMissingError: there may be others.
         """
-        found: set[Identifier] = set()
-        unasked: list[Identifier] = [()]
+        top = set(self._listed_below(()) or ())
+        found, unasked, are_answered, refusals, strangers = set(top), [*top], False, list[str](), list[Identifier]()
         while unasked:
             parent = unasked.pop()
-            listed = self._listed_below(parent)
-            below = {name for name in listed if len(name) > len(parent) and name[: len(parent)] == parent}
+            try:
+                answer = self._listed_below(parent)
+            except Exception as error:
+                if not is_bad_request(error) or proved_rejection(error, self.name) is None:
+                    raise
+                refusals.append(f"asked what is below {format_identifier(parent)!r}, it refuses ({described(error)})")
+                continue
+            if answer is None:
+                continue
+            listed, are_answered = set(answer), True
+            below = listed if top <= listed else {name for name in listed if _lies_below(parent, name)}
+            strangers += listed - below - {parent}
             unasked += below - found
             found |= below
+        if strangers:
+            refusals.append(f"it lists {format_identifier(min(strangers))!r} below a namespace that has another name")
+        if strangers or (refusals and (are_answered or max(map(len, found)) > 1)):
+            problem = f"catalog {self.name!r} may have namespaces that are not known: {refusals[0]}"
+            raise NamespacesMissingError(problem, sorted(found.union(strangers)), catalog=self.name)
         return found
 
-    def _listed_below(self, namespace: Identifier) -> Sequence[Identifier]:
+    def _listed_below(self, namespace: Identifier) -> Sequence[Identifier] | None:
+        """What the server lists; `None` below a namespace that somebody dropped since its parent was listed."""
         try:
             return self._client().list_namespaces(namespace)
         except NoSuchNamespace as error:
@@ -356,13 +376,7 @@ class ClientCatalog(ABC, Generic[C]):
                 raise UnavailableError(
                     f"catalog {self.name!r} does not tell its namespaces: {described(error)}", catalog=self.name
                 ) from error
-            # Somebody dropped it since its parent was listed.
-            return ()
-        except Exception as error:
-            # A deeper one was listed by a server that has levels.
-            if len(namespace) == 1 and is_bad_request(error) and proved_rejection(error, self.name) is not None:
-                return ()
-            raise
+            return None
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -401,3 +415,8 @@ class ClientCatalog(ABC, Generic[C]):
                 "it is tried again",
                 catalog=self.name,
             ) from error
+
+
+def _lies_below(parent: Identifier, name: Identifier) -> bool:
+    above = name[: len(parent)]
+    return len(name) > len(parent) and [*map(str.casefold, above)] == [*map(str.casefold, parent)]

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier, Pointer, Table, format_identifier
+from icekeep.catalog.base import Catalog, Identifier, NamespacesMissingError, Pointer, Table, format_identifier
 from icekeep.catalog.pointer_lists import lists_pointers
 from icekeep.errors import (
     ConfigError,
@@ -287,7 +287,10 @@ def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
             return (), ""
         return listed or (), problem
 
-    known, problem = _listed(catalog.list_namespaces, f"catalog {catalog.name!r} does not list its namespaces")
+    try:
+        known, problem = _listed(catalog.list_namespaces, f"catalog {catalog.name!r} does not list its namespaces")
+    except NamespacesMissingError as error:
+        known, problem = [*error.known], first_line(error)
     problems = [problem]
     pointers_by_name: dict[Identifier, Pointer | None] = {}
     for listed, problem in _each(list_one, sorted({*namespaces, *(known or ())})):
@@ -302,10 +305,11 @@ def _listed(lists: Callable[[], R], about: str) -> tuple[R | None, str]:
     Raises:
         NotFoundError: what is to be listed is not there.
         TryAgainError, ConfigError: the catalog itself is out of reach, or is not there.
+        NamespacesMissingError: it lists some namespaces.
     """
     try:
         return lists(), ""
-    except (TryAgainError, ConfigError, NotFoundError):
+    except (TryAgainError, ConfigError, NotFoundError, NamespacesMissingError):
         raise
     except IcekeepError as error:
         return None, f"{about}: {first_line(error)}"

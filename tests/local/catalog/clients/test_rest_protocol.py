@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.catalog.base import Committed, Unknown
+from icekeep.catalog.base import Committed, NamespacesMissingError, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UnsupportedError
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
@@ -66,6 +66,46 @@ def test_a_server_of_one_level_has_no_namespaces_below_others(server, monkeypatc
     server.requests.clear()
     assert catalog.list_namespaces() == [("db",), ("eb",)]
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("below", "known", "problem"),
+    [
+        (
+            {"a": [["a", "x"]], "b": 400},
+            [("a",), ("a", "x"), ("b",)],
+            "below 'b', it refuses .BadRequestException: bad page",
+        ),
+        ({"a": [], "b": 400}, [("a",), ("b",)], "below 'b', it refuses"),
+        ({"a": [["a", "x"]], "a.x": 400}, [("a",), ("a", "x"), ("b",)], r"below 'a\.x', it refuses"),
+        ({"a": [["x"]]}, [("a",), ("b",), ("x",)], "it lists 'x' below a namespace that has another name"),
+    ],
+)
+def test_a_listing_of_namespaces_that_may_have_gaps_says_so(server, monkeypatch, below, known, problem):
+    """The tables of a namespace that is missing were taken for garbage of others."""
+    answers = {"": [["a"], ["b"]], **below}
+
+    def answer(_, path, query, __):
+        found = answers.get(".".join(query["parent"][0].split("\x1f")) if "parent" in query else "", [])
+        if found == 400:
+            raise Refusal(400, "BadRequestException", "bad page token")
+        return {"namespaces": found, "defaults": {}, "overrides": {}}
+
+    monkeypatch.setattr(server, "answer", answer)
+    with pytest.raises(NamespacesMissingError, match=problem) as caught:
+        open_catalog("local", server.properties).list_namespaces()
+    assert caught.value.known == known
+
+
+def test_namespaces_below_one_whose_case_a_server_folds_are_listed(server, monkeypatch):
+    answers = {"": [["Prod"]], "Prod": [["prod", "z"]]}
+    listed = {"defaults": {}, "overrides": {}}
+    monkeypatch.setattr(
+        server,
+        "answer",
+        lambda _, __, query, ___: {**listed, "namespaces": answers.get(query.get("parent", [""])[0], [])},
+    )
+    assert open_catalog("local", server.properties).list_namespaces() == [("Prod",), ("prod", "z")]
 
 
 def test_a_server_that_lists_all_levels_at_once_is_asked_about_each_once(server, monkeypatch):

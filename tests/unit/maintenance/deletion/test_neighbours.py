@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.catalog.base import Description, Pointer
+from icekeep.catalog.base import Description, NamespacesMissingError, Pointer
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import (
     ConfigError,
@@ -349,6 +349,14 @@ def test_a_catalog_that_does_not_list_is_told_and_what_it_lists_is_looked_at(lak
     assert told.warnings == [f"tables that are not known may lie where table 'db.ours' does: {reason}"]
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
     assert "'db.in'" in refused(ours).message
+
+
+def test_of_a_listing_with_gaps_what_is_known_is_looked_at(lake):
+    ours = lake.put("db.ours")
+    lake.failing["list_namespaces", None] = NamespacesMissingError("there may be others", [("db2",)])
+    assert neighbours(ours).unlisted_reason == "there may be others"
+    lake.put("db2.in", f"{WAREHOUSE}/db/ours/in")
+    assert "'db2.in'" in refused(ours).message
 
 
 @pytest.mark.parametrize("was_used", [True, False], ids=["disk away since", "never seen"])
