@@ -12,6 +12,8 @@ import pytest
 
 from icekeep import errors
 from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError, first_line
+from icekeep.operations.jobs import JOBS
+from icekeep.planning.scan.versions import VERSION_ARGUMENTS
 from kit.cases import for_each
 
 TREE = {
@@ -152,6 +154,18 @@ def test_messages_are_one_line_that_begins_small_and_ends_without_a_stop():
             assert not last.value.endswith(".") or last.value.endswith("..."), where
             assert "\n" not in last.value, where
     assert checked > 50
+
+
+def test_an_argument_that_a_message_begins_with_is_marked_as_one():
+    """A command shows its flag in that place."""
+    of_jobs = {setting.argument for job in JOBS.values() for setting in job.settings}
+    taken = {"approve", "purge", "match", "tables", *VERSION_ARGUMENTS, *of_jobs}
+    for _, call, path in made_in_library():
+        text = call.args[0] if call.args else None
+        first = text.values[0] if isinstance(text, ast.JoinedStr) else text
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            word, _, rest = first.value.partition(" ")
+            assert word not in taken or not rest.startswith(("is ", "and ", "needs ")), f"{path.name}:{call.lineno}"
 
 
 def test_the_first_line_of_a_message_is_one_that_says_something():

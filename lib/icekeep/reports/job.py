@@ -14,6 +14,7 @@ from icekeep.errors import (
     NotFoundError,
     UnavailableError,
     UsageError,
+    argument,
     first_line,
     one_line,
 )
@@ -82,7 +83,7 @@ def report(
     check_source(spark)
     glob = None if match is None else parse_glob(match, NAME_IN_CATALOG)
     if match is not None and tables:
-        raise UsageError("match and tables both say which tables; give one of them")
+        raise UsageError(f"{argument('match')} and {argument('tables')} both say which tables; give one of them")
     began_ms = catalog.runtime.monotonic_ms()
     not_read: list[NotRead] = []
     chosen = [*dict.fromkeys(map(as_identifier, tables))] or _all_tables(catalog, glob, not_read)

@@ -94,7 +94,7 @@ def test_the_run_that_asks_keeps_its_own_and_other_jobs_theirs(table):
     assert left(table) == {f".icekeep/runs/{OWN}/moves-0", *others}
 
 
-@pytest.mark.parametrize("above", ["plans", "trash"])
+@pytest.mark.parametrize("above", ["plans", "purges", "trash"])
 def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table, above):
     waiting = (f".icekeep/{above}/waiting/plan.json", f".icekeep/{above}/waiting/files-0000.jsonl")
     leave(
@@ -138,7 +138,7 @@ def test_a_clock_of_ours_that_is_behind_makes_no_run_dead(table):
 def test_a_table_without_runs_is_listed_and_nothing_is_written(table):
     hooked = HookedStorage(table.storage)
     assert sweep_runs(replace(table, storage=hooked), SYSTEM, keep=OWN, listener=SILENT) == 0
-    assert hooked.fired == {"child_names": 3, "delete_many": 1}
+    assert hooked.fired == {"child_names": 4, "delete_many": 1}
 
 
 def test_of_a_plan_that_waits_its_head_alone_is_asked_for_however_much_is_in_the_trash(table):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, reason_of
+from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, argument, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
@@ -148,6 +148,10 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=roots, accepted=around.accepted)
     places = territory(table, checked.roots, around.other_roots)
     found, plan, claim = _written(table, draft, f"{above}/{run}", places, spark, approve, listener)
+    is_alone = above != purges_directory(table)
+    if is_alone:
+        # Killed after the drop it could not say so any more.
+        listener.on(Warned(f"if this purge of {table.name!r} is cut off: {_way_out(table, table.metadata_location)}"))
     try:
         # What was committed since is in no plan: it would stay, and nobody would find it.
         kept = _dropped(table, table.metadata.table_uuid, table.metadata_location)
@@ -165,7 +169,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     others = Earlier()
-    if above != purges_directory(table):
+    if is_alone:
         done = _with_way_out(done, table, kept or table.metadata_location)
     elif approve is None:
         # What is approved is all that goes.
@@ -266,8 +270,9 @@ def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
     checked = checked_options(ReclaimOptions, request.options, request.max_concurrent_deletes)
     if request.approve is not None and not request.purge:
         raise UsageError(
-            f"approve is {request.approve!r}, the hash of a purge's plan, but purge is not given: nothing is dropped; add "
-            "--purge, or leave out --approve to drop the table and keep all of its files"
+            f"{argument('approve')} is {request.approve!r}, the hash of a purge's plan, but {argument('purge')} is not given: "
+            f"nothing is dropped; add {argument('purge')}, or leave out {argument('approve')} to drop the table and keep all of "
+            "its files"
         )
     if request.purge:
         refuse_if_gc_is_disabled(metadata)
@@ -315,12 +320,17 @@ def _with_way_out(done: Reclaimed, table: Table, metadata_location: str) -> Recl
     """What a purge did whose plan no other purge finds; where it is not complete, with how it is finished."""
     if done.is_complete:
         return done
+    return msgspec.structs.replace(
+        done, stopped="; ".join(filter(None, (done.stopped, _way_out(table, metadata_location))))
+    )
+
+
+def _way_out(table: Table, metadata_location: str) -> str:
     register = f"icekeep register --table {table.full_name} --metadata-location {metadata_location}"
-    problem = (
+    return (
         f"the table's credentials do not reach {purges_directory(table)!r}, where later purges look for plans, so none finishes "
         f"this one; run `{register}`, then `icekeep drop --table {table.full_name} --purge`"
     )
-    return msgspec.structs.replace(done, stopped="; ".join(filter(None, (done.stopped, problem))))
 
 
 def _deleted(

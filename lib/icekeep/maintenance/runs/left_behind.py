@@ -34,7 +34,7 @@ DEAD_AFTER_MS = DAY_MS
 """Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
 
 _RUNS, _TRASH = "runs", "trash"
-_DIRECTORIES = (_RUNS, "plans", _TRASH)
+_DIRECTORIES = (_RUNS, "plans", "purges", _TRASH)
 
 
 def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener) -> int:

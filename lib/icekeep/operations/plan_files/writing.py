@@ -131,7 +131,9 @@ def absolute_arguments(job: Job, arguments: Mapping[str, Any], now_ms: int) -> d
         UsageError: an argument cannot be written down, or is the hash of another plan.
     """
     if arguments.get("approve") is not None:
-        raise UsageError("approve is the hash of a plan, and a new plan is asked for; leave one of them out")
+        raise UsageError(
+            f"{argument('approve')} is the hash of a plan, and a new plan is asked for; leave one of them out"
+        )
     kinds = {setting.argument: setting.kind for setting in job.settings}
     found = {name: _plain(name, value, kinds.get(name), now_ms) for name, value in arguments.items()}
     return {name: value for name, value in found.items() if value is not None}

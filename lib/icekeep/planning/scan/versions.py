@@ -62,7 +62,7 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
     _check_known(given)
     end_id = given.pop("end_snapshot_id", None)
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} contradict one another; give one of them")
+        raise UsageError(f"{' and '.join(map(argument, given))} contradict one another; give one of them")
     if end_id is not None and "start_snapshot_id" not in given:
         raise UsageError(
             f"{argument('end_snapshot_id')} needs {argument('start_snapshot_id')}; a single snapshot is named by "
@@ -77,7 +77,7 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
         return _at(metadata, _snapshot_as_of(metadata, moment_ms(as_of, now_ms)))
     ref = given.get("ref", MAIN)
     if not isinstance(ref, str):
-        raise UsageError(f"ref is {ref!r}; give the name of a branch or tag")
+        raise UsageError(f"{argument('ref')} is {ref!r}; give the name of a branch or tag")
     head, named = metadata.head(ref), metadata.refs.get(ref)
     if head is not None and named is not None and not named.is_branch:
         return _at(metadata, head)

@@ -583,8 +583,10 @@ def test_an_approved_plan_without_a_purge_is_a_mistake_and_nothing_is_dropped(ru
     """What was approved was a purge; a drop is something else."""
     table = history()
     before = stored(table)
-    with pytest.raises(UsageError, match="nothing is dropped; add --purge"):
+    with pytest.raises(UsageError, match="nothing is dropped; add purge, or leave out approve") as caught:
         run(table, no_spark, approve=plan_drop_table(table, no_spark, purge=True).hash)
+    assert caught.value.worded({"purge": "--purge", "approve": "-a"}).startswith("-a is ")
+    assert "; add --purge, or leave out -a to" in caught.value.worded({"purge": "--purge", "approve": "-a"})
     assert (stored(table), is_there(table)) == (before, True)
 
 
@@ -737,6 +739,22 @@ def test_a_table_whose_credentials_reach_no_further_is_purged_by_a_plan_below_it
     result = purged(replace(table, storage=storage))
     assert (result.status, result.problems, result.failed_files_count) == ("done", (), 0)
     assert stored(table) == set()
+
+
+def test_a_purge_that_no_other_finishes_says_before_its_drop_how_it_is_finished():
+    """Killed after the drop it was known to nobody."""
+    table, heard = history(), Recorder()
+    storage = TableCredentials(table.catalog.storage)
+
+    def die(*_, **__):
+        raise Killed
+
+    table.catalog.drop = die
+    with pytest.raises(Killed):
+        purged(replace(table, storage=storage), listener=heard)
+    assert (
+        f"icekeep register --table local.db.events --metadata-location {table.metadata_location}`" in heard.warnings[-1]
+    )
 
 
 def test_a_purge_whose_credentials_end_says_how_it_is_finished_and_is_then():
