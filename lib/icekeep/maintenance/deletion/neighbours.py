@@ -27,6 +27,7 @@ from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at, look_by, recalled
 from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, Look, shared_looks
 from icekeep.maintenance.deletion.territory import compared, named_roots, table_roots
+from icekeep.spec.layout import data_directory
 from icekeep.storage.local.links import real_location
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
@@ -41,6 +42,9 @@ _CACHED_PLACES = 20_000
 
 _SLASHES_OF_A_STORE = 2
 """In the key of a whole bucket or disk."""
+
+_FAILED_BESIDE: set[tuple[str, str]] = set()
+"""Catalogs by name, and metadata files of other catalogs' tables that their storage could not read."""
 
 _CONTAINS, _LIES_IN, _SAME = "contains", "lies in", "is the same place as"
 
@@ -123,7 +127,9 @@ def neighbours(  # noqa: PLR0913 - what a run was told
 def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None:
     """Refuse to read files for a table that lie in a place of another one: a manifest can name any.
 
-    The other tables are looked at only where a file lies elsewhere than where the catalog itself puts this table.
+    Below the table's own location, and its own data directory, another one's location alone keeps files from being read, and no
+    directory that its properties name: tables may share a data directory, and anybody may name one. The other tables are looked
+    at only where a file lies outside a location that has the table's name.
 
     Args:
         files: locations, in as many parts as they come in.
@@ -132,7 +138,10 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
         SafetyError: one lies there, and below no `rewrite.roots` of the catalog.
         TryAgainError, ConfigError: as `neighbours`.
     """
-    allowed = [_key(root) for root in (*_home(table), *table.catalog.rewrite_roots)]
+    _real.cache_clear()
+    location, data = _key(table.metadata.location), _key(data_directory(table.metadata))
+    allowed = [*map(_key, table.catalog.rewrite_roots), *([location] if _has_name(location, table) else [])]
+    own = [root for root in (location, data) if root.count("/") > _SLASHES_OF_A_STORE]
     strangers: dict[str, str] = {}
     for some in files:
         for file in some:
@@ -140,14 +149,12 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
     strangers = {at: file for at, file in strangers.items() if not any(_holds(root, _key(at)) for root in allowed)}
     if not strangers:
         return
-    places: dict[str, Neighbour] = {}
-    for neighbour in _others(table, OLD_MS)[1]:
-        theirs = neighbour.places
-        for place in () if theirs is None else (theirs.location, *theirs.elsewhere):
-            if theirs is not None and not _is_wide(place, theirs):
-                places.setdefault(_key(place), neighbour)
+    found = [(n, n.places) for n in _others(table, OLD_MS)[1] if n.places is not None]
+    locations = {_key(theirs.location): n for n, theirs in found}
+    named = {_key(at): n for n, theirs in found for at in theirs.elsewhere if not _is_wide(at, theirs)}
     for directory, file in strangers.items():
         key = _key(directory)
+        places = locations if any(_holds(root, key) for root in own) else {**named, **locations}
         while key.count("/") > _SLASHES_OF_A_STORE:
             if key in places:
                 raise SafetyError(
@@ -158,13 +165,10 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
             key = key.rpartition("/")[0]
 
 
-def _home(table: Table) -> tuple[str, ...]:
-    """The table's location, where that is the one that the catalog gives a table of its name."""
-    try:
-        is_given = _key(table.catalog.default_location(table.identifier)) == _key(table.metadata.location)
-    except IcekeepError:
-        return ()
-    return (table.metadata.location,) if is_given else ()
+def _has_name(key: str, table: Table) -> bool:
+    """Whether a location is called as the table is, as the one is that a catalog gives it, perhaps with a uuid behind."""
+    name, called = table.identifier[-1].casefold(), key.rstrip("/").rpartition("/")[2].casefold()
+    return called == name or called.startswith(f"{name}-")
 
 
 def _holds(root: str, key: str) -> bool:
@@ -231,7 +235,7 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
 def _beside(catalog: Catalog) -> list[Neighbour]:
     """Where the tables of other catalogs in the same database lie, under the names of those.
 
-    This catalog's storage need not reach their metadata: then they lie around that.
+    This catalog's storage need not reach their metadata: then they lie around that, and it is not tried again.
     """
     at_once = lists_pointers(catalog)
     told = {} if at_once is None else at_once.list_pointers_beside()
@@ -239,12 +243,18 @@ def _beside(catalog: Catalog) -> list[Neighbour]:
 
     def look(name: Identifier) -> Neighbour:
         pointer = pointers[name]
+        known = recalled(name, pointer)
+        failed = (catalog.name, pointer.metadata_location)
         try:
-            return recalled(name, pointer) or look_by(name, pointer)
+            if known is None and failed not in _FAILED_BESIDE:
+                return look_by(name, pointer)
         except IcekeepError:
+            _FAILED_BESIDE.add(failed)
+        if known is None:
             directory = pointer.metadata_location.rpartition("/")[0]
             around = TableRoots(None, directory.rpartition("/")[0], (directory,))
             return Neighbour(name, pointer.metadata_location, around)
+        return known
 
     return _each(look, pointers)
 
