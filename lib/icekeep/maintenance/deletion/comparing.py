@@ -59,13 +59,11 @@ class ReachedPaths:
         self.take(decoded.entries["file_path"])
 
     def take(self, locations: Locations) -> None:
-        """Take in files that are reached, and those of them again that have another name than the one that was found."""
-        found = self._take(locations)
-        if not found.all():
-            self._take(self._links.respelled(locations.filter(pa.array(~found))))
+        """Take in files that are reached, by their other names too: more than one name of a file may be asked for."""
+        self._take(locations)
+        self._take(self._links.respelled(locations))
 
-    def _take(self, locations: Locations) -> Mask:
-        """Take in files; which of them were found."""
+    def _take(self, locations: Locations) -> None:
         path_keys, prefix_keys = loose_keys(locations, self._spelling)
         places = np.searchsorted(self._paths, path_keys)
         places[places == len(self._paths)] = 0
@@ -74,9 +72,6 @@ class ReachedPaths:
             own = hit[prefix_keys[hit] == prefix]
             self._of(prefix)[places[own]] = True
             self.examples.setdefault(prefix, locations[int(own[0])].as_py())
-        found = np.zeros(len(locations), np.bool_)
-        found[hit] = True
-        return found
 
     def merge(self, other: "ReachedPaths") -> None:
         for prefix, mask in other.by_prefix.items():

@@ -135,7 +135,8 @@ def finish_plans(
     runtime: Runtime,
 ) -> Earlier:
     """The same for the plans in some directories."""
-    proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list)
+    roots = territory(table, request.options.roots, request.other_roots).roots
+    proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, roots=roots)
     total = Earlier()
     problems: list[str] = []
     for directory in directories:
@@ -150,8 +151,10 @@ def finish_plans(
 class _Proofs:
     """The table as it is, and what it retains, read anew where it has moved on."""
 
-    def __init__(self, table: Table, spark: SparkSource, now_ms: int, *, trust_manifest_list: bool) -> None:
-        self.table, self.now_ms = table, now_ms
+    def __init__(
+        self, table: Table, spark: SparkSource, now_ms: int, *, trust_manifest_list: bool, roots: Sequence[str]
+    ) -> None:
+        self.table, self.now_ms, self.roots = table, now_ms, roots
         self._spark, self._trust_manifest_list = spark, trust_manifest_list
         self._retained: Reached | None = None
 
@@ -177,6 +180,7 @@ class _Proofs:
                 table.storage,
                 self._spark,
                 trust_manifest_list=self._trust_manifest_list,
+                roots=self.roots,
             )
         return self._retained
 
@@ -239,7 +243,7 @@ class _ClaimedPlan:
         again, strays = _staying(due, self._proofs.retained(), table, places, self._spark)
         if self._leads_to_the_trash(again):
             return Earlier(kept_count=len(again))
-        unnamed = _unnamed_root(plan, table, places, strays)
+        unnamed = unnamed_root(plan, table, places, strays)
         if unnamed is not None:
             self._listener.on(
                 Warned(
@@ -298,7 +302,11 @@ class _ClaimedPlan:
     def _reclaimed(self, staying: PathSet, places: Territory) -> Reclaimed:
         due, plan, table, request = self._due, self._plan, self._table, self._request
         look = TableLook(
-            table, self._proofs.retained().seen, self._spark, trust_manifest_list=request.trust_manifest_list
+            table,
+            self._proofs.retained().seen,
+            self._spark,
+            trust_manifest_list=request.trust_manifest_list,
+            roots=places.roots,
         )
         beside = LookBesideOthers(look, plan, table, staying, self._proofs.now_ms, skips_trash=request.skips_trash)
         return reclaim(
@@ -326,7 +334,7 @@ class _ClaimedPlan:
             settle_plan(plan, claim, done, table, self._runtime, self._listener)
 
 
-def _unnamed_root(plan: DeletionPlan, table: Table, places: Territory, strays: Sequence[str]) -> str | None:
+def unnamed_root(plan: DeletionPlan, table: Table, places: Territory, strays: Sequence[str]) -> str | None:
     """A directory for which a plan waits: the run that made it, or the table, says that files are there, and the operator may."""
     claimed = (*plan.roots, *table_roots(table.metadata))
     waited_for = (root for root in claimed if not places.holds(f"{root.rstrip('/')}/any"))

@@ -4,6 +4,7 @@ Snapshots come back (`restore`, a rollback, another catalog), files are adopted,
 by now stays; where the plan itself does not hold any more, nothing of it goes.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from icekeep.catalog.base import Table
@@ -36,13 +37,16 @@ class Look(Protocol):
 class TableLook:
     """Looks at a table that lives: what came into its metadata since the proof, and whether it is the same table."""
 
-    def __init__(self, proved: Table, seen: Seen, spark: SparkSource, *, trust_manifest_list: bool) -> None:
+    def __init__(
+        self, proved: Table, seen: Seen, spark: SparkSource, *, trust_manifest_list: bool, roots: Sequence[str] = ()
+    ) -> None:
         """Begin with the table as it was when everything that it retains was read.
 
         Args:
             seen: what was read then.
+            roots: directories of files that may go (`Territory.roots`).
         """
-        self._table, self._seen = proved, seen
+        self._table, self._seen, self._roots = proved, seen, roots
         self._spark, self._trust_manifest_list = spark, trust_manifest_list
         self._in_use = NO_PATHS
 
@@ -76,6 +80,7 @@ class TableLook:
             trust_manifest_list=self._trust_manifest_list,
             since=self._seen,
             stays=_STAYS,
+            roots=self._roots,
         )
         self._in_use |= reached_paths(newly, stays=_STAYS).paths
         self._table, self._seen = now, newly.seen

@@ -95,7 +95,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-def read_reached(
+def read_reached(  # noqa: PLR0913 - what a run was told
     metadata: TableMetadata,
     metadata_location: str,
     storage: Storage,
@@ -104,6 +104,7 @@ def read_reached(
     trust_manifest_list: bool,
     since: Seen = NOTHING_SEEN,
     stays: str = _NOTHING_DELETED,
+    roots: Sequence[str] = (),
 ) -> Reached:
     """Read the manifest lists of all snapshots, each proved to be whole, and name whatever else is retained.
 
@@ -111,6 +112,7 @@ def read_reached(
         trust_manifest_list: believe a manifest list although the snapshot's summary counts other files.
         since: what was read before, and is left out of the manifests.
         stays: what is not done where something cannot be read.
+        roots: directories of files that may go (`Territory.roots`), beside those where the table says that its files are.
 
     Raises:
         SafetyError: a list is not whole; nothing may be deleted.
@@ -133,7 +135,7 @@ def read_reached(
         storage=storage,
         manifests=listed.manifests,
         named=named_files(statistics_files(metadata), metadata.snapshots, listed.manifests, metadata_files),
-        roots=tuple(table_roots(metadata)),
+        roots=tuple(dict.fromkeys((*table_roots(metadata), *roots))),
         seen=Seen(since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files),
         untotalled_count=listed.untotalled_count,
     )

@@ -227,6 +227,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
         spark,
         request.now_ms,
         trust_manifest_list=request.deletion.trust_manifest_list,
+        roots=request.territory.roots,
         after_metadata=after_metadata,
     )
     tell_kept(made.garbage, listener)
@@ -296,7 +297,13 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
         kept = kept_by_others(plan, latest, request.now_ms, skips_trash=request.deletion.skips_trash)
         if kept.reason:
             return _expiration(before, committed, planned, plan, kept_reason=kept.reason)
-        look = TableLook(latest, planned.seen, spark, trust_manifest_list=request.deletion.trust_manifest_list)
+        look = TableLook(
+            latest,
+            planned.seen,
+            spark,
+            trust_manifest_list=request.deletion.trust_manifest_list,
+            roots=request.territory.roots,
+        )
         reclaimed = reclaim(
             plan,
             claim,

@@ -229,7 +229,13 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     planned = None if given is None else GivenDeletion.of(given)
     if not expired.is_empty:
         garbage = garbage_between(
-            metadata, table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, after_metadata=after
+            metadata,
+            table,
+            spark,
+            now_ms,
+            trust_manifest_list=request.trust_manifest_list,
+            roots=places.roots,
+            after_metadata=after,
         ).garbage
         tell_kept(garbage, request.listener)
         only = None if planned is None else planned.files

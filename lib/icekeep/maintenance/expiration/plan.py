@@ -90,12 +90,14 @@ def garbage_between(
     now_ms: int,
     *,
     trust_manifest_list: bool,
+    roots: Sequence[str],
     after_metadata: TableMetadata | None = None,
 ) -> Found:
     """What the snapshots of `before` lead to that are gone, and nothing that is there after.
 
     Args:
         after: the table, the newest that is known.
+        roots: directories of files that may go (`Territory.roots`).
         after_metadata: what its metadata will be, where it has not come to that yet.
 
     Raises:
@@ -103,7 +105,9 @@ def garbage_between(
     """
     storage = after.storage
     metadata = after.metadata if after_metadata is None else after_metadata
-    retained = read_reached(metadata, after.metadata_location, storage, spark, trust_manifest_list=trust_manifest_list)
+    retained = read_reached(
+        metadata, after.metadata_location, storage, spark, trust_manifest_list=trust_manifest_list, roots=roots
+    )
     expired = read_expired(
         before,
         [snapshot for snapshot in before.snapshots if snapshot.snapshot_id not in metadata.snapshots_by_id],

@@ -134,7 +134,13 @@ def _planned_removed(  # noqa: PLR0913 - the parts of one run
         if kept.reason:
             listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
             return Removal(planned=planned, plan=plan, adopted_count=adopted_count, kept=kept, earlier=earlier)
-        look = TableLook(written.now, candidates.reached.seen, spark, trust_manifest_list=search.trust_manifest_list)
+        look = TableLook(
+            written.now,
+            candidates.reached.seen,
+            spark,
+            trust_manifest_list=search.trust_manifest_list,
+            roots=(candidates.root, *candidates.territory.roots),
+        )
         reclaimed = reclaim(
             plan,
             written.claim,

@@ -18,15 +18,13 @@ class LinkedFiles:
     """
 
     def __init__(self, roots: Iterable[str]) -> None:
-        """`roots` are locations of directories, perhaps links themselves; those inside others come first."""
-        self._roots = sorted(
-            ((os.path.realpath(local_path(root)), root.rstrip("/")) for root in roots if local_place(root) is not None),
-            reverse=True,
-        )
+        """`roots` are locations of directories, perhaps links themselves, to one directory or into each other."""
+        local = [root for root in roots if local_place(root) is not None]
+        self._roots = sorted({(os.path.realpath(local_path(root)), root.rstrip("/")) for root in local})
         self._real: dict[str, str] = {}
 
     def respelled(self, locations: Locations) -> pa.Array:
-        """The names below one of the directories of those of some files that are named in another way; of others none."""
+        """The names below each of the directories of those of some files that are named in another way; of others none."""
         found = self._respelled(locations.to_pylist()) if self._roots else ()
         return pa.array(found, pa.string())
 
@@ -40,7 +38,6 @@ class LinkedFiles:
                     name = f"{root}/{real.removeprefix(directory).lstrip('/')}"
                     if canonical(name) != canonical(location):
                         yield name
-                    break
 
     def _real_path(self, path: str) -> str:
         directory, _, name = path.rpartition("/")

@@ -289,6 +289,33 @@ def test_a_directory_that_the_operator_named_may_be_reached_by_a_link(lake):
     assert [path.name for path in disk.iterdir()] == ["a"]
 
 
+@for_each("named", ["data", "lnk", "data, lnk"])
+@for_each("live", ["data", "lnk"])
+@for_each("how", ["at once", "a later run"])
+def test_a_file_in_use_by_another_name_stays_where_the_operator_names_a_place(lake, named, live, how):
+    """Links above a place are followed: a directory has more names than the one by which it was named."""
+    name = f"{named.replace(', ', '-')}-{live}-{how[-1]}"
+    data, link = lake.directory / f"data-{name}", lake.directory / f"lnk-{name}"
+    data.mkdir()
+    link.symlink_to(data)
+    places = {"data": data.as_uri(), "lnk": link.as_uri()}
+    roots = ", ".join(places[one] for one in named.split(", "))
+    options = {"reclaim.roots": roots}
+    table = lake.table(name)
+    for place in places.values():
+        table = lake.left(table, f"{place}/a", f"{place}/of-{place.rpartition('/')[2]}")
+    if how == "a later run":
+        lake.expire(table, options={**options, "grace": "1h"})
+        (head,) = Path(local_path(table.metadata.location)).glob(".icekeep/plans/*/plan.json")
+        head.write_text(json.dumps(json.loads(head.read_text()) | {"created-ms": 1, "not-before-ms": 1}))
+    add(table.refresh(), lake.file(f"{places[live]}/a"))
+    told = {"older_than": "30d"} if how == "a later run" else {}
+    lake.expire(table, options=options, **told)
+    gone = {one for one in places if not (data / f"of-{one}-{name}").exists()}
+    assert gone == {*named.split(", ")}
+    assert (data / "a").exists()
+
+
 def test_a_plan_that_an_owner_has_written_deletes_nothing_elsewhere(lake):
     victim, owner = lake.table("victim", "a"), lake.table("owner", "b")
     file = f"{victim.metadata.location}/data/a"
@@ -389,7 +416,7 @@ def test_no_commit_deletes_metadata_of_another_table(lake, how):
     assert before.items() <= lake.found(metadata).items()
 
 
-def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake):
+def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake, monkeypatch):
     victim = lake.table("victim", "a")
     other = lake.opened("other")
     other.create_namespace(("db",))
@@ -406,9 +433,13 @@ def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake):
     os.unlink(local_path(nested.metadata_location))
     forget_roots()
     assert neighbours(victim) == Neighbours()
+    reads = []
+    monkeypatch.setattr(UnflushedStorage, "read", lambda _, location: reads.append(location))
     around = replace(victim, metadata=replace(victim.metadata, location=f"{lake.root}-elsewhere"))
     with pytest.raises(SafetyError, match=r"elsewhere/x' of table 'other\.db\.nested'"):
         neighbours(around)
+    # What could not be read is not tried again for each table.
+    assert reads == []
 
 
 @for_each("how", ["its path", "a link", "its location"])
@@ -430,6 +461,41 @@ def test_rows_of_another_table_are_not_rewritten_into_this_one(lake, how):
             job(owner, no_spark, options={"min-input-files": "2"})
     allowed = lake.opened("lake", **{"rewrite.roots": f"{victim.metadata.location}/data"}).load(owner.identifier)
     assert plan_compact(allowed, no_spark, options={"min-input-files": "2"}).rewritten_data_files_count == 2
+
+
+@for_each("where", ["location", "elsewhere"])
+@for_each("claim", ["itself", "inner", "link"])
+def test_a_data_path_that_another_table_names_keeps_no_table_from_being_compacted(lake, where, claim):
+    name = f"{where}-{claim}"
+    data = f"{lake.root}-objects/{name}"
+    table = lake.table(name, "in/a", "in/b", **({"write__data__path": data} if where == "elsewhere" else {}))
+    data = data if where == "elsewhere" else f"{table.metadata.location}/data"
+    link = lake.directory / f"link-{name}"
+    link.symlink_to(local_path(data))
+    lake.table(f"other-{name}", write__data__path={"itself": data, "inner": f"{data}/in", "link": link.as_uri()}[claim])
+    # Below a location that does not have the table's name the others are looked at.
+    for one in (table, swap(table, SetLocation(f"{lake.root}/renamed-{name}")) if where == "elsewhere" else table):
+        assert plan_compact(one, no_spark, options={"min-input-files": "2"}).rewritten_data_files_count == 2
+
+
+@for_each("deep", [False, True])
+def test_a_data_path_in_another_table_s_location_gives_none_of_its_rows(lake, deep):
+    victim = lake.table(f"victim{deep}", "part/a", "part/b")
+    data = f"{victim.metadata.location}/data"
+    owner = lake.table(f"owner{deep}", write__data__path=f"{data}/part" if deep else victim.metadata.location)
+    owner = add(owner, lake.file(f"{data}/part/a"), lake.file(f"{data}/part/b"))
+    with pytest.raises(SafetyError, match=r"lies in a place of table 'db\.victim"):
+        plan_compact(owner, no_spark, options={"min-input-files": "2"})
+
+
+@for_each("suffix", ["", "-0b5f"])
+def test_no_catalog_is_asked_for_places_of_files_below_a_location_with_the_table_s_name(lake, monkeypatch, suffix):
+    table = lake.table(f"own{suffix}", "a", "b", location=f"file://{lake.directory}/far/own{suffix}")
+    asked = ("default_location", "list_pointers", "list_namespaces", "list_tables")
+    for method in asked:
+        monkeypatch.setattr(SqlCatalog, method, lambda *_, at=method: pytest.fail(at))
+    assert plan_compact(table, no_spark, options={"min-input-files": "2"}).rewritten_data_files_count == 2
+    monkeypatch.undo()
 
 
 def test_delete_files_of_another_table_are_not_rewritten_into_this_one(lake):
