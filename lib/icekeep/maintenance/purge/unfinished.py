@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 import msgspec
+import pyarrow as pa
 
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.catalog.dropped_versions import dropped_heads
@@ -29,7 +30,7 @@ from icekeep.errors import (
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
-from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, not_finished
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, not_finished, unnamed_root
 from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.deletion.finished_plans import settled
 from icekeep.maintenance.deletion.last_look import DroppedLook
@@ -317,6 +318,18 @@ def _finish(
         DroppedLook(gone)()
         around = look_around(gone, request.options.roots, SILENT, is_dropped=True)
         request = msgspec.structs.replace(request, other_roots=around.other_roots)
+        places = territory(gone, request.options.roots, request.other_roots)
+        for part in plan.parts if plan.roots else ():
+            names = read_part(part, storage)["location"]
+            unnamed = unnamed_root(plan, gone, places, names.filter(pa.array(~places.mask(names))).to_pylist())
+            if unnamed is not None:
+                listener.on(
+                    Warned(
+                        f"the purge of {gone.name!r} that was cut off is not finished: it has files below {unnamed!r}; to "
+                        f"delete them name it in reclaim.roots, else remove {directory!r}"
+                    )
+                )
+                return Reclaimed()
         return carry_out(plan, claim, gone, spark, request, listener, runtime)
 
 

@@ -283,7 +283,15 @@ class Killed(BaseException):
 
 def killed_purge(catalog, where):
     """A table whose purge died when it was to delete a file of a name."""
-    table, storage = history(catalog), catalog.storage
+    table = history(catalog)
+    with dying_at(catalog.storage, where):
+        purged(table)
+    return table
+
+
+@contextmanager
+def dying_at(storage, where):
+    """Kill the purge in the block when it is to delete a file of a name."""
 
     def die(what, location):
         if what == "delete_many" and location.endswith(where):
@@ -291,9 +299,8 @@ def killed_purge(catalog, where):
 
     storage.before = die
     with pytest.raises(Killed):
-        purged(table)
+        yield
     storage.before = lambda what, location: None
-    return table
 
 
 def time_passes(catalog):
@@ -349,6 +356,27 @@ def test_the_next_purge_finishes_one_that_was_killed():
     result = purged(another(catalog))
     assert result.finished_files_count > 0
     assert stored(table) == set()
+
+
+def test_a_killed_purge_with_a_root_that_is_not_named_waits_for_a_purge_to_which_it_is():
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    root = "memory://lake/elsewhere"
+    elsewhere = f"{root}/x/ab"
+    table = history(catalog)
+    catalog.storage.create(elsewhere, b"rows")
+    table = add(table, replace(data_file("x"), file_path=elsewhere))
+    with dying_at(catalog.storage, "ab"):
+        purged(table, options={"reclaim.roots": root})
+    time_passes(catalog)
+    heard = Recorder()
+    result = purged(another(catalog), listener=heard)
+    assert (result.status, result.finished_files_count) == ("done", 0)
+    assert [
+        one for one in heard.warnings if f"it has files below {root!r}; to delete them name it in reclaim.roots" in one
+    ]
+    assert elsewhere in stored(table)
+    assert purged(another(catalog), options={"reclaim.roots": root}).finished_files_count > 0
+    assert elsewhere not in stored(table)
 
 
 def test_a_killed_purge_is_not_finished_where_a_table_lies_by_now():
