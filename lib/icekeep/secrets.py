@@ -9,6 +9,7 @@ import json
 import os
 import re
 import threading
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, quote, quote_plus, unquote, urlsplit
@@ -115,7 +116,10 @@ def _has_no_login(address: str) -> bool:
     return parts is not None and "@" not in parts.netloc
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""Taken again by one thread: what is collected as garbage meanwhile may write a line of a log."""
+
+_held: "weakref.WeakKeyDictionary[object, frozenset[str]]" = weakref.WeakKeyDictionary()
 _known: frozenset[str] = frozenset()
 _known_pattern: re.Pattern[str] | None = None
 
@@ -132,6 +136,14 @@ def remember(properties: Mapping[str, str]) -> None:
         _known_pattern = re.compile("|".join(map(re.escape, sorted(_known, key=len, reverse=True))))
 
 
+def remember_while(owner: object, properties: Mapping[str, str]) -> None:
+    """As `remember`, until the object is gone that holds the properties: such as credentials that are renewed every hour."""
+    forms = {form for key, value in properties.items() for one in _secrets(key, value) for form in _forms(one)} - _known
+    if forms:
+        with _lock:
+            _held[owner] = frozenset(forms)
+
+
 def without_secrets(text: str) -> str:
     """What other software says, without the secrets of this process, and without logins in addresses and headers.
 
@@ -139,6 +151,11 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("Invalid header value b'Bearer s3cr3t-t0ken' for https://me:pw@host/x?sig=abc")
     "Invalid header value b'Bearer ******' for https://me:******@host/x?sig=******"
     """
+    if _held:
+        with _lock:
+            held = frozenset().union(*_held.values())
+        for form in sorted(filter(text.__contains__, held), key=len, reverse=True):
+            text = text.replace(form, MASK)
     if _known_pattern is not None:
         text = _known_pattern.sub(MASK, text)
     return _LOGIN.sub(rf"\1{MASK}", _without_logins(text, _USER_INFO, _PARAMETER))

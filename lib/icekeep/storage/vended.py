@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
+from icekeep.secrets import remember_while
 from icekeep.spec.units import MINUTE_MS
 
 T = TypeVar("T")
@@ -52,6 +53,8 @@ class VendedProperties:
         self._next_ms = 0
         self._in_vain_until_ms = 0
         self._held = _Held(dict(properties), runtime.now_ms())
+        # What is under way goes on with the credentials before, whose text stays secret so long.
+        self._before = self._held
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -110,14 +113,17 @@ class VendedProperties:
 
     def _renew(self) -> None:
         fresh = {**self._held.properties, **self._renewal.properties()}
-        self._held = _Held(fresh, self._runtime.now_ms())
+        self._before, self._held = self._held, _Held(fresh, self._runtime.now_ms())
+        _newest.pop(self._renewal.key, None)
         _newest[self._renewal.key] = self._held
+        for key in [*_newest][:-_NEWEST_MAX]:
+            _newest.pop(key, None)
 
     def _adopt(self) -> None:
         """Take what an earlier task of this process, or another table value, has got since."""
         newest = _newest.get(self._renewal.key)
         if newest is not None and newest.obtained_ms > self._held.obtained_ms:
-            self._held = newest
+            self._before, self._held = self._held, newest
 
 
 class _Held:
@@ -126,6 +132,11 @@ class _Held:
     def __init__(self, properties: Mapping[str, str], obtained_ms: int) -> None:
         self.properties = properties
         self.obtained_ms = obtained_ms
+        remember_while(self, properties)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        remember_while(self, self.properties)
 
     def ends_soon(self, now_ms: int) -> bool:
         ends = [int(text) for name, text in self.properties.items() if name.startswith(_EXPIRY) and text.isdecimal()]
@@ -135,5 +146,8 @@ class _Held:
         return now_ms >= min(ends) - ahead_ms
 
 
+_NEWEST_MAX = 1000
+"""A process that lives for weeks meets tables without end; one that is left out costs a request."""
+
 _newest: dict[Hashable, _Held] = {}
-"""What this process was handed out last, by the key of its renewal: a worker of Spark's does many tasks."""
+"""What this process was handed out last, by the key of its renewal, the latest last: a worker of Spark's does many tasks."""

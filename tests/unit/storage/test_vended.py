@@ -1,10 +1,13 @@
 """Credentials that a catalog hands out are renewed before they end, and when they are refused."""
 
+import gc
 import pickle
 
 import pytest
 
+from icekeep import secrets
 from icekeep.errors import UnavailableError
+from icekeep.secrets import without_secrets
 from icekeep.storage import vended
 from icekeep.storage.vended import VendedProperties
 from kit.runtime import START_MS, FakeRuntime
@@ -20,7 +23,8 @@ class Refused(Exception):
 class Server:
     """Hands out a token with a number; `key` is its own, so that tests do not share what a process remembers."""
 
-    def __init__(self, runtime, life_ms=HOUR_MS, expiry=EXPIRY):
+    def __init__(self, runtime, life_ms=HOUR_MS, expiry=EXPIRY, name="secret"):
+        self.name = name
         self.runtime, self.life_ms, self.expiry, self.count, self.fails, self.key = (
             runtime,
             life_ms,
@@ -35,7 +39,7 @@ class Server:
             raise UnavailableError("the catalog is away")
         self.count += 1
         ends = {self.expiry: str(self.runtime.now_ms() + self.life_ms)} if self.life_ms else {}
-        return {"token": f"secret{self.count}", **ends}
+        return {"token": f"{self.name}{self.count}", **ends}
 
 
 @pytest.fixture
@@ -56,6 +60,36 @@ def test_credentials_are_renewed_five_minutes_before_they_end(runtime, expiry):
     runtime.pass_ms(1_000)
     assert mine.current() == {"region": "r", "token": "secret2", expiry: str(runtime.now_ms() + HOUR_MS)}
     assert server.count == 2
+
+
+@pytest.mark.parametrize("travels", [False, True])
+def test_credentials_are_cut_out_of_what_is_told_while_somebody_holds_them_and_no_longer(runtime, travels):
+    """Stores quote their requests; credentials that are renewed for weeks must not pile up."""
+    before = len(secrets._held)
+    server = Server(runtime, name="passing")
+    mine = held(server, runtime)
+    if travels:
+        mine = pickle.loads(pickle.dumps(mine))
+        runtime = mine._runtime
+    for number in range(1, 50):
+        assert without_secrets(f"denied: passing{number}!") == "denied: ******!"
+        runtime.pass_ms(HOUR_MS)
+        mine.current()
+        assert without_secrets(f"late: passing{number}!") == "late: ******!"
+        gc.collect()
+    assert without_secrets("passing17!") == "passing17!"
+    assert len(secrets._held) <= before + 2
+
+
+def test_what_a_process_was_handed_out_for_many_tables_does_not_pile_up(runtime, monkeypatch):
+    monkeypatch.setattr(vended, "_NEWEST_MAX", 3)
+    monkeypatch.setattr(vended, "_newest", {})
+    servers = [Server(runtime) for _ in range(5)]
+    all_held = [held(server, runtime) for server in servers]
+    runtime.pass_ms(HOUR_MS)
+    for mine in all_held:
+        mine.current()
+    assert [*vended._newest] == [server.key for server in servers[2:]]
 
 
 def test_short_lives_are_used_for_the_most_part(runtime):

@@ -1,6 +1,7 @@
 """A REST catalog's credentials end while a job goes on, and nobody notices."""
 
 import pickle
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +11,11 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
-from icekeep.errors import UsageError
+from icekeep.errors import IcekeepError, UsageError
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.reports.job import report
 from icekeep.runtime import SYSTEM
+from icekeep.secrets import without_secrets
 from icekeep.storage import vended
 from icekeep.storage.base import DeleteStatus
 from icekeep.tables.append import append
@@ -143,6 +145,22 @@ def test_a_store_that_denies_for_good_is_told_and_the_server_is_asked_once(table
         with pytest.raises(UsageError, match="the store denies access"):
             table.storage.read(location)
     assert len(vending.keys) == before + 1
+
+
+@pytest.mark.parametrize("is_renewed", [False, True])
+def test_a_store_that_quotes_a_vended_secret_has_it_cut_out(table, vending, store, is_renewed):
+    location = f"{table.metadata.location}/f"
+    if is_renewed:
+        vending.end_keys()
+        table.storage.read(table.metadata_location)
+    secret = f"secret of {vending.keys[-1]}"
+    store.answer("GET", "/f", 400, f"BadSignature {secret}", times=50)
+    with pytest.raises(IcekeepError) as caught:
+        table.storage.read(location)
+    raw = "".join(traceback.format_exception(caught.value))
+    assert secret in raw
+    assert "BadSignature" in without_secrets(raw)
+    assert secret not in caught.value.message + without_secrets(raw)
 
 
 def test_a_commit_reads_with_the_storage_of_its_attempt_and_not_with_that_of_the_plan(table, vending, monkeypatch):
