@@ -4,6 +4,7 @@ Shared by the catalogs that write metadata themselves; nothing here knows where 
 """
 
 import gzip
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -125,6 +126,12 @@ def deletes_old_metadata(metadata: TableMetadata) -> bool:
     return is_true(metadata.properties, "write.metadata.delete-after-commit.enabled", False)
 
 
+_LOG = logging.getLogger(__name__)
+
+_WARNED_OF: set[str] = set()
+"""Locations of tables."""
+
+
 class _Whose(msgspec.Struct):
     """Of a metadata file only which table's it is."""
 
@@ -164,7 +171,9 @@ def delete_dropped(
         others: metadata files of other tables, where the catalog tells all at once; nothing goes that lies beside one of them.
     """
     with suppress(Exception):
-        dropped = [entry.metadata_file for entry in dropped_from_log(base, new, roots) if is_due(entry)]
+        found = dropped_from_log(base, new, roots)
+        _warn_of_stay(base, new, found)
+        dropped = [entry.metadata_file for entry in found if is_due(entry)]
         if not dropped:
             return
         taken = {canonical(location).rpartition("/")[0] for location in others() if is_location(location)}
@@ -175,6 +184,21 @@ def delete_dropped(
         ]
         with confined_to((new.location, *roots)):
             storage.delete_many(going)
+
+
+def _warn_of_stay(base: TableMetadata, new: TableMetadata, found: Sequence[MetadataLogEntry]) -> None:
+    """Say once in a process that the table's metadata files stay that lie outside its places, though it wants them deleted."""
+    if not deletes_old_metadata(new) or new.location in _WARNED_OF:
+        return
+    stays = next((entry.metadata_file for entry in left_the_log(base, new) if entry not in found), None)
+    if stays is not None:
+        _WARNED_OF.add(new.location)
+        _LOG.warning(
+            "metadata files that commits drop from the log of the table at %r are kept, %r first: they lie outside its location; "
+            "if they are its own, name their directory in reclaim.roots of the catalog",
+            new.location,
+            stays,
+        )
 
 
 def _is_of(metadata: TableMetadata, location: str, storage: Storage) -> bool:

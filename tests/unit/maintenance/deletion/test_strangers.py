@@ -416,6 +416,21 @@ def test_no_commit_deletes_metadata_of_another_table(lake, how):
     assert before.items() <= lake.found(metadata).items()
 
 
+@for_each("is_named", [False, True])
+def test_old_metadata_that_stays_outside_of_the_location_is_told_once(lake, is_named, caplog):
+    caplog.clear()
+    elsewhere = f"file://{lake.directory}/metadata-{is_named}"
+    trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    said = {key.replace(".", "__"): value for key, value in {**trimming, "write.metadata.path": elsewhere}.items()}
+    lake.catalog = lake.opened("lake", **({"reclaim.roots": elsewhere} if is_named else {}))
+    table = lake.table(f"t{is_named}", **said)
+    for number in range(4):
+        table = swap(table, SetProperties({"x": str(number)}))
+    kept = [*Path(local_path(elsewhere)).glob("*.metadata.json")]
+    told = [one for one in caplog.messages if "name their directory in reclaim.roots" in one]
+    assert (len(kept), len(told)) == ((2, 0) if is_named else (5, 1))
+
+
 def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake, monkeypatch):
     victim = lake.table("victim", "a")
     other = lake.opened("other")
