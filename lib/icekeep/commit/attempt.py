@@ -18,6 +18,7 @@ from icekeep.commit.filtering import (
     FilterManifests,
     Gathering,
     Identity,
+    LastingKey,
     MergeManifests,
     identity,
     read_as,
@@ -315,7 +316,7 @@ class _LiveRows(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Hashable:
-        return "live rows"
+        return LastingKey("live rows")
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> int:
         return sum(entry.data_file.record_count for entry in reader.entries(manifest, self.base) if entry.is_live)

@@ -108,10 +108,17 @@ class EntryReader(Protocol):
         """Whether a manifest, whose entries were read, has fields that we do not know."""
 
 
+class LastingKey(str):
+    """The key of a question that has short answers and depends on nothing but the manifest: they hold in all commits of a run."""
+
+    __slots__ = ()
+
+
 class Gathering(Protocol[Found]):
     """A question to single manifests; can be pickled.
 
-    `key` is equal where the answers are, for a manifest that is read as the same.
+    `key` is equal where the answers are, for a manifest that is read as the same: in one commit, or, where it is a
+    `LastingKey`, in all.
     """
 
     @property

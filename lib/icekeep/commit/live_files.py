@@ -15,6 +15,7 @@ from icekeep.commit.filtering import (
     FilterManifests,
     Gatherer,
     Identity,
+    LastingKey,
     RemovalCheck,
     identity,
     without_history,
@@ -284,7 +285,7 @@ class _NumberRange(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Hashable:
-        return "number range"
+        return LastingKey("number range")
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[int, int] | None:
         numbers = {sequence_number(entry) for entry in reader.entries(manifest, self.base) if entry.is_live}

@@ -6,9 +6,11 @@ large, `planning` hands in a reader that uses Spark.
 
 from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
-from typing import Protocol, Self, TypeVar
+from functools import partial
+from threading import Lock
+from typing import Any, Protocol, Self, TypeVar
 
-from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, MergeManifests, read_as
+from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, LastingKey, MergeManifests, read_as
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
@@ -17,11 +19,15 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import parse_location
+from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, answer_each
 
 T = TypeVar("T")
 _HEAD_BYTES = 64 << 10
 _REMEMBERED_COUNT = 20_000
 """Entries that are remembered: some 60 MB, and what a driver reads by itself of a table."""
+_ANSWERS_COUNT = 100_000
+"""Short answers that are remembered: some 40 MB."""
 
 
 class ManifestReader(Protocol):
@@ -78,6 +84,7 @@ class EntryMemory:
     def __init__(self, max_entries: int = _REMEMBERED_COUNT) -> None:
         self._room = max_entries
         self._entries: dict[Hashable, tuple[ManifestEntry, ...]] = {}
+        self._lock = Lock()
         self.odd: set[str] = set()
         """Paths of manifests with fields that are not known, of those that were read."""
 
@@ -95,9 +102,10 @@ class EntryMemory:
         for entry in entries:
             held.append(entry)
             yield entry
-        if len(held) <= self._room and read_as(manifest) not in self._entries:
-            self._entries[read_as(manifest)] = tuple(held)
-            self._room -= len(held)
+        with self._lock:
+            if len(held) <= self._room and read_as(manifest) not in self._entries:
+                self._entries[read_as(manifest)] = tuple(held)
+                self._room -= len(held)
 
 
 class StorageManifestReader:
@@ -106,6 +114,7 @@ class StorageManifestReader:
     def __init__(self, storage: Storage, memory: EntryMemory | None = None) -> None:
         self.storage = storage
         self._memory = EntryMemory() if memory is None else memory
+        self._answers: dict[Hashable, Any] = {}
 
     def with_storage(self, storage: Storage) -> Self:
         if storage is self.storage:
@@ -135,13 +144,29 @@ class StorageManifestReader:
         return completed(manifest, self._read(manifest), partition)
 
     def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
-        for manifest in manifests:
+        def check(manifest: ManifestFile) -> None:
             # None is worth remembering.
             for _ in self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id)):
                 pass
 
+        answer_each(check, manifests, read_as, _at_once(manifests))
+
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        return [work.run(manifest, self) for manifest in manifests]
+        key = work.key
+        if not isinstance(key, LastingKey):
+            return self._asked(manifests, work)
+        rows = [(key, read_as(manifest)) for manifest in manifests]
+        found = {row: self._answers[row] for row in rows if row in self._answers}
+        todo = {row: manifest for row, manifest in zip(rows, manifests, strict=True) if row not in found}
+        if todo:
+            found.update(zip(todo, self._asked([*todo.values()], work), strict=True))
+            room = _ANSWERS_COUNT - len(self._answers)
+            self._answers.update((row, found[row]) for row in [*todo][:room])
+        return [found[row] for row in rows]
+
+    def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        """What some work finds in manifests whose answers are not known."""
+        return answer_each(partial(work.run, reader=self), manifests, read_as, _at_once(manifests))
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
@@ -177,6 +202,12 @@ class StorageManifestReader:
     def _read(self, manifest: ManifestFile) -> bytes:
         refuse_encrypted_manifest(manifest)
         return self.storage.read(manifest.manifest_path, manifest.manifest_length)
+
+
+def _at_once(manifests: Sequence[ManifestFile]) -> int:
+    """How many manifests are read at a time; of a store, most of the time is spent waiting."""
+    is_local = all(parse_location(manifest.manifest_path).scheme == "file" for manifest in manifests)
+    return LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
 
 
 def refuse_encrypted_manifest(manifest: ManifestFile) -> None:

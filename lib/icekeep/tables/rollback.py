@@ -11,8 +11,10 @@ from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.refs import is_ancestor, newest_ancestor_before
 from icekeep.spec.times import Moment, format_time, moment_ms
 
-_BEFORE_SPARK = Limits(commit_entries_count=LIMITS.entries_count)
-"""Where no session runs, as here, so many entries are read before one has started."""
+_BEFORE_SPARK = Limits(
+    commit_entries_count=LIMITS.entries_count, commit_manifests_count=10 * LIMITS.commit_manifests_count
+)
+"""Where no session runs, as here, this many entries and manifests are read before one has started."""
 
 
 def rollback_to_snapshot(table: Table, snapshot_id: int) -> Table:

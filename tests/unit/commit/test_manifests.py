@@ -1,12 +1,19 @@
+from threading import Barrier
+
 import msgspec
 import pytest
 
 from icekeep.commit import manifests
 from icekeep.commit.attempt import Attempt, CommitFiles
+from icekeep.commit.changes.mend_entries import LiveTotals, VectorsIn
 from icekeep.commit.live_files import proven_min_number
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import Engine
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.manifests.structs import ManifestContent
+from kit.no_spark import no_spark
 from kit.tables import BY_KIND, add, data_file, entries_of, manifests_of, memory_table
 
 
@@ -146,3 +153,41 @@ def test_no_more_is_remembered_than_there_is_room_for(table, opened):
         for _ in range(2):
             list(reader.entries(manifest, table.metadata))
         assert len(opened) == times
+
+
+@pytest.fixture
+def three(table):
+    return add(add(table, data_file("c", 5, ("x",))), data_file("d", 6, ("x",)))
+
+
+def test_manifests_of_a_store_are_read_several_at_a_time(three, monkeypatch):
+    together, read = Barrier(3, timeout=10), three.storage.read
+    rows, reader = manifests_of(three), StorageManifestReader(three.storage, EntryMemory(0))
+    monkeypatch.setattr(three.storage, "read", lambda at, length=None: (together.wait(), read(at, length))[1])
+    found = reader.gathered(rows, LiveTotals(three.metadata))
+    assert [one["total-records"] for one in found] == [row.added_rows_count for row in rows]
+    reader.check_counts(rows, three.metadata)
+
+
+def test_what_depends_on_a_manifest_alone_is_asked_once_in_a_run_and_other_questions_in_each_commit(three, opened):
+    reader, runtime = StorageManifestReader(three.storage, EntryMemory(0)), three.catalog.runtime
+    for table, new_count in ((three, 3), (add(three, data_file("e", 5, ("x",))), 1)):
+        files = CommitFiles(table.storage, "c")
+        attempt = Attempt(table.metadata, 1, 7, files, reader.with_storage(table.storage), runtime)
+        rows = manifests_of(table)
+        opened.clear()
+        assert proven_min_number(rows, table.metadata, attempt, 99) == 1
+        assert len(opened) == new_count
+        attempt.gathered(rows, VectorsIn(table.metadata, frozenset()))
+        assert len(opened) == new_count + len(rows)
+
+
+def test_many_manifests_are_asked_in_tasks_however_few_their_entries(three):
+    rows, work = manifests_of(three), LiveTotals(three.metadata)
+    here, elsewhere = (
+        SparkManifestReader(Engine(spark=no_spark, limits=Limits(commit_manifests_count=most)), three.storage)
+        for most in (3, 2)
+    )
+    assert len(here.gathered(rows, work)) == 3
+    with pytest.raises(AssertionError, match="Spark was started"):
+        elsewhere.gathered(rows, work)

@@ -16,6 +16,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         entries_count: entries of manifests whose rows are held.
         folded_entries_count: entries of which no row is kept, only what is worked out from them.
         commit_entries_count: entries that a commit filters, or asks something of.
+        commit_manifests_count: the manifests that they are in. A store answers in some 50 ms, sixteen at a time: three seconds.
         list_rows_count: rows of manifest lists.
         ref_entries_count: entries that are counted for each reference that leads to them.
         reachable_entries_count: entries by which the garbage of an expiration is told from what is in use; eight bytes are
@@ -44,6 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     entries_count: int = 200_000
     folded_entries_count: int = 2_000_000
     commit_entries_count: int = 20_000
+    commit_manifests_count: int = 1_000
     list_rows_count: int = 4_000_000
     ref_entries_count: int = 500_000
     reachable_entries_count: int = 10_000_000

@@ -64,9 +64,9 @@ class SparkManifestReader(StorageManifestReader):
         wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
         folded(self.storage, self._spark, manifests, wanted, {"record_count"}, _Nothing)
 
-    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+    def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         if _are_few(manifests, limits_of(self._spark)):
-            return super().gathered(manifests, work)
+            return super()._asked(manifests, work)
         session = started(self._spark)
         shared, step = (work, self.storage), "committing: asking manifests"
         answers = all_results(run_tasks(session, _bins(manifests, session), _gather, shared, step=step))
@@ -114,7 +114,7 @@ def _are_few(manifests: Sequence[ManifestFile], limits: Limits) -> bool:
     counts = [(m.live_files_count, m.deleted_files_count) for m in manifests]
     # A list of version 1 may say nothing; then there may be many.
     are_few = all(None not in pair for pair in counts) and sum(map(_sum, counts)) < limits.commit_entries_count
-    return are_few or len(manifests) == 1
+    return len(manifests) == 1 or (are_few and len(manifests) <= limits.commit_manifests_count)
 
 
 def _sum(counts: tuple[int | None, int | None]) -> int:
