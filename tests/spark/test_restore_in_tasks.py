@@ -84,10 +84,10 @@ def test_tasks_move_nothing_more_once_another_run_has_the_plan(
     table, _ = in_the_trash(lake, tasks)
     here, whole = content(lake), restored_files.move_back
 
-    def taken_over(plan: Any, claim: Any, storage: Any, runtime: Any, *told: Any) -> Any:
+    def taken_over(work: Any, *others: Any) -> Any:
         monkeypatch.setattr(claims, "has_ended", lambda process: True)
-        claims.take_claim(plan.directory, "expire_snapshots", storage, SYSTEM, SYSTEM.now_ms())
-        return whole(plan, claim, storage, runtime, *told)
+        claims.take_claim(work.plan.directory, "expire_snapshots", work.storage, SYSTEM, SYSTEM.now_ms())
+        return whole(work, *others)
 
     monkeypatch.setattr("icekeep.maintenance.restoring.job.move_back", taken_over)
     with pytest.raises(ClaimedError):
