@@ -12,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
 
-OF_FOLDERS = {"spark": "spark", "end_to_end": "end-to-end"}
+OF_FOLDERS = {("tests", "spark"): "spark", ("tests", "end_to_end"): "end-to-end"}
 """Tests of Spark in this process, and those that start processes with one."""
 LONGEST = "spark"
 OF_FIXTURES = ("flink", "trino", "panel", "postgres")
@@ -37,7 +37,7 @@ class Workers:
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         ranks = []
         for item in items:
-            group = OF_FOLDERS.get(item.path.parent.name) or _engine(getattr(item, "fixturenames", ()))
+            group = OF_FOLDERS.get(item.path.parts[-3:-1]) or _engine(getattr(item, "fixturenames", ()))
             if group is not None:
                 item.add_marker(pytest.mark.xdist_group(group))
                 ranks.append(1 if group == LONGEST else 3)

@@ -25,6 +25,7 @@ from simulation.client import Client
 from simulation.codec import values_in_place_of_bytes
 from simulation.faults import NoFaults
 from simulation.scheduler import Actor, Scheduler
+from simulation.serially import serially
 from simulation.streaming_rewrite import Rewrite
 from simulation.streaming_table import Row, StreamingTable
 from simulation.streaming_writers import Write
@@ -58,7 +59,7 @@ class StreamingHistory:
     def run(self) -> Counter[str]:
         """Let all work to their end and check what is left; what came about, as counts."""
         # A second thread of a process would take its turns at the world.
-        with patch.object(carrying, "REQUESTS_AT_ONCE", 1):
+        with serially(), patch.object(carrying, "REQUESTS_AT_ONCE", 1):
             self.scheduler.run({"past": self._past})
             writers = {f"writer {n}": self._writer(n) for n in range(self.writers_count)}
             self.scheduler.run({"compaction": self._compact, **writers})

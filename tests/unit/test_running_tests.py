@@ -84,6 +84,7 @@ def item(path: str, *fixtures: str) -> Any:
 def test_tests_of_one_engine_share_a_group_and_what_is_long_comes_first() -> None:
     items = [
         item("tests/unit/test_c.py"),
+        item("tests/unit/planning/spark/test_e.py"),
         item("tests/unit/test_d.py"),
         item("tests/unit/test_d.py", "slow"),
         item("tests/spark/test_a.py", "spark_session"),
@@ -98,6 +99,7 @@ def test_tests_of_one_engine_share_a_group_and_what_is_long_comes_first() -> Non
         ("unit", "test_d", []),
         ("spark", "test_a", ["spark"]),
         ("interop", "test_b", []),
+        ("spark", "test_e", []),
         ("unit", "test_c", []),
         ("end_to_end", "test_a", ["end-to-end"]),
         ("interop", "test_a", ["trino"]),
