@@ -33,16 +33,16 @@ class Workers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Files that are `slow` come first, then the longest group, so that no worker is left with either at the end."""
+        """Files that are `slow` come first, so that no worker is left with one at the end; groups last, the longest first."""
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         ranks = []
         for item in items:
             group = OF_FOLDERS.get(item.path.parts[-3:-1]) or _engine(getattr(item, "fixturenames", ()))
             if group is not None:
                 item.add_marker(pytest.mark.xdist_group(group))
-                ranks.append(1 if group == LONGEST else 3)
+                ranks.append(2 if group == LONGEST else 3)
             else:
-                ranks.append(0 if item.path in slow else 2)
+                ranks.append(0 if item.path in slow else 1)
         ranked = sorted(zip(ranks, items, strict=True), key=lambda pair: (pair[0], pair[1].path))
         items[:] = [item for _, item in ranked]
 

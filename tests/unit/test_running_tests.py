@@ -81,7 +81,7 @@ def item(path: str, *fixtures: str) -> Any:
     return found
 
 
-def test_tests_of_one_engine_share_a_group_and_what_is_long_comes_first() -> None:
+def test_tests_of_one_engine_share_a_group_and_what_is_slow_comes_first() -> None:
     items = [
         item("tests/unit/test_c.py"),
         item("tests/unit/planning/spark/test_e.py"),
@@ -97,10 +97,10 @@ def test_tests_of_one_engine_share_a_group_and_what_is_long_comes_first() -> Non
     assert [(one.path.parent.name, one.path.stem, one.marks) for one in items] == [
         ("unit", "test_d", []),
         ("unit", "test_d", []),
-        ("spark", "test_a", ["spark"]),
         ("interop", "test_b", []),
         ("spark", "test_e", []),
         ("unit", "test_c", []),
+        ("spark", "test_a", ["spark"]),
         ("end_to_end", "test_a", ["end-to-end"]),
         ("interop", "test_a", ["trino"]),
         ("interop", "test_b", ["trino"]),
