@@ -86,7 +86,7 @@ def test_a_required_key_must_be_there_and_not_null(missing: str):
     ],
 )
 def test_a_value_of_a_wrong_type_is_refused_with_its_key(key: str, value: Any):
-    with pytest.raises(InvalidTableError, match=f"^snapshots\\[4\\]: expected .*{key}") as raised:
+    with pytest.raises(InvalidTableError, match=f"^snapshots\\[4\\]: .*{key}") as raised:
         view_from_json(Snapshot, {**SNAPSHOT, key: value}, "snapshots[4]")
     assert "\n" not in raised.value.message
 
