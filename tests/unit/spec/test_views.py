@@ -80,15 +80,20 @@ def test_a_required_key_must_be_there_and_not_null(missing: str):
         ("manifest-list", 5),
         ("manifests", [5]),
         ("manifests", "s3://b/m"),
-        ("summary", {"operation": 5}),
         ("summary", []),
         ("schema-id", "0"),
     ],
 )
 def test_a_value_of_a_wrong_type_is_refused_with_its_key(key: str, value: Any):
-    with pytest.raises(InvalidTableError, match=f"^snapshots\\[4\\]: .*{key}") as raised:
+    with pytest.raises(InvalidTableError, match=f"^snapshots\\[4\\]: expected .*{key}") as raised:
         view_from_json(Snapshot, {**SNAPSHOT, key: value}, "snapshots[4]")
     assert "\n" not in raised.value.message
+
+
+def test_a_value_in_a_summary_that_is_no_text_is_refused_with_its_own_key():
+    with pytest.raises(InvalidTableError) as raised:
+        view_from_json(Snapshot, {**SNAPSHOT, "summary": {"operation": 5}}, "snapshots[4]")
+    assert raised.value.message == "snapshots[4]: 'operation' of its 'summary' is 5; it must be text"
 
 
 def test_a_reference_is_a_branch_or_a_tag():
