@@ -61,6 +61,12 @@ class IcekeepError(Exception):
         self.facts = facts
         self._marked = message
 
+    def append(self, text: str) -> None:
+        """Add what a caller knows to the message, behind a semicolon."""
+        self._marked = f"{self._marked}; {text}"
+        self.message = self._marked.replace(_MARK, "")
+        self.args = (self.message,)
+
     def worded(self, flags: Mapping[str, str]) -> str:
         """The message with a flag in the place of each argument that it names, and that has one; all else stays as it is.
 

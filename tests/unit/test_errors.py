@@ -172,3 +172,11 @@ def test_the_first_line_of_a_message_is_one_that_says_something():
     """Spark's parser begins its messages with an empty line."""
     assert first_line(ValueError("\n[PARSE_SYNTAX_ERROR] at 'with'\n\n== SQL ==")) == "[PARSE_SYNTAX_ERROR] at 'with'"
     assert first_line(ValueError("  \n")) == "ValueError"
+
+
+def test_what_is_appended_is_said_with_flags_too_and_after_a_pickle():
+    error = IcekeepError(f"{errors.argument('spec_id')} is 7")
+    error.append(f"give {errors.argument('order')}")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert (str(one), one.message) == ("spec_id is 7; give order",) * 2
+        assert one.worded({"spec_id": "--spec-id", "order": "--order"}) == "--spec-id is 7; give --order"

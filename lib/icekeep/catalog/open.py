@@ -56,8 +56,10 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
     """
     remember(properties)
     for key, value in properties.items():
-        if _CONTROL.search(value):
-            # A client's error would quote it, escaped in one way or another; and no property needs one.
+        # A client's error would quote it, escaped in one way or another, so that no login would be found in it. A directory
+        # of this machine has no login, and may be called anything.
+        is_directory = key == "warehouse" and value.startswith(("/", "file:/"))
+        if _CONTROL.search(value) and not is_directory:
             raise ConfigError(f"catalogs.{name}.{key}", "holds a line break or another control character; take it out")
     kind = properties.get("type", "").lower()
     if kind in _REFUSED:

@@ -99,8 +99,7 @@ def _ended_early(error: Exception, run: Run, done: RepairResult, listener: Liste
         OutcomeUnknownError: that is the error.
     """
     if isinstance(error, OutcomeUnknownError):
-        error.message = f"{error.message}; {_told(run)}"
-        error.args = (error.message,)
+        error.append(_told(run))
         raise error
     problem = f"the rest of what was planned is not mended: {reason_of(error)}"
     listener.on(Warned(problem))

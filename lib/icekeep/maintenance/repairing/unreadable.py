@@ -55,6 +55,5 @@ def _planned(
     numbers = sorted(read_spoilt(catalog.find(identifier)).tally.counts.keys() & NEEDS_EARLIER)
     way = "has the table begin again from earlier metadata"
     hint = f"`--fault {numbers[0]}` {way}" if numbers else "`icekeep check` tells what is wrong with it, and what to do"
-    error.message = f"{error.message}; {hint}"
-    error.args = (error.message,)
+    error.append(hint)
     raise error
