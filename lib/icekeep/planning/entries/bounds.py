@@ -149,7 +149,12 @@ def _where(condition: pa.Array, bounds: pa.BinaryArray) -> pa.Array:
 
 def _lengths(bounds: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int32]]:
     """The bytes of each bound, -1 where it is null."""
-    return pc.fill_null(pc.binary_length(bounds), -1).to_numpy(zero_copy_only=False)
+    if not len(bounds):
+        return np.zeros(0, np.int32)
+    lengths = np.diff(np.frombuffer(bounds.buffers()[1], np.int32)[bounds.offset : bounds.offset + len(bounds) + 1])
+    if bounds.null_count:
+        lengths[np.asarray(bounds.is_null())] = -1
+    return lengths
 
 
 def _of_length(bounds: pa.BinaryArray, width: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], _Bytes]:

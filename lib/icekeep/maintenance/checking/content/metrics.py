@@ -74,7 +74,7 @@ def wrong_metrics(
 def _is_outside(id_: int, type_: PrimitiveType, told: Told, found: FileMetrics, *, is_orc: bool) -> bool:
     least, greatest = found.lower_bounds.get(id_), found.upper_bounds.get(id_)
     recorded = told.lower_bounds.get(id_), told.upper_bounds.get(id_)
-    if type_.name not in _ORDERED or least is None or recorded == (None, None):
+    if type_.name not in _ORDERED or least is None or recorded in ((None, None), (least, greatest)):
         return False
     decoded = decode_bounds(type_, pa.array([*recorded, least, greatest], pa.binary())).to_pylist()
     lower, upper, least_value, greatest_value = decoded
