@@ -122,8 +122,8 @@ def _drop_a_deleted_column(made: History, number: int) -> None:
         made.went_on([("append", number)])
 
 
-def judged(number: int, tables: int, job: str = "") -> Verdict | None:
-    """Put the lie of a number into one of so many tables and run a job over it, drawn by lot where none is named.
+def judged(number: int, tables: int, job: str = "", kind: str = "") -> Verdict | None:
+    """Put the lie of a number into one of so many tables and run a job over it, both drawn by lot where none is named.
 
     Returns:
         `None` where there was nothing to lie about in that way.
@@ -137,7 +137,7 @@ def judged(number: int, tables: int, job: str = "") -> Verdict | None:
     catalog: Any = deepcopy(by.catalog)
     forget_roots()
     try:
-        one = lie(Damager(catalog, by.identifier, Choices(chosen.getrandbits(31))))
+        one = lie(Damager(catalog, by.identifier, Choices(chosen.getrandbits(31))), kind)
     except CannotDamageError:
         return None
     catalog.runtime.pass_ms(TEN_DAYS_MS)

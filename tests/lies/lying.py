@@ -38,11 +38,13 @@ class Lie(NamedTuple):
     text: str
 
 
-def lie(damager: Damager) -> Lie:
-    """Put one lie into a table. Raises `CannotDamageError` where it has nothing of the kind that was chosen."""
-    kinds = list(_KINDS)
-    kind = damager.chosen.choices(kinds, [_KINDS[kind] for kind in kinds])[0]
-    return kind(damager)
+def lie(damager: Damager, kind: str = "") -> Lie:
+    """Put one lie into a table, of a kind that is drawn by lot where none is named.
+
+    Raises `CannotDamageError` where the table has nothing of the kind.
+    """
+    kinds = [one for one in _KINDS if kind in ("", one.__name__)]
+    return damager.chosen.choices(kinds, [_KINDS[one] for one in kinds])[0](damager)
 
 
 def _other(chosen: Choices, value: Any, others: list[Any]) -> Any:

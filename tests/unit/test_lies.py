@@ -5,7 +5,9 @@ from collections import Counter
 import pytest
 
 from kit.cases import scaled, seeds
+from lies.broken import MUTANTS, NUMBERS_MAX
 from lies.judging import JOBS, judged
+from lies.run import TABLES as TABLES_AT_LENGTH
 
 TABLES = 12
 
@@ -22,3 +24,19 @@ def test_no_row_is_lost_for_one_lie():
     assert jobs == {*JOBS}
     # Where nothing is kept or nothing refused, nothing is tried.
     assert min(outcomes["kept"], outcomes["refused"]) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_library_that_believes_more_is_shown_by_a_lie(mutant):
+    hunt = MUTANTS[mutant]
+    for number in range(hunt.at, hunt.at + NUMBERS_MAX):
+        with mutant():
+            verdict = judged(number, TABLES_AT_LENGTH, hunt.job, hunt.kind)
+        if verdict is not None and verdict.outcome == "lost":
+            break
+    else:
+        pytest.fail(f"{NUMBERS_MAX} lies of kind {hunt.kind} lost nothing")
+    kept = judged(number, TABLES_AT_LENGTH, hunt.job, hunt.kind)
+    assert kept is not None
+    assert kept.outcome != "lost"
