@@ -76,7 +76,7 @@ def test_credentials_are_cut_out_of_what_is_told_while_somebody_holds_them_and_n
         runtime.pass_ms(HOUR_MS)
         mine.current()
         assert without_secrets(f"late: passing{number}!") == "late: ******!"
-        gc.collect()
+    gc.collect()
     assert without_secrets("passing17!") == "passing17!"
     assert len(secrets._held) <= before + 2
 

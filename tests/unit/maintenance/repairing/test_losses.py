@@ -419,7 +419,7 @@ def test_a_repair_that_dies_at_any_call_is_finished_by_the_next(way):
         repair(done.table, no_spark, **asked)
     rows = done.rows()
     assert sum(rows.values()) == 8
-    places = some_of(range(len(clean.calls)), least=6)
+    places = some_of(range(len(clean.calls)), least=4)
     for place in places:
         spoilt = world.copy()
         with Fault(spoilt, place, way), suppress(IcekeepError, Killed):

@@ -60,7 +60,7 @@ def described(table):
     }
 
 
-@for_each("number", some_of(MENDABLE, least=9), ids=lambda number: CLASSES[number].name)
+@for_each("number", some_of(MENDABLE, least=6), ids=lambda number: CLASSES[number].name)
 def test_a_fault_is_mended_and_no_row_changes(number):
     wanted, mended = scaled(6), 0
     for seed in seeds(TABLES):
@@ -80,8 +80,7 @@ def test_a_fault_is_mended_and_no_row_changes(number):
             assert [one for one in result.not_mended if one.reason], (seed, result)
             continue
         now = catalog.load(identifier)
-        assert number not in found_in(now), (seed, result)
-        assert found_in(now) <= before, (seed, result)
+        assert found_in(now) <= before - {number}, (seed, result)
         if number == DANGLING:
             # The damage itself brings rows back.
             assert scanned_rows(now) == scanned_rows(table), (seed, result)

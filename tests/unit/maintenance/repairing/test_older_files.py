@@ -376,7 +376,7 @@ def test_a_repair_that_dies_at_any_call_is_finished_by_the_next(way):
     done = world.copy()
     with Fault(done) as clean:
         repair(done.table, no_spark, fault=[MISSING])
-    for place in some_of(range(len(clean.calls)), least=6):
+    for place in some_of(range(len(clean.calls)), least=4):
         spoilt = world.copy()
         with Fault(spoilt, place, way), suppress(IcekeepError, Killed):
             repair(spoilt.table, no_spark, fault=[MISSING])

@@ -97,7 +97,7 @@ def part_of(pairs: list[tuple[int, int]], part: int, usual: int) -> list[tuple[i
     return mixed[part::PARTS][: scaled(usual)]
 
 
-@pytest.mark.parametrize("part", thinned(range(PARTS), 2))
+@pytest.mark.parametrize("part", thinned(range(PARTS), 4))
 def test_both_kinds_are_named(part):
     tried = 0
     for number, pair in enumerate(part_of(PAIRS, part, 25)):
@@ -112,7 +112,7 @@ def test_both_kinds_are_named(part):
     assert tried
 
 
-@pytest.mark.parametrize("part", thinned(range(PARTS), 2))
+@pytest.mark.parametrize("part", thinned(range(PARTS), 4))
 def test_both_kinds_are_mended_at_once_or_one_after_the_other(part):
     mended = 0
     for number, pair in enumerate(part_of(MENDED, part, 12)):

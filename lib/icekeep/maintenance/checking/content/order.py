@@ -54,6 +54,8 @@ class OrderWatch:
         return sort_keys(rows, self._ordering, self._schema)
 
     def _can_judge(self, order: SortOrder, leaves: Collection[int]) -> bool:
+        if not order.fields:
+            return False
         top_level = {field.field_id for field in self._schema.fields}
         for field in order.fields:
             source = self._schema.fields_by_id.get(field.source_id)
@@ -65,4 +67,4 @@ class OrderWatch:
             sort_keys(no_rows(arrow_schema(self._schema)), self._ordering, self._schema)
         except (InvalidTableError, UnsupportedError):
             return False
-        return bool(order.fields)
+        return True
