@@ -10,6 +10,8 @@ from lies.judging import JOBS, judged
 from lies.run import TABLES as TABLES_AT_LENGTH
 
 TABLES = 12
+FOUND = (5000239, 5000557, 5000559, 5000891)
+"""Lies of long runs that lost rows, or ended a job with an error that is none of icekeep's."""
 
 
 @pytest.mark.slow
@@ -40,3 +42,11 @@ def test_a_library_that_believes_more_is_shown_by_a_lie(mutant):
     kept = judged(number, TABLES_AT_LENGTH, hunt.job, hunt.kind)
     assert kept is not None
     assert kept.outcome != "lost"
+
+
+@pytest.mark.slow
+def test_what_was_found_once_is_not_found_again():
+    verdicts = {number: judged(number, TABLES_AT_LENGTH) for number in FOUND}
+    assert {
+        number: verdict for number, verdict in verdicts.items() if verdict is None or verdict.outcome == "lost"
+    } == {}

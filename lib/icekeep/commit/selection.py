@@ -5,7 +5,14 @@ from typing import Protocol
 
 from icekeep.commit.file_sets import digest_of_all
 from icekeep.errors import UnsupportedError
-from icekeep.spec.applicability import PartitionKey, PathDigest, is_newer, partition_key, path_digest
+from icekeep.spec.applicability import (
+    PartitionKey,
+    PathDigest,
+    is_deletion_vector,
+    is_newer,
+    partition_key,
+    path_digest,
+)
 from icekeep.spec.filters.evaluators import file_may_match, file_must_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.projections import project_inclusive
@@ -165,3 +172,21 @@ class LeftBehind:
         if path is not None and path_digest(path) in self._paths:
             return True
         return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))
+
+
+class VectorsOf:
+    """The deletion vectors of some data files, also those that are too old to delete a row: each may have one (spec, "Delete
+    Formats").
+    """
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        self._paths, self._digest = paths, digest_of_all(paths)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return "vectors", self._digest
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return bool(self._paths)
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        return entry.data_file.referenced_data_file in self._paths and is_deletion_vector(entry.data_file)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.cherry_pick import CherryPick
-from icekeep.commit.changes.convert_deletes import ConvertDeletes
+from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.overwrite_files import OverwriteFiles
 from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
@@ -17,6 +17,7 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.conflicts import Isolation
+from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import ConflictError, InvalidTableError, UsageError
 from icekeep.spec.applicability import applied_delete
 from icekeep.spec.definition_updates import UpgradeFormatVersion
@@ -27,7 +28,7 @@ from kit.changes import Staged, run
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
+from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.staged_manifests import rewrite as rewrite_manifests
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import BY_KIND, EVENTS, add, data_file, entries_of, live, manifests_of, memory_table, set_ref, swap
@@ -265,3 +266,33 @@ def test_row_ids_are_not_given_out_by_counts_that_the_list_has_wrong(rows):
     table = lie(table, "a", added_rows_count=10)
     done = run(table, AppendFiles(files=(data_file("c"),))).table
     assert sorted(entry.data_file.first_row_id for entry in entries_of(done)) == [0, 10, 20]
+
+
+@for_each("name", ["x1", "ex"])
+def test_a_file_that_is_newer_than_the_table_is_not_made_older(name):
+    table = lie(parted(), name, sequence_number=99)
+    rewrite = RewriteFiles(
+        removed=entries_of(table, "x1"),
+        added=(data_file("x2", **X),),
+        schema_id=0,
+        applied_deletes={path_of("x1"): frozenset(map(applied_delete, entries_of(table, "px", "ex")))},
+        data_sequence_number=table.metadata.last_sequence_number,
+    )
+    with pytest.raises(InvalidTableError, match=f"{name}' has sequence number 99, and the table is at 4:"):
+        run(table, rewrite)
+
+
+def test_a_vector_that_is_older_than_its_data_file_goes_where_the_file_is_given_one():
+    table = add(memory_table(MemoryCatalog(), format_version=3), "a")
+    table = add_deletes(add_deletes(table, deletion_vector("v", "a")), equality_deletes("e"))
+    table = lie(table, "v", sequence_number=0)
+    [data] = entries_of(table, "a")
+    conversion = ConvertDeletes(
+        converted=entries_of(table, "e"),
+        data_files=EntryDigests.of([entry_digest(data)]),
+        added=(deletion_vector("w", "a"),),
+        named=(ConvertedFile(data),),
+        format_version=3,
+        starting_sequence_number=table.metadata.last_sequence_number,
+    )
+    assert live(run(table, conversion).table) == {"a": 1, "w": 1}

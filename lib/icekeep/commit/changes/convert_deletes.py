@@ -17,12 +17,14 @@ from icekeep.commit.file_questions import position_deletes_of
 from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import Manifests, add, live_manifests, remove, require_format_version
+from icekeep.commit.selection import VectorsOf
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
     PartitionKey,
     Specs,
     applied_delete,
+    is_deletion_vector,
     is_global,
     max_reached,
     partition_key,
@@ -102,6 +104,8 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         """The base with the new deletes and without the converted ones.
 
+        A vector that is older than its data file deletes nothing, and goes where the file is given one.
+
         Raises:
             ConflictError: a live data file that a converted delete file reaches was not looked through, one that positions
                 are deleted of is not live as it was read, or has other vectors or position deletes in format version 3,
@@ -117,7 +121,9 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         self._check_reached(manifests, base, attempt)
         if base.format_version > 2:
             self._check_position_deletes(manifests, base, attempt)
-        kept = remove(manifests.deletes, base, attempt, as_read=(*self.converted, *self.replaced))
+        given = frozenset(file.referenced_data_file or "" for file in self.added if is_deletion_vector(file))
+        going = (*self.converted, *self.replaced)
+        kept = remove(manifests.deletes, base, attempt, as_read=going, selected=VectorsOf(given))
         summary = SummaryBuilder(self.summary)
         summary.absorb(kept.summary)
         added = add(self.added, base, attempt, summary, content=ManifestContent.DELETES)

@@ -25,7 +25,7 @@ from icekeep.commit.live_files import (
 from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import AppliedDelete, is_newer
+from icekeep.spec.applicability import AppliedDelete, is_newer, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reached_files import Comparison, Difference, ReachedFiles, reached_files
@@ -195,6 +195,8 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         return digest_of_all(map(identity, self.deletes))
 
     def checked(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> Checked:
+        for entry in removed:
+            self._check_number(entry)
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
         refusals: dict[str, str] = {}
         moved = [path for path, spec_id in spec_ids.items() if self._is_moved(spec_id)]
@@ -214,6 +216,15 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 changed[path] = deletes
         return Checked(refusals, changed)
 
+    def _check_number(self, entry: ManifestEntry) -> None:
+        """No file is newer than the table: a rewrite would make its rows older, or they would lose a column that it needs."""
+        if sequence_number(entry) > self.base.last_sequence_number:
+            raise InvalidTableError(
+                f"file {entry.data_file.file_path!r} has sequence number {sequence_number(entry)}, and the table is at "
+                f"{self.base.last_sequence_number}: its manifest or the manifest list is wrong",
+                file_path=entry.data_file.file_path,
+            )
+
     def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
         """Why a file may not be replaced now that other deletes reach it than were applied."""
         if difference.gone and not self.carries:
@@ -227,7 +238,11 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
-        return (entry for m in self.deletes for entry in reader.entries(m, self.base) if entry.is_live)
+        for manifest in self.deletes:
+            for entry in reader.entries(manifest, self.base):
+                if entry.is_live:
+                    self._check_number(entry)
+                    yield entry
 
     def _is_moved(self, spec_id: int) -> bool:
         """Whether rows of files of a partition spec may be in files of another now."""

@@ -12,12 +12,13 @@ import msgspec
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.formats.sort.ordering import Curve, Ordering
+from icekeep.spec.bounds import are_crossed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
 from icekeep.spec.transforms import Day, Hour, Identity, Month, Transform, Truncate, Year
-from icekeep.spec.types import BINARY, DOUBLE, LONG, FixedType, PrimitiveType, Type
+from icekeep.spec.types import BINARY, DOUBLE, FLOAT, LONG, FixedType, PrimitiveType, Type
 from icekeep.spec.values import INTEGER_WIDTHS, value_from_bytes
 
 Ends = tuple[tuple[bytes, ...], tuple[bytes, ...]]
@@ -146,7 +147,7 @@ def _component(column: KeyColumn, facts: ColumnFacts, record_count: int) -> tupl
     if has_nulls and facts.null_count == record_count:
         return null, null
     low, high = _values(column, facts)
-    if facts.nan_count:
+    if facts.nan_count and column.type in (FLOAT, DOUBLE):
         nan = _VALUE + sort_key((column.type,), (float("nan"),))
         # A file of NaNs has no bounds.
         low, high = (nan, nan) if facts.lower is None and facts.upper is None else (low, nan)
@@ -161,12 +162,16 @@ def _values(column: KeyColumn, facts: ColumnFacts) -> tuple[bytes, bytes]:
     try:
         low = None if facts.lower is None else value_from_bytes(column.type, facts.lower)
         high = None if facts.upper is None else value_from_bytes(column.type, facts.upper)
+        if are_crossed(low, high):
+            return _LEAST, _GREATEST
         if column.bounds_length is not None and isinstance(low, str | bytes) and isinstance(high, str | bytes):
             low, high = _at_one_precision(low, high, column.bounds_length)
-        return (
+        least, greatest = (
             _LEAST if low is None else _key(column, low),
             _GREATEST if high is None else _key(column, high),
         )
+        # Another writer has another order of UUIDs.
+        return (least, greatest) if least <= greatest else (_LEAST, _GREATEST)
     except (InvalidTableError, UnsupportedError, IcekeepBug):
         # What nobody can read tells nothing; that is no reason to fail here, where it is only a hint.
         return _LEAST, _GREATEST

@@ -233,6 +233,6 @@ class _Chooser:
 def _without_deleted(manifest: ManifestFile) -> ManifestFile:
     """A row with the length that the manifest would have without its entries of deleted files."""
     live, deleted = manifest.live_files_count or 0, manifest.deleted_files_count or 0
-    if not live or not deleted:
+    if live <= 0 or deleted <= 0:
         return manifest
     return msgspec.structs.replace(manifest, manifest_length=manifest.manifest_length * live // (live + deleted))

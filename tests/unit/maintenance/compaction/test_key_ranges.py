@@ -23,6 +23,7 @@ from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day, Truncate
 from icekeep.spec.types import BINARY, DATE, DOUBLE, LONG, STRING, TIMESTAMP, NestedField, PrimitiveType
+from icekeep.spec.values import value_to_bytes
 from kit.cases import for_each
 
 SCHEMA = Schema(
@@ -95,6 +96,19 @@ def test_what_is_not_known_is_everywhere():
     assert ends_of(column(LONG), [ColumnFacts(b"\x01", b"\x02")], 10) == WHOLE
     assert overlap(WHOLE, ends(LONG, 1, 5))
     assert overlap(WHOLE, WHOLE)
+
+
+@given(st.sampled_from([LONG, DOUBLE, STRING, BINARY]), st.binary(max_size=8), st.binary(max_size=8), st.booleans())
+def test_whatever_bounds_say_no_file_ends_before_it_begins(type_, low, high, is_descending):
+    of_file = column(type_, is_descending=is_descending, bounds_length=16)
+    lower, upper = ends_of(of_file, [ColumnFacts(low, high, 1, 1)], 10)
+    assert lower <= upper
+
+
+@for_each(("type_", "low", "high"), [(LONG, 9, 1), (DOUBLE, 2.0, -2.0), (STRING, "b", "a"), (DOUBLE, math.nan, 1.0)])
+def test_bounds_that_are_crossed_or_nan_tell_nothing(type_, low, high):
+    found = ends_of(column(type_), [ColumnFacts(value_to_bytes(type_, low), value_to_bytes(type_, high))], 10)
+    assert found == WHOLE
 
 
 @pytest.mark.parametrize("is_descending", [True, False])
