@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
-from icekeep.spec.applicability import reaching_deletes
+from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES, SOLE_PATH
+from icekeep.spec.applicability import own_path, reaching_deletes
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
@@ -97,9 +97,11 @@ def expected(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> dict[st
         return delete.sequence_number, delete.data_file.file_path, -1 if offset is None else offset
 
     def fields(delete: ManifestEntry) -> dict[str, Any]:
-        columns = columns_of(delete)
+        columns, file = columns_of(delete), delete.data_file
         ids = columns["equality_ids"]
-        return {name: columns[name] for name in FIELDS} | {"equality_ids": None if ids is None else list(ids)}
+        sole = own_path(file) if file.referenced_data_file is None else None
+        known = {"equality_ids": None if ids is None else list(ids), SOLE_PATH.name: sole}
+        return {name: columns[name] for name in ENTRIES.names if name in FIELDS} | known
 
     reaching = reaching_deletes(data, deletes, SPECS)
     return {path: [fields(d) for d in sorted(found, key=order)] for path, found in reaching.items()}

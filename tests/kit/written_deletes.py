@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
@@ -31,11 +32,20 @@ def data_files(table: Table, ref: str = MAIN) -> list[DataFile]:
     return sorted(files, key=lambda file: file.file_path)
 
 
-def delete_positions(table: Table, positions: Iterable[tuple[str, int]], file_format: str = "PARQUET") -> Table:
-    """The table after a commit of one position delete file for data files of one partition."""
+def delete_positions(
+    table: Table, positions: Iterable[tuple[str, int]], file_format: str = "PARQUET", *, names_file: bool = True
+) -> Table:
+    """The table after a commit of one position delete file for data files of one partition.
+
+    Args:
+        names_file: whether one that is for a single data file has `referenced_data_file`; Iceberg Java writes none in version
+            2, where equal bounds of `file_path` say it.
+    """
     files = {file.file_path: file for file in data_files(table)}
     pairs = [(files[path], position) for path, position in positions]
     (file,) = position_delete_files(table, pairs, file_format)
+    if not names_file:
+        file = replace(file, referenced_data_file=None)
     return commit(table, RowDelta(added_deletes=(file,), named=frozenset(file.file_path for file, _ in pairs))).table
 
 

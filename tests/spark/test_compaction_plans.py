@@ -28,6 +28,7 @@ from icekeep.spec.applicability import applied_delete
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from icekeep.tables.update_spec import update_spec
@@ -116,7 +117,11 @@ def generated(lake: Lake, seed: int, *, has_vectors: bool = False) -> Table:
                 continue
             match number % 3:
                 case 0:
-                    delete = positions(table, f"p-{commit_number}-{number}", file.partition, **same)
+                    if chance.random() < 0.5:
+                        path = {DELETE_FILE_PATH.field_id: file.file_path.encode()}
+                        same |= {"lower_bounds": path, "upper_bounds": path}
+                    records = 1 + 3 * number
+                    delete = positions(table, f"p-{commit_number}-{number}", file.partition, records, **same)
                 case 1:
                     only = {"referenced_data_file": file.file_path, **same}
                     delete = positions(table, f"o-{commit_number}-{number}", file.partition, 4, **only)

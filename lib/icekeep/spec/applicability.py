@@ -156,6 +156,21 @@ def sole_path(bounds: PathBounds) -> bytes | None:
     return lower if lower == upper else None
 
 
+def own_path(file: DataFile) -> bytes | None:
+    """The path of the one data file that a vector or position delete file says it is of; `None` where it may be of several.
+
+    It chooses files and counts rows. Equal bounds may be wrong, and where they were cut they are the path of no data file, so
+    no delete file is dropped because of them before its rows were read.
+
+    Raises:
+        InvalidTableError: a deletion vector does not say which data file it is for.
+    """
+    if file.content is not FileContent.POSITION_DELETES:
+        return None
+    only = only_data_file(file)
+    return sole_path(path_bounds(file)) if only is None else _encoded(only)
+
+
 def named_range(paths: Sequence[bytes], bounds: PathBounds) -> slice:
     """Which of some paths, in order, bounds leave possible."""
     sole = sole_path(bounds)

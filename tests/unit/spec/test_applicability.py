@@ -16,6 +16,7 @@ from icekeep.spec.applicability import (
     is_deletion_vector,
     may_name,
     only_data_file,
+    own_path,
     partition_key,
     path_digest,
     reaches,
@@ -182,6 +183,15 @@ def test_equal_path_bounds_are_the_one_data_file_that_positions_are_of():
     file = positions(5, **bounded(b"data/b", b"data/b")).data_file
     # Some writers cut both bounds, and do not increment the upper one.
     assert [p for p in ("data/a", "data/b", "data/bc", "data/c") if may_name(file, p)] == ["data/b", "data/bc"]
+
+
+def test_the_path_that_positions_are_of_is_the_one_that_the_file_names_or_that_both_bounds_are():
+    paths = [bounded(b"data/b", b"data/b"), bounded(b"data/a", b"data/b"), bounded(b"data/b", None), {}]
+    assert [own_path(positions(5, **bounds).data_file) for bounds in paths] == [b"data/b", None, None, None]
+    named = {"referenced_data_file": "data/é"}
+    assert [own_path(positions(5, **named, **bounds).data_file) for bounds in paths] == ["data/é".encode()] * 4
+    assert own_path(vector(5, "a").data_file) == b"a"
+    assert own_path(equality(5, **paths[0]).data_file) is None
 
 
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=4), st.one_of(st.none(), st.integers(1, 4)))

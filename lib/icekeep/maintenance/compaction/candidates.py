@@ -24,7 +24,8 @@ def with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFiles
     """The files with two columns more: whether the size asks for a rewrite, and whether deletes do.
 
     Deletes ask for it where `delete-file-threshold` or more of them reach the file, and one at least; or where
-    `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file alone.
+    `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file alone, as they
+    or their path bounds say (`applicability.own_path`): where bounds are wrong, a file is rewritten that need not be, or is not.
     Deletes of positions that are older than the file cannot name it and are not counted, so that what was rewritten to
     get rid of them is not rewritten again.
 
@@ -52,7 +53,7 @@ def candidates(files: "DataFrame", *, rewrite_all: bool) -> "DataFrame":
 def _many_deletes(options: RewriteDataFilesOptions) -> "Column":
     count = F.size(F.filter("deletes", _may_apply))
     enough = count >= max(1, options.delete_file_threshold)
-    own = F.filter("deletes", lambda delete: _is_of_positions(delete) & delete.referenced_data_file.isNotNull())
+    own = F.filter("deletes", lambda delete: _is_of_positions(delete) & _is_own(delete))
     deleted = F.aggregate(own, F.lit(0).cast("long"), lambda total, delete: total + delete.record_count)
     rows = F.col("record_count")
     # Multiplied rather than divided: a file may have no rows.
@@ -67,9 +68,7 @@ def _many_deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> NDA
         return np.zeros(len(records), np.bool_)
     counts = _counts_of_runs(reaching, pc.fill_null(few.files["file_sequence_number"], 0).to_numpy())
     enough = _by_row(reaching, counts) >= max(1, options.delete_file_threshold)
-    is_own = pc.is_valid(reaching.deletes["referenced_data_file"]).to_numpy() & _are_of_positions(reaching)
-    records_before = np.cumsum([0, *np.where(is_own, reaching.deletes["record_count"].to_numpy(), 0)])
-    deleted = _by_row(reaching, records_before[reaching.stops] - records_before[reaching.starts])
+    deleted = reaching.own_record_counts(few.files["file_path"])
     return enough | ((deleted > 0) & (np.minimum(deleted, records) >= records * options.delete_ratio_threshold))
 
 
@@ -100,6 +99,11 @@ def _are_of_positions(reaching: Reaching) -> NDArray[np.bool_]:
 def _may_apply(delete: "Column") -> "Column":
     since = F.coalesce(F.col("file_sequence_number"), F.lit(0))
     return ~_is_of_positions(delete) | (delete.sequence_number >= since)
+
+
+def _is_own(delete: "Column") -> "Column":
+    own_path = F.coalesce(delete.referenced_data_file.cast("binary"), delete.sole_path)
+    return own_path == F.col("file_path").cast("binary")
 
 
 def _is_of_positions(delete: "Column") -> "Column":

@@ -20,7 +20,7 @@ from icekeep.planning.entries.decode import EntryFilter, SpecFilter
 from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, entries_count, few_entries
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
-from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
+from icekeep.planning.manifests.entry_schema import ENTRIES, MATCHED_COLUMNS
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import Scan, matched_with_deletes
 from icekeep.planning.spark.lazily import F, from_arrow_schema, on_disk
@@ -49,7 +49,6 @@ DATA_COLUMNS = (
     "file_size_in_bytes",
     "key_metadata",
 )
-_DELETE_COLUMNS = frozenset({*(field.name for field in REACHING_DELETES.value_type), "lower_bounds", "upper_bounds"})
 _STEP = "planning what is to be looked through"
 _DATA = pa.schema([field for field in ENTRIES if field.name in DATA_COLUMNS])
 
@@ -274,7 +273,7 @@ class _Planner:
         if reading.by is not ReadBy.DRIVER:
             return False
         everything = self._everything(self._deletes)
-        some = few_entries(self._storage, self._deletes, everything, _DELETE_COLUMNS, reading.decoder)
+        some = few_entries(self._storage, self._deletes, everything, MATCHED_COLUMNS, reading.decoder)
         positions = some.filter(pc.equal(some["content"], int(FileContent.POSITION_DELETES)))
         found = reaching(files, positions, self._metadata.specs_by_id)
         if found is None:

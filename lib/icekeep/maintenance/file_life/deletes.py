@@ -15,7 +15,7 @@ from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching, reaching
 from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, entries_schema
 from icekeep.planning.entries.read import folded
 from icekeep.planning.entries.select_manifests import delete_manifests, select_manifests, snapshot_manifests
-from icekeep.planning.manifests.entry_schema import REACHING_DELETES
+from icekeep.planning.manifests.entry_schema import MATCHED_COLUMNS
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import FileContent
@@ -25,9 +25,7 @@ from icekeep.spec.snapshots import Snapshot
 
 SHOWN_COUNT = 1_000
 
-_COLUMNS = frozenset(
-    {"snapshot_id", "lower_bounds", "upper_bounds", *(field.name for field in REACHING_DELETES.value_type)}
-)
+_COLUMNS = MATCHED_COLUMNS | {"snapshot_id"}
 _VECTOR = "deletion vector"
 
 

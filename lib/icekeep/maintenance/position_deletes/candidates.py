@@ -59,6 +59,8 @@ class Candidate(msgspec.Struct, frozen=True):
     Attributes:
         lower, upper: the least and the greatest path that it says it names; `None` where it does not say.
         has_values: whether bounds say that it holds values of the deleted rows, too.
+        has_sole_path: whether its bounds are equal, and are the path of a live data file: it is of that one alone, unless they
+            are wrong.
         is_idle: no live data file lies between the bounds of its paths: it is dangling, though only its rows can prove it.
     """
 
@@ -66,11 +68,17 @@ class Candidate(msgspec.Struct, frozen=True):
     lower: str | None
     upper: str | None
     has_values: bool = False
+    has_sole_path: bool = False
     is_idle: bool = False
 
     @property
     def file(self) -> DataFile:
         return self.read.entry.data_file
+
+    @property
+    def is_of_one_file(self) -> bool:
+        """Whether it is of one data file, as `applicability.own_path` says, which counts and chooses."""
+        return self.file.referenced_data_file is not None or self.has_sole_path
 
 
 class PositionDeletes(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +86,7 @@ class PositionDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         by_partition: position delete files that may reach a data file.
-        named: by path, the data files that one of them is for alone.
+        named: by path, at least the data files that one of them is for alone.
         live: of each partition in which one may be for several data files, all of these.
         dangling: delete files and vectors that reach none.
     """
@@ -140,6 +148,8 @@ def _asked(deletes: Sequence[tuple[Partition, Candidate]]) -> Asked:
         if only is None:
             lower, upper = (None if bound is None else bound.encode() for bound in (one.lower, one.upper))
             ranges[partition].append(PathRange(number, lower, upper))
+            if one.lower is not None and one.lower == one.upper:
+                named.setdefault(one.lower, None)
         elif is_deletion_vector(one.file):
             named[only] = max(max_reached(one.read.entry), named.get(only) or 0)
         else:
@@ -163,8 +173,13 @@ def _matched(deletes: Sequence[tuple[Partition, Candidate]], data: LiveData) -> 
         if only is not None and place is not None and place.partition != partition:
             raise in_another_partition(one.file.file_path, only)
         if not is_deletion_vector(one.file):
-            is_idle = only is None and number not in data.met
-            candidates[partition].append(msgspec.structs.replace(one, is_idle=is_idle))
+            named = None if one.lower is None or one.lower != one.upper else data.named.get(one.lower)
+            known = msgspec.structs.replace(
+                one,
+                has_sole_path=only is None and named is not None and named.partition == partition,
+                is_idle=only is None and number not in data.met,
+            )
+            candidates[partition].append(known)
     return PositionDeletes(
         by_partition={partition: tuple(some) for partition, some in candidates.items()},
         named={path: place.file for path, place in data.named.items()},

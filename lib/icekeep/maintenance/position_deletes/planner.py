@@ -152,17 +152,13 @@ def _asking(files: Sequence[Candidate], rules: DeleteGroupRules) -> list[Candida
 def _with_others(files: list[Candidate]) -> list[Candidate]:
     """Without those that are for one data file which no other may be for: they would come out as they went in."""
     # Positions with values of the deleted rows and those without are not put into one file.
-    alone = Counter((one.lower, one.has_values) for one in files if _single(one))
-    others = _Ranges(one for one in files if not _single(one))
+    alone = Counter((one.lower, one.has_values) for one in files if one.is_of_one_file)
+    others = _Ranges(one for one in files if not one.is_of_one_file)
     return [
         one
         for one in files
-        if not _single(one) or alone[one.lower, one.has_values] > 1 or others.may_name(one.lower or "")
+        if not one.is_of_one_file or alone[one.lower, one.has_values] > 1 or others.may_name(one.lower or "")
     ]
-
-
-def _single(one: Candidate) -> bool:
-    return one.file.referenced_data_file is not None
 
 
 class _Ranges:
@@ -192,7 +188,7 @@ def _last_path(one: Candidate) -> str:
     """Nothing that the file names is beyond it; some writers cut the bound and forget to increment it."""
     if one.upper is None:
         return _BEYOND
-    return one.upper if _single(one) else one.upper + _BEYOND
+    return one.upper if one.is_of_one_file else one.upper + _BEYOND
 
 
 def _bins(files: list[Candidate], rules: DeleteGroupRules) -> Iterator[list[Candidate]]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.planning.manifests.entry_schema import REACHING_DELETES
+from icekeep.planning.manifests.entry_schema import REACHING_DELETES, SOLE_PATH
 from icekeep.spec.applicability import (
     PartitionKey,
     PathBounds,
@@ -27,6 +27,7 @@ from icekeep.spec.applicability import (
     partition_key,
     reaches,
     several_vectors,
+    sole_path,
 )
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
@@ -44,6 +45,7 @@ EVERY_PAIR = 2**62
 """The limit for one who asks for runs alone."""
 
 _FIELDS = tuple(field.name for field in REACHING_DELETES.value_type)
+_POSITIONS = int(FileContent.POSITION_DELETES)
 _OF_DATA = ("file_path", "spec_id", "partition", "sequence_number")
 _OF_DELETES = ("content", "file_path", "file_format", "spec_id", "partition", "sequence_number", "referenced_data_file")
 
@@ -83,6 +85,34 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
         found: NDArray[np.bool_] = np.cumsum(edges)[:-1] > 0
         return found
 
+    def own_record_counts(self, paths: pa.ChunkedArray) -> _Numbers:
+        """How many positions each row's own deletes hold: those in force that are for this data file alone, `own_path` says.
+
+        A position that two of them hold counts twice, and a count may be more than the rows of the data file.
+
+        Args:
+            paths: those of the rows.
+        """
+        path = pc.coalesce(self.deletes["referenced_data_file"].cast(SOLE_PATH.type), self.deletes[SOLE_PATH.name])
+        found = pc.index_in(path, value_set=paths.cast(SOLE_PATH.type).combine_chunks())
+        is_asked = pc.and_(pc.equal(self.deletes["content"], _POSITIONS), pc.is_valid(found)).to_numpy()
+        own = np.flatnonzero(is_asked)
+        rows = pc.fill_null(found, 0).to_numpy()[own].astype(np.int64)
+        own, rows = (some[self._reach(own, rows)] for some in (own, rows))
+        counts = np.zeros(len(self.offsets) - 1, np.int64)
+        np.add.at(counts, rows, self.deletes["record_count"].to_numpy()[own])
+        return counts
+
+    def _reach(self, deletes: _Numbers, rows: _Numbers) -> NDArray[np.bool_]:
+        """Whether each of some delete files reaches the row beside it."""
+        if not len(self.starts):
+            return np.zeros(len(deletes), np.bool_)
+        width = len(self.ranks) + 1
+        # Runs are in the order of their rows, and those of a row in that of their starts.
+        runs = np.searchsorted(self.rows * width + self.starts, rows * width + deletes, "right") - 1
+        found: NDArray[np.bool_] = (runs >= 0) & (self.rows[runs] == rows) & (deletes < self.stops[runs])
+        return found
+
     def positions_of_row(self, row: int) -> PositionSet:
         """Those of what reaches a row."""
         some = slice(self.offsets[row], self.offsets[row + 1])
@@ -100,7 +130,7 @@ def reaching(
 
     Args:
         data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `entry_schema.ENTRIES`.
-        deletes: live delete files; the fields of `entry_schema.REACHING_DELETES`, and `lower_bounds` and `upper_bounds`.
+        deletes: live delete files; the columns `entry_schema.MATCHED_COLUMNS`.
         specs: the partition specs of the table.
         max_pairs: of a data file and a delete file; there are never more runs than `MAX_RUNS`.
 
@@ -111,6 +141,7 @@ def reaching(
     Spec: "Scan Planning", "Delete Formats".
     """
     ordered = in_order(deletes, ("sequence_number", "file_path"))
+    ordered = ordered.append_column(SOLE_PATH, _sole_paths(ordered))
     entries = _entries(ordered)
     rows_of = _RowsOf(data, entries, specs)
     lists: dict[Hashable, list[int]] = defaultdict(list)
@@ -165,6 +196,13 @@ def bounds_of_paths(deletes: pa.Table) -> Iterator[PathBounds]:
         pc.map_lookup(deletes[name], path_id, "first").to_pylist() for name in ("lower_bounds", "upper_bounds")
     )
     return zip(lower, upper, strict=True)
+
+
+def _sole_paths(deletes: pa.Table) -> pa.Array:
+    """The column `sole_path` of some delete files."""
+    is_asked = pc.and_(pc.equal(deletes["content"], _POSITIONS), pc.is_null(deletes["referenced_data_file"]))
+    known = zip(is_asked.to_pylist(), bounds_of_paths(deletes), strict=True)
+    return pa.array([sole_path(bounds) if is_asked else None for is_asked, bounds in known], SOLE_PATH.type)
 
 
 def _only_row(one: tuple[int, _Numbers]) -> int:

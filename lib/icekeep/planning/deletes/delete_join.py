@@ -9,7 +9,7 @@ decision 21 (`docs/design/decisions`) has why the rule is said here again, and t
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from icekeep.planning.manifests.entry_schema import REACHING_DELETES
+from icekeep.planning.manifests.entry_schema import REACHING_DELETES, SOLE_PATH
 from icekeep.planning.spark.lazily import F
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BROADCAST_MAX_COUNT = 20_000
 """With no more delete files than this, some 10 MB, each executor gets them all and no data file is shuffled."""
 
-_FIELDS = tuple(field.name for field in REACHING_DELETES.value_type)
+_FIELDS = tuple(field.name for field in REACHING_DELETES.value_type if field != SOLE_PATH)
 _WHOLE_TABLE = bytearray(b"t")
 
 
@@ -35,7 +35,7 @@ def with_deletes(
 
     Args:
         data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `entry_schema.ENTRIES`.
-        deletes: live delete files; the fields of `entry_schema.REACHING_DELETES`, and `lower_bounds` and `upper_bounds`.
+        deletes: live delete files; the columns `entry_schema.MATCHED_COLUMNS`.
         specs: the partition specs of the table.
         deletes_count: how many delete files there are at most, as manifest lists tell; `None` where they do not.
 
@@ -106,18 +106,18 @@ def _sum_where(kind: str, column: str) -> "Column":
 
 def _scopes(deletes: "DataFrame", specs: Mapping[int, PartitionSpec]) -> "DataFrame":
     """A row for each scope that has delete files: its name, and its members in the order of the column `deletes`."""
-    path_id = DELETE_FILE_PATH.field_id
-    member = F.struct(
-        "sequence_number",
-        "file_path",
-        "content_offset",
-        F.struct(*_FIELDS).alias("delete"),
-        F.col("lower_bounds").getItem(path_id).alias("lower_path"),
-        F.col("upper_bounds").getItem(path_id).alias("upper_path"),
-    )
+    delete = F.struct(*_FIELDS, _sole_path().alias(SOLE_PATH.name))
+    member = F.struct("sequence_number", "file_path", "content_offset", delete.alias("delete"))
     named = deletes.select(_scope(specs).alias("scope"), member.alias("member"))
     # One list and no filter below this: then all joins share one shuffle, whatever each uses, and `deletes` is read once.
     return named.groupBy("scope").agg(F.sort_array(F.collect_list("member")).alias("members"))
+
+
+def _sole_path() -> "Column":
+    """As `applicability.sole_path`, of position delete files that do not name their data file."""
+    lower, upper = (F.col(name).getItem(DELETE_FILE_PATH.field_id) for name in ("lower_bounds", "upper_bounds"))
+    is_asked = (F.col("content") == int(FileContent.POSITION_DELETES)) & F.col("referenced_data_file").isNull()
+    return F.when(is_asked & (lower == upper), lower)
 
 
 def _scope(specs: Mapping[int, PartitionSpec]) -> "Column":
@@ -154,10 +154,9 @@ def _is_newer(member: "Column") -> "Column":
 
 
 def _is_newer_and_may_name(member: "Column") -> "Column":
-    path, lower, upper = F.col("file_path").cast("binary"), member.lower_path, member.upper_path
-    # As `applicability.named_range`: only equal bounds say no.
-    may_name = F.coalesce(lower != upper, F.lit(True)) | F.startswith(path, lower)
-    return _is_newer(member) & (_is_equality(member.delete) | may_name)
+    # As `applicability.named_range`: only equal bounds say no, which equality deletes have none of.
+    sole = member.delete.sole_path
+    return _is_newer(member) & (sole.isNull() | F.startswith(F.col("file_path").cast("binary"), sole))
 
 
 def _in_force() -> "Column":

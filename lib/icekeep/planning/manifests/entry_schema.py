@@ -63,30 +63,32 @@ ENTRIES = pa.schema(
 where the entry was read.
 """
 
-REACHING_DELETES = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                ENTRIES.field(name)
-                for name in (
-                    "content",
-                    "file_path",
-                    "file_format",
-                    "spec_id",
-                    "partition",
-                    "sequence_number",
-                    "record_count",
-                    "file_size_in_bytes",
-                    "equality_ids",
-                    "referenced_data_file",
-                    "content_offset",
-                    "content_size_in_bytes",
-                    "key_metadata",
-                )
-            ]
-        ),
-        nullable=False,
-    )
+_OF_DELETES = (
+    "content",
+    "file_path",
+    "file_format",
+    "spec_id",
+    "partition",
+    "sequence_number",
+    "record_count",
+    "file_size_in_bytes",
+    "equality_ids",
+    "referenced_data_file",
+    "content_offset",
+    "content_size_in_bytes",
+    "key_metadata",
 )
-"""The column `deletes` of a plan: what a reader must apply to a data file, in a fixed order."""
+
+MATCHED_COLUMNS = frozenset({*_OF_DELETES, "lower_bounds", "upper_bounds"})
+"""Columns of `ENTRIES` that are asked of delete files where it is worked out which data files they reach."""
+
+SOLE_PATH = pa.field("sole_path", pa.binary())
+
+REACHING_DELETES = pa.list_(
+    pa.field("element", pa.struct([*map(ENTRIES.field, _OF_DELETES), SOLE_PATH]), nullable=False)
+)
+"""The column `deletes` of a plan: what a reader must apply to a data file, in a fixed order.
+
+`sole_path` is what `applicability.sole_path` finds in the bounds of a position delete file without `referenced_data_file`, as
+UTF-8; null where there is none.
+"""

@@ -24,7 +24,7 @@ from icekeep.planning.entries.select_manifests import (
     select_manifests,
     snapshot_manifests,
 )
-from icekeep.planning.manifests.entry_schema import METRICS, STORED
+from icekeep.planning.manifests.entry_schema import MATCHED_COLUMNS, METRICS, STORED
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.scan.versions import Version, VersionArguments, chosen_version
 from icekeep.planning.spark.lazily import F
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
-_OF_DELETES = frozenset({"equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"})
 
-FILE_COLUMNS = frozenset({"manifest_path", "spec_id", "partition", *STORED.names}) - {*METRICS.names} - _OF_DELETES
+FILE_COLUMNS = frozenset({"manifest_path", "spec_id", "partition", *STORED.names}) - {
+    *METRICS.names,
+    *("equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"),
+}
 """What a plan says of each data file unless its caller asks for other columns."""
-
-_DELETE_COLUMNS = FILE_COLUMNS | _OF_DELETES | {"lower_bounds", "upper_bounds"}
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ def few_files(
     of_deletes = EntryFilter(specs=scan.deletes.specs)
     found = reaching(
         files,
-        few_entries(storage, manifests, of_deletes, _DELETE_COLUMNS, reading.decoder),
+        few_entries(storage, manifests, of_deletes, MATCHED_COLUMNS, reading.decoder),
         scan.table.metadata.specs_by_id,
         max_pairs,
     )
@@ -203,7 +203,7 @@ def matched_with_deletes(
         InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`.
     """
     storage, specs = table.storage, table.metadata.specs_by_id
-    deletes = entries(storage, spark, manifests, wanted, _DELETE_COLUMNS)
+    deletes = entries(storage, spark, manifests, wanted, MATCHED_COLUMNS)
     if only_positions:
         deletes = deletes.where(F.col("content") == int(FileContent.POSITION_DELETES))
     counts = [m.live_files_count for m in manifests]

@@ -22,7 +22,7 @@ from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
 from icekeep.planning.spark.limits import Limits
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from kit.lake import Lake
-from kit.reaching import SPECS, entry, equality, positions, table_of, vector
+from kit.reaching import SPECS, bounded, entry, equality, positions, table_of, vector
 
 NO_SPARK: Any = None
 SIZES: FileSizes = file_sizes(
@@ -68,6 +68,21 @@ def test_deletes_of_the_file_alone_ask_by_their_share_of_its_rows() -> None:
     ]
     assert asking(data, deletes, HAS_MANY_DELETES) == ["vector", "file"]
     assert asking(data, deletes, HAS_MANY_DELETES, delete_ratio_threshold=0.2) == ["vector", "file", "little"]
+
+
+def test_deletes_whose_path_bounds_are_one_file_ask_as_if_they_named_it() -> None:
+    data = [entry(name, 5, record_count=10) for name in ("much", "little", "cut 1", "cut 2", "replaced")]
+    deletes = [
+        *(positions(name, 7, record_count=9, **bounded(b"much", b"much")) for name in ("p", "q")),
+        positions("l", 7, record_count=2, **bounded(b"little", b"little")),
+        # Which of the two it has positions of is not known.
+        positions("c", 7, record_count=9, **bounded(b"cut", b"cut")),
+        positions("w", 7, record_count=9, **bounded(b"little", b"replaced")),
+        positions("r", 7, record_count=9, **bounded(b"replaced", b"replaced")),
+        vector(8, "replaced", record_count=1),
+    ]
+    assert asking(data, deletes, HAS_MANY_DELETES) == ["much"]
+    assert asking(data, deletes, HAS_MANY_DELETES, delete_ratio_threshold=0.2) == ["much", "little"]
 
 
 def test_positions_that_are_older_than_a_file_are_not_counted() -> None:

@@ -106,6 +106,19 @@ def test_position_delete_files_come_with_the_data_files_of_their_partition(table
     assert [one.read.entry.sequence_number for one in some] == [2, 3]
 
 
+def test_equal_bounds_that_are_the_path_of_a_live_data_file_say_that_positions_are_of_that_alone():
+    table = add(memory_table(), "a", "b", "cut-1", "cut-2")
+    for file in (*(deletes_for(f"p-{name}", name) for name in ("a", "cut", "gone")), deletes_for("w", "a", "b")):
+        table = commit(table, AddDeleteFile(file), runtime=table.catalog.runtime).table
+    deletes = found(table)
+    (some,) = deletes.by_partition.values()
+    assert [one.has_sole_path for one in some] == [True, False, False, False]
+    assert [one.is_idle for one in some] == [False, False, True, False]
+    # Any row may name any of them, if bounds are wrong.
+    ((part,),) = deletes.live.values()
+    assert part.files_count == 4
+
+
 def test_what_is_for_one_data_file_that_is_gone_is_dangling_and_other_files_are_idle(table):
     table = without(table, "a", "b")
     deletes = found(table)

@@ -170,14 +170,15 @@ def test_merged_by_file_each_data_file_has_one_file_that_says_so(lake: Lake) -> 
     assert result.added_bytes_count == sum(file.file_size_in_bytes for file in deletes_of(table))
 
 
-def test_files_that_are_alone_for_their_data_file_are_left_and_others_are_merged(lake: Lake) -> None:
+@pytest.mark.parametrize("names_file", [True, False])
+def test_files_that_are_alone_for_their_data_file_are_left_and_others_are_merged(lake: Lake, names_file: bool) -> None:
     table = lake.filled(commits=1, files=9)
     paths = [file.file_path for file in data_files(table)]
     for path in paths:
-        table = delete_positions(table, [(path, 1)])
+        table = delete_positions(table, [(path, 1)], names_file=names_file)
     assert rewrite_position_deletes(table, no_spark).commits_count == 0
     for path in paths[:3]:
-        table = delete_positions(table, [(path, 2)])
+        table = delete_positions(table, [(path, 2)], names_file=names_file)
     before = ours(lake)
     result = rewrite_position_deletes(table, no_spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (6, 3)

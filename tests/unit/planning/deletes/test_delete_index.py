@@ -8,7 +8,7 @@ from hypothesis import given
 
 from icekeep.errors import InvalidTableError
 from icekeep.planning.deletes.delete_index import reaching
-from icekeep.spec.applicability import may_name, reaching_deletes
+from icekeep.spec.applicability import may_name, own_path, reaching_deletes
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.cases import for_each
 from kit.reaching import (
@@ -108,6 +108,31 @@ def test_runs_are_of_one_list_whose_members_are_in_the_order_of_their_numbers(ta
             assert numbers[some] == sorted(numbers[some])
     used = {n for row in range(len(table[0])) for n in held.of_row(row)}
     assert {n for n, is_used in enumerate(held.used) if is_used} == used
+
+
+@given(generated_tables())
+def test_positions_of_a_data_file_alone_are_those_of_deletes_whose_own_path_is_its_path(
+    table: tuple[Entries, Entries],
+) -> None:
+    data, deletes = table
+    held = reaching(table_of(data), table_of(deletes), SPECS)
+    assert held is not None
+    in_force = reaching_deletes(data, deletes, SPECS)
+    wanted = [
+        sum(d.data_file.record_count for d in in_force[path] if own_path(d.data_file) == path.encode())
+        for path in (one.data_file.file_path for one in data)
+    ]
+    assert held.own_record_counts(table_of(data)["file_path"]).tolist() == wanted
+
+
+def test_a_delete_file_whose_equal_bounds_were_cut_is_of_no_data_file_alone() -> None:
+    deletes = [positions("p", 7, record_count=5, **bounded(b"a", b"a"))]
+    for paths, counts in ((["a", "ab"], [5, 0]), (["ab", "ac"], [0, 0])):
+        data = table_of([entry(path, 5) for path in paths])
+        held = reaching(data, table_of(deletes), SPECS)
+        assert held is not None
+        assert np.diff(held.offsets).tolist() == [1, 1]
+        assert held.own_record_counts(data["file_path"]).tolist() == counts
 
 
 def test_a_row_has_few_runs_however_many_deletes_reach_it() -> None:
