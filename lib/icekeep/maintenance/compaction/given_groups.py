@@ -1,7 +1,8 @@
 """A plan that was written before -> its groups again, as the table has their files now, or a refusal.
 
 Each file must be live still, with the same delete files that reach it: then the plan is that of today, and carried out like one
-that was just made. What others added beside these files does not matter.
+that was just made. What others added beside these files does not matter, nor that the rows of a table which was upgraded to
+version 3 were given their first ids.
 """
 
 from collections import defaultdict
@@ -85,7 +86,10 @@ def cost_of(estimated: Estimate) -> PlanCost:
 
 
 def states_of(files: GroupFiles) -> list[str]:
-    """For each file of a group a hash of it and of the delete files that reach it, in whatever order these are."""
+    """For each file of a group a hash of it and of the delete files that reach it, in whatever order these are.
+
+    The first row id is part of it: a file that was put there again by another commit has another one.
+    """
     sums = [*accumulate((_delete_digest(one) for one in files.deletes), initial=0)]
     return [_state(file, sums) for file in files.files]
 
@@ -209,7 +213,7 @@ def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -
             continue
         now = {} if group is None else _states_now(group, storage)
         gone += [path for path in one.states if path not in now]
-        changed += [path for path, state in one.states.items() if now.get(path, state) != state]
+        changed += [path for path, state in one.states.items() if path in now and state not in now[path]]
         if group is not None and group.expected_files_count != one.line.says.get(_EXPECTED):
             others.append(f"group {one.line.group} would become {group.expected_files_count} files")
         if group is not None and group.output_spec_id != one.line.says.get(_OUTPUT_SPEC):
@@ -229,9 +233,13 @@ def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -
     return order
 
 
-def _states_now(group: FileGroup, storage: Storage) -> dict[str, str]:
+def _states_now(group: FileGroup, storage: Storage) -> dict[str, tuple[str, str]]:
+    """Of each file its state, and what that was before its rows had ids, which the first commit in version 3 gives."""
     files = group_files(group, storage)
-    return dict(zip((file.file_path for file in files.files), states_of(files), strict=True))
+    without_ids = (msgspec.structs.replace(file, first_row_id=None) for file in files.files)
+    before = states_of(GroupFiles(tuple(without_ids), files.deletes))
+    paths = (file.file_path for file in files.files)
+    return dict(zip(paths, zip(states_of(files), before, strict=True), strict=True))
 
 
 def _group_line(group: FileGroup, method: GroupMethod) -> PlanLine:

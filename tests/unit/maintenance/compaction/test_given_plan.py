@@ -5,9 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.plan_contract import PlanContract
+from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance.compaction.job import compact
@@ -20,8 +23,10 @@ from icekeep.tables.rollback import rollback_to_snapshot
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_sort_order import update_sort_order
 from icekeep.tables.update_spec import update_spec
+from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.job_world import Fault, Killed, World
 from kit.lake import events
+from kit.naive_scan import lineage_of, live_entries
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 from unit.maintenance.compaction.test_job_contract import TestCompact as Contract
@@ -104,6 +109,34 @@ class TestPlan(PlanContract):
         self.write(world, path)
         change(world)
         self.refused(world, path, match)
+
+    @pytest.mark.parametrize("is_planned_before", [True, False])
+    def test_row_ids_that_the_first_commit_after_an_upgrade_gives_do_not_matter(
+        self, path: Path, *, is_planned_before: bool
+    ) -> None:
+        world = World(2)
+        for number in range(5):
+            world.append(number)
+        if is_planned_before:
+            self.write(world, path)
+        upgrade_format_version(world.table, 3)
+        if not is_planned_before:
+            self.write(world, path)
+        world.append(77)
+        assert all(file.first_row_id is not None for file in data_files(world.table))
+        ids = lineage_of(world.table)
+        assert self.apply(world, path).result.rewritten_data_files_count == 5
+        assert lineage_of(world.table) == ids
+
+    def test_a_file_that_was_put_there_again_has_other_row_ids(self, path: Path) -> None:
+        world = World(3)
+        for number in range(5):
+            world.append(number)
+        self.write(world, path)
+        [first, *_] = live_entries(world.table)
+        commit(world.table, DeleteFiles(paths=frozenset([first.data_file.file_path])))
+        commit(world.table, AppendFiles(files=(replace(first.data_file, first_row_id=None),)))
+        self.refused(world, path, "1 files have other deletes now, or were put there anew")
 
     @pytest.mark.parametrize("name", ["write.metadata.previous-versions-max", "write.delete.mode", "owner"])
     def test_other_properties_do_not_matter(self, path: Path, name: str) -> None:
