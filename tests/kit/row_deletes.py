@@ -1,6 +1,7 @@
 """Delete files of tables in memory: named and described, never written."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -9,6 +10,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.storage.base import Storage
 from kit.tables import data_file
 
 
@@ -43,6 +45,23 @@ def equality_deletes(name: str, *ids: int, partition: tuple[Any, ...] = (), **ch
     """One row's values of the columns with some ids; by default the first."""
     changes = {"equality_ids": ids or (1,), **changes}
     return replace(data_file(name, 1, partition), content=FileContent.EQUALITY_DELETES, **changes)
+
+
+class SaidToHold:
+    """A `PathProof` of delete files that were never written: those of some names hold what their bounds say.
+
+    `asked` has the names that anybody asked of.
+    """
+
+    asked: ClassVar[list[str]] = []
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.asked.clear()
+
+    def __call__(self, storage: Storage, files: Sequence[DataFile]) -> list[str]:
+        self.asked.extend(file.file_path.rsplit("/", 1)[-1] for file in files)
+        return [path_of(name) for name in self.names if path_of(name) in {file.file_path for file in files}]
 
 
 def add_deletes(table: Table, *deletes: DataFile, named: tuple[str, ...] = (), **change: Any) -> Table:

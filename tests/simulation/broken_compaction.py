@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.commit import dangling
+from icekeep.commit import dangling, live_files
 from icekeep.commit.changes import rewrite_files
 from icekeep.commit.changes.rewrite_files import AppliedDeletes, RewriteFiles
 from icekeep.commit.retry import commit
@@ -53,6 +53,21 @@ def takes_equal_numbers_for_too_old() -> AbstractContextManager[Any]:
         return _is_dangling(delete, least, min_of_table, specs)
 
     return replaced(dangling, "is_dangling", is_dangling)
+
+
+def believes_bounds() -> AbstractContextManager[Any]:
+    """Drops position deletes whose equal bounds are the path of no live data file, and does not look at their rows."""
+
+    def run(self: Any, manifest: Any, reader: Any) -> frozenset[bytes]:
+        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return frozenset(applicability.path_digest(e.data_file.file_path) for e in live if self.asked.asks(e))
+
+    return replaced(live_files.ProvenPaths, "run", run)
+
+
+def leaves_deletes_that_name_no_file() -> AbstractContextManager[Any]:
+    """Leaves delete files of a replaced data file where only their bounds say that they are of it."""
+    return replaced(live_files.ProvenPaths, "run", lambda self, manifest, reader: frozenset[bytes]())
 
 
 def forgets_what_it_adds() -> AbstractContextManager[Any]:

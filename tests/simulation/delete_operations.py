@@ -135,6 +135,8 @@ class MergeDeletes(OnDeletes):
         positions = [d for d in deletes if d.data_file.content is FileContent.POSITION_DELETES]
         by_target: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
         for delete in positions:
+            if delete.data_file.file_path in self.model.unnamed:
+                continue
             by_target[str(delete.data_file.referenced_data_file)].append(delete)
         self.numbers: dict[str, int] = {}
         rewritten, dangling = list[ManifestEntry](), list[ManifestEntry]()

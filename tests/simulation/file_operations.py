@@ -4,6 +4,7 @@ A data file is a name on the disk; which rows it holds is known to the model alo
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,12 +16,14 @@ from icekeep.commit.changes.overwrite_files import OverwriteFiles
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.spec.applicability import partition_key
+from icekeep.spec.applicability import own_path, partition_key
 from icekeep.spec.filters.expressions import Expression, Predicate
 from icekeep.spec.filters.expressions import Operation as Compares
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.snapshots import MAIN
+from icekeep.storage.base import Storage
 from simulation.client import Client
 from simulation.doing import KINDS, Effect, kind_of, kinds_of
 from simulation.model import Model
@@ -28,6 +31,8 @@ from simulation.operation import Operation
 from simulation.world import EVENTS
 
 _MEETS_A_REWRITE = 0.8
+_IS_WHOLE = 0.7
+_CUT_BYTES = 8
 
 
 class OnBranch(Operation):
@@ -65,6 +70,11 @@ class OnBranch(Operation):
         """The live entries of the branch's data files or delete files, as a plan reads them."""
         return live_entries(client, table, self.branch, content)
 
+    def shown(self, storage: Storage, files: Sequence[DataFile]) -> list[str]:
+        """A `PathProof`: the delete files that are of the data file of which their bounds are the path."""
+        targets = ((file, self.model.deletes[file.file_path][0]) for file in files)
+        return [file.file_path for file, path in targets if path is not None and path.encode() == own_path(file)]
+
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         if self.isolation is Isolation.SERIALIZABLE:
             new = self._asked(model.rows_of(model.live(before, self.branch))) - self._asked(self.seen)
@@ -95,7 +105,7 @@ class DeleteRows(OnBranch):
         self.rows = frozenset(self.random.sample(visible, min(len(visible), self.random.randint(1, 2))))
         return self.delta(client, table)
 
-    def delta(self, client: Client, table: Table) -> RowDelta:
+    def delta(self, client: Client, table: Table) -> RowDelta | None:
         path, vectors = self.data.file_path, table.metadata.format_version > 2
         deletes = self.entries(client, table, ManifestContent.DELETES)
         old = [d for d in deletes if vectors and d.data_file.referenced_data_file == path]
@@ -133,6 +143,19 @@ class DeleteRows(OnBranch):
 
     def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
         return Effect(self.branch, self.removed, self.added, deleted_rows=self.rows)
+
+
+class DeleteRowsUnnamed(DeleteRows):
+    """The same as Iceberg Java does it in version 2: equal bounds of paths say of which data file, and of some they are cut."""
+
+    def delta(self, client: Client, table: Table) -> RowDelta | None:
+        if table.metadata.format_version > 2:
+            return None
+        path, is_whole = self.data.file_path, self.random.random() < _IS_WHOLE
+        bounds = {DELETE_FILE_PATH.field_id: path.encode()[: None if is_whole else _CUT_BYTES]}
+        file = self.write_deletes(client, table, path, self.rows, lower_bounds=bounds, upper_bounds=bounds)
+        self.model.unnamed[file.file_path] = is_whole
+        return RowDelta(added_deletes=(file,), named=frozenset({path}), branch=self.branch)
 
 
 class DeleteByValue(DeleteRows):

@@ -27,7 +27,7 @@ from simulation.doing import FINDINGS, NOT_ICEKEEPS, NOTICED, Told, Violation
 from simulation.faults import Fault, Faults, NoFaults, RandomFaults
 from simulation.model import Model
 from simulation.operation import Operation
-from simulation.operations import OPERATIONS, Make
+from simulation.operations import LIKED_ALONE, OPERATIONS, Make
 from simulation.orphan_operations import ExpireAndWait, RemoveOrphans, RestoreBeside
 from simulation.scheduler import Actor, Scheduler
 from simulation.serially import serially
@@ -115,6 +115,7 @@ class History:
             weight * random.choice([0, 1, 1, 5]) + (40 if make in likes else 0) for make, weight in OPERATIONS.items()
         ]
         self._weights[0] += 10
+        self._weights += [40 if make in likes else 0 for make in LIKED_ALONE]
         self.make_table(random.choice([1, 2, 2, 3, 3]))
 
     def make_table(self, format_version: int) -> None:
@@ -226,7 +227,7 @@ class History:
         client = self.client(actor)
         while self._left > 0:
             self._left -= 1
-            (make,) = self.random.choices([*OPERATIONS], self._weights)
+            (make,) = self.random.choices([*OPERATIONS, *LIKED_ALONE], self._weights)
             if self._restores is not None and self._restores.random() < 0.1:
                 make = Restore
             if self._orphans is not None and self._orphans.random() < 0.3:

@@ -14,7 +14,7 @@ from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from simulation.client import Client
-from simulation.compaction_operations import dangling
+from simulation.compaction_operations import dangling, require_no_dangling
 from simulation.doing import Effect
 from simulation.file_operations import OnBranch
 from simulation.model import Model
@@ -45,6 +45,7 @@ class MergeManifests(OnBranch):
             replaced=tuple(chosen),
             added=tuple(added),
             drop_dangling_deletes=self.drops_dangling,
+            proof=self.shown,
             format_version=metadata.format_version,
             branch=self.branch,
         )
@@ -103,5 +104,4 @@ class MergeManifestsAndClean(MergeManifests):
 
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         super().check(model, before, after)
-        left = dangling(model, model.live(after, self.branch))
-        model.require(not left, "D7", f"{self.name} left {left}, which reach no live data file")
+        require_no_dangling(model, model.live(after, self.branch), self.name)

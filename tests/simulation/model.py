@@ -65,7 +65,8 @@ class Model:
     """Follows what lands and what is deleted.
 
     `rows` says which rows each data file holds, `deletes` which rows a delete file deletes, of one data file or (null) of
-    all that are older in its partition; `replays` which snapshots were made of which by picking them, `being_rewritten`
+    all that are older in its partition; `unnamed` are delete files whose bounds alone say of which data file they are, and
+    whether these are its whole path; `replays` which snapshots were made of which by picking them, `being_rewritten`
     which data files compactions have read to replace them.
     """
 
@@ -73,6 +74,7 @@ class Model:
         self.world = world
         self.rows: dict[str, frozenset[int]] = {}
         self.deletes: dict[str, tuple[str | None, frozenset[int]]] = {}
+        self.unnamed: dict[str, bool] = {}
         self.replays: defaultdict[int, list[int | None]] = defaultdict(list)
         self.being_rewritten: set[str] = set()
         self.current: TableMetadata | None = None

@@ -28,6 +28,7 @@ from simulation.file_operations import (
     DeleteByFilter,
     DeleteByValue,
     DeleteRows,
+    DeleteRowsUnnamed,
     OverwriteByFilter,
 )
 from simulation.history import History
@@ -80,6 +81,7 @@ class Hunt(NamedTuple):
 
 DELETES_COME = (Compact, DeleteRows)
 ROWS_COME_BACK = (Compact, DeleteRows, DeleteRows, Rollback, SetCurrent)
+UNNAMED = (DeleteRowsUnnamed, CompactAndClean, MergeManifestsAndClean)
 OTHERS_CHANGE_MANIFESTS = (MergeManifests, Delete, Append)
 
 MUTANTS: dict[Mutant, Hunt] = {
@@ -129,6 +131,8 @@ MUTANTS: dict[Mutant, Hunt] = {
         "D4", at=7, likes=(ChangePartitioning, DeleteByValue, CompactAndClean)
     ),
     broken_compaction.takes_equal_numbers_for_too_old: Hunt("D4", at=78, likes=(DeleteRows, CompactAndClean)),
+    broken_compaction.believes_bounds: Hunt("D4", at=37, catalog=POINTER, likes=UNNAMED),
+    broken_compaction.leaves_deletes_that_name_no_file: Hunt("D7", at=1, catalog=POINTER, likes=UNNAMED),
     broken_compaction.forgets_what_it_adds: Hunt("D4", at=1, likes=(DeleteByValue, CompactAndClean)),
     broken_compaction.forgets_what_it_removes: Hunt("D7", at=25, likes=(DeleteByValue, CompactAndClean)),
     broken_compaction.finds_dangling_deletes_once: Hunt("D4", at=329, likes=(DeleteByValue, Compact, CompactAndClean)),

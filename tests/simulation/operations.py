@@ -28,6 +28,7 @@ from simulation.file_operations import (
     DeleteByFilter,
     DeleteByValue,
     DeleteRows,
+    DeleteRowsUnnamed,
     Overwrite,
     OverwriteByFilter,
 )
@@ -80,3 +81,6 @@ OPERATIONS: dict[Make, int] = {
     FastForward: 4,
 }
 """Each operation and how often it is chosen."""
+
+LIKED_ALONE: tuple[Make, ...] = (DeleteRowsUnnamed,)
+"""Those that are chosen in histories that like them, and in no others."""

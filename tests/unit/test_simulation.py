@@ -23,7 +23,7 @@ from simulation.doing import Told, Violation
 from simulation.faults import Fault
 from simulation.file_operations import Append
 from simulation.history import History, Tally
-from simulation.mutants import MUTANTS, Hunt, Mutant, caught_by, kind_of
+from simulation.mutants import MUTANTS, UNNAMED, Hunt, Mutant, caught_by, kind_of
 from simulation.operations import OPERATIONS, Make
 from simulation.replacing import replaced
 from simulation.run import never_met, run, simulate, through_bytes
@@ -49,6 +49,11 @@ def test_concurrent_writers_lose_and_double_nothing_whatever_fails(simulated: tu
     assert failures == []
     assert tally.histories == HISTORIES
     assert tally.steps >= 20 * HISTORIES
+
+
+def test_deletes_that_name_no_data_file_go_with_it_and_not_before():
+    for seed in seeds(scaled(20, least=8)):
+        History(seed, catalog=POINTER, likes=UNNAMED).run()
 
 
 def test_every_fault_fires_and_every_answer_is_given(simulated: tuple[Tally, list[str]]):

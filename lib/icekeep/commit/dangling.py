@@ -15,10 +15,26 @@ import msgspec
 
 from icekeep.commit.file_sets import digest_of_all
 from icekeep.commit.filtering import EntryReader, Gatherer, Identity, identity, without_history
-from icekeep.commit.live_files import live_among, min_data_sequence_number, proven_min_number
+from icekeep.commit.live_files import (
+    PathProof,
+    ProvenPaths,
+    live_among,
+    min_data_sequence_number,
+    proven_min_number,
+)
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.partition_ranges import PartitionRanges
-from icekeep.spec.applicability import DeleteScopes, MinNumbers, Specs, is_dangling, is_global, sequence_number
+from icekeep.spec.applicability import (
+    DeleteScopes,
+    MinNumbers,
+    PathDigest,
+    Specs,
+    is_dangling,
+    is_global,
+    path_digest,
+    seems_dangling,
+    sequence_number,
+)
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import OPAQUE, Type
@@ -27,10 +43,16 @@ _Asked = tuple[tuple[Any, ...], int]
 
 
 class Dangling:
-    """The delete files that reach none of the data files of which these are the least data sequence numbers."""
+    """The delete files that reach none of the data files of which these are the least data sequence numbers.
 
-    def __init__(self, least: MinNumbers, min_of_table: int, specs: Specs) -> None:
-        self.least, self.min_of_table, self._specs = least, min_of_table, specs
+    Those that do not name their data file are among them where their rows have shown that they are of one: `proven`, digests of
+    the paths of delete files.
+    """
+
+    def __init__(
+        self, least: MinNumbers, min_of_table: int, specs: Specs, proven: Set[PathDigest] = frozenset()
+    ) -> None:
+        self.least, self.min_of_table, self.specs, self._proven = least, min_of_table, specs, frozenset(proven)
 
     def key(self, manifest: ManifestFile) -> Hashable:
         return self.numbers
@@ -44,13 +66,33 @@ class Dangling:
             digest_of_all(least.partitions.items()),
             digest_of_all(least.paths.items()),
             self.min_of_table,
+            digest_of_all(self._proven),
         )
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True
 
     def entry(self, entry: ManifestEntry) -> bool:
-        return is_dangling(entry, self.least, self.min_of_table, self._specs)
+        if self._proven and path_digest(entry.data_file.file_path) in self._proven:
+            return True
+        return is_dangling(entry, self.least, self.min_of_table, self.specs)
+
+
+class _Seeming(msgspec.Struct, frozen=True):
+    """The delete files that are dangling if what equal bounds of paths say is so."""
+
+    found: Dangling
+
+    @property
+    def key(self) -> Hashable:
+        return "seeming", self.found.numbers
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        return self.found.entry(entry) or seems_dangling(entry, self.found.least)
+
+    def asks(self, entry: ManifestEntry) -> bool:
+        """Whether its rows must show it."""
+        return not self.found.entry(entry) and seems_dangling(entry, self.found.least)
 
 
 def dangling(
@@ -61,6 +103,7 @@ def dangling(
     asks: Gatherer,
     *,
     added_number: int | None = None,
+    proof: PathProof | None = None,
 ) -> Dangling | None:
     """Which delete files go since they reach no live data file; `None` where there are no delete files at all.
 
@@ -72,6 +115,8 @@ def dangling(
         data: its data manifests, without the files that the change removes.
         added: the data files that the change adds.
         added_number: their data sequence number; `None`: the commit's own.
+        proof: who reads the rows of position delete files that only equal bounds of paths say to be of one data file; without
+            it these are for any of their partition.
     """
     if not deletes:
         return None
@@ -81,12 +126,16 @@ def dangling(
     number = base.next_sequence_number if added_number is None else added_number
     found = asks.gathered(matter, MinNumbersAt(without_history(base), asked))
     least = MinNumbers.union([*found, MinNumbers.of(((file, number) for file in added), asked)])
-    seeming = Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
-    return _proved(seeming, deletes, data, {*map(identity, matter)}, base, asks, number)
+    seeming = _Seeming(Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id))
+    proved = _proved(seeming, deletes, data, {*map(identity, matter)}, base, asks, number)
+    if proof is None:
+        return proved
+    proven = asks.gathered(deletes, ProvenPaths(without_history(base), _Seeming(proved), proof))
+    return Dangling(proved.least, proved.min_of_table, proved.specs, frozenset().union(*proven))
 
 
 def _proved(
-    seeming: Dangling,
+    seeming: _Seeming,
     deletes: Sequence[ManifestFile],
     data: Sequence[ManifestFile],
     asked: Set[Identity],
@@ -97,7 +146,7 @@ def _proved(
     """What seems to be dangling, as far as the data manifests that were not asked yet agree."""
     found = asks.gathered(deletes, _SeemingScopes(without_history(base), seeming))
     places = DeleteScopes.union(scopes for scopes, _ in found)
-    least, of_table = seeming.least, seeming.min_of_table
+    least, of_table = seeming.found.least, seeming.found.min_of_table
     others = [manifest for manifest in data if identity(manifest) not in asked]
     if places.partitions and others:
         least = MinNumbers.union([least, *asks.gathered(others, MinNumbersAt(without_history(base), places))])
@@ -106,11 +155,13 @@ def _proved(
     return Dangling(least, of_table, base.specs_by_id)
 
 
-def dangling_deletes_count(metadata: TableMetadata, branch: str, reader: ManifestReader) -> int:
-    """How many delete files of a branch reach no live data file; nothing is changed."""
+def dangling_deletes_count(
+    metadata: TableMetadata, branch: str, reader: ManifestReader, proof: PathProof | None = None
+) -> int:
+    """How many delete files of a branch reach no live data file, as `dangling` says; nothing is changed."""
     head = metadata.head(branch)
     live = live_among([] if head is None else reader.manifests(head))
-    found = dangling(live.deletes, live.data, (), metadata, reader)
+    found = dangling(live.deletes, live.data, (), metadata, reader, proof=proof)
     if found is None:
         return 0
     return sum(reader.gathered(live.deletes, _CountOf(without_history(metadata), found)))
@@ -149,11 +200,11 @@ class _SeemingScopes(msgspec.Struct, frozen=True):
     """Where the delete files of a manifest look for rows that seem to be dangling; and whether one is for the whole table."""
 
     base: TableMetadata
-    seeming: Dangling
+    seeming: _Seeming
 
     @property
     def key(self) -> Hashable:
-        return "seeming", self.seeming.numbers
+        return self.seeming.key
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[DeleteScopes, bool]:
         found = [e for e in reader.entries(manifest, self.base) if e.is_live and self.seeming.entry(e)]

@@ -1,13 +1,14 @@
 """Manifests of a base with some of their files removed, and manifests of new files: what changes of files are made of."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Protocol
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.carrying import ChangedDeletes
-from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, wanted_of
+from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, digest_of_all, wanted_of
 from icekeep.commit.filtering import (
     Checked,
     EntryReader,
@@ -23,12 +24,19 @@ from icekeep.commit.filtering import (
 from icekeep.commit.selection import LeftBehind, Selection
 from icekeep.commit.summary import FILE_TOTALS, SummaryBuilder, check_file_total, live_counts
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import PathDigest, path_digest, sequence_number
+from icekeep.spec.applicability import PathDigest, own_path, path_digest, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.base import Storage
 
 FileKey = tuple[str, int | None]
+
+PathProof = Callable[[Storage, Sequence[DataFile]], Iterable[str]]
+"""Reads position delete files: the locations of those all of whose rows are of the path that both their bounds are.
+
+It can be pickled; a file that cannot be read is not among them.
+"""
 
 
 class Manifests(msgspec.Struct, frozen=True):
@@ -180,7 +188,7 @@ def raise_refusals(refusals: Mapping[str, str]) -> None:
         raise ConflictError(refusals[min(refusals)], data_files=frozenset(refusals))
 
 
-def remove_deletes(
+def remove_deletes(  # noqa: PLR0913 - what goes, what is left, and who looks
     manifests: Manifests,
     kept: KeptManifests,
     base: TableMetadata,
@@ -189,10 +197,12 @@ def remove_deletes(
     as_read: tuple[ManifestEntry, ...] = (),
     selected: Selection | None = None,
     added_number: int | None = None,
+    proof: PathProof | None = None,
 ) -> KeptManifests:
     """The delete manifests that go with data manifests: without what is named, and what removed data files leave behind.
 
-    Delete files that are for one removed data file go with it. Where manifests are opened for that, delete files go that
+    Delete files that are for one removed data file go with it: those that name it, and those whose bounds of paths are both
+    its path, once their rows have shown that they are of no other. Where manifests are opened for that, delete files go that
     are too old for every data file that is left or added: the table's least data sequence number is worked out, and proved by
     all its data files before any delete file goes by it.
 
@@ -202,6 +212,7 @@ def remove_deletes(
         as_read: delete files to remove, as for `remove`.
         selected: which other delete files to remove.
         added_number: the data sequence number that added data files are given; `None`: the commit's own.
+        proof: who reads these rows; without it only names count.
 
     Raises:
         ConflictError: a file of `as_read` is not live, or not as it was read.
@@ -221,7 +232,11 @@ def remove_deletes(
         else:
             # By the list none is too old; if it is wrong, some that are stay.
             least = -1
-        selected = LeftBehind(kept.paths, least, selected, all_too_old)
+        proven: frozenset[PathDigest] = frozenset()
+        if proof is not None:
+            work = ProvenPaths(without_history(base), _OwnPathsIn(kept.paths), proof)
+            proven = frozenset().union(*attempt.gathered(manifests.deletes, work))
+        selected = LeftBehind(kept.paths, least, selected, all_too_old, proven)
     return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
 
 
@@ -276,6 +291,50 @@ def add(
         entries = (ManifestEntry(status=Status.ADDED, data_file=f, sequence_number=sequence_number) for f in of_spec)
         added += attempt.write_manifests(key, entries, spec_id, content)
     return added
+
+
+class OwnPaths(Protocol):
+    """Which delete files are to be read; can be pickled, and `key` is equal where the answers are."""
+
+    @property
+    def key(self) -> Hashable:
+        """See above."""
+
+    def asks(self, entry: ManifestEntry) -> bool:
+        """Whether a live delete file goes if all its rows are of the path that its bounds are."""
+
+
+class ProvenPaths(msgspec.Struct, frozen=True):
+    """The delete files of a manifest, by the digests of their paths, that are asked for and whose rows show what bounds say."""
+
+    base: TableMetadata
+    asked: OwnPaths
+    proof: PathProof
+
+    @property
+    def key(self) -> Hashable:
+        return "proven", self.asked.key
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
+        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
+        files = [entry.data_file for entry in live if self.asked.asks(entry)]
+        proven = self.proof(reader.storage, files) if files else ()
+        return frozenset(map(path_digest, proven))
+
+
+class _OwnPathsIn(msgspec.Struct, frozen=True):
+    """Those of some data files, by the digests of their paths."""
+
+    paths: Set[PathDigest]
+
+    @property
+    def key(self) -> Hashable:
+        return "own paths in", digest_of_all(self.paths)
+
+    def asks(self, entry: ManifestEntry) -> bool:
+        file = entry.data_file
+        own = own_path(file) if file.referenced_data_file is None else None
+        return own is not None and path_digest(own) in self.paths
 
 
 class _NumberRange(msgspec.Struct, frozen=True):

@@ -144,7 +144,8 @@ class AtPaths:
 class LeftBehind:
     """The delete files that are for a data file which goes, or too old for every data file that is left.
 
-    `all_too_old` are the paths of manifests of which all live files are, by their entries.
+    `all_too_old` are the paths of manifests of which all live files are, by their entries; `proven` are digests of the paths of
+    delete files that do not name their data file, and whose rows are all of one that goes.
     """
 
     def __init__(
@@ -153,16 +154,17 @@ class LeftBehind:
         min_sequence_number: int,
         other: Selection | None,
         all_too_old: Set[str] = frozenset(),
+        proven: Set[PathDigest] = frozenset(),
     ) -> None:
         self._paths, self._least, self._other = frozenset(paths), min_sequence_number, other
-        self._all_too_old = frozenset(all_too_old)
-        self._digest = digest_of_all(self._paths)
+        self._all_too_old, self._proven = frozenset(all_too_old), frozenset(proven)
+        self._digests = digest_of_all(self._paths), digest_of_all(self._proven)
 
     def key(self, manifest: ManifestFile) -> Hashable:
         if manifest.manifest_path in self._all_too_old:
             # All go, whatever else is asked, and in each attempt whose base proves it anew: see `live_files`.
             return "all too old"
-        return "left", self._digest, self._least, None if self._other is None else self._other.key(manifest)
+        return "left", self._digests, self._least, None if self._other is None else self._other.key(manifest)
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True
@@ -170,6 +172,8 @@ class LeftBehind:
     def entry(self, entry: ManifestEntry) -> bool:
         path = entry.data_file.referenced_data_file
         if path is not None and path_digest(path) in self._paths:
+            return True
+        if self._proven and path_digest(entry.data_file.file_path) in self._proven:
             return True
         return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))
 

@@ -32,7 +32,7 @@ from icekeep.planning.entries.decode import entries_schema
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import Engine
-from icekeep.spec.applicability import is_newer, only_data_file
+from icekeep.spec.applicability import is_newer, own_path
 from icekeep.spec.snapshots import MAIN
 
 _AMOUNTS = ("freed_bytes", "replaced_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
@@ -259,16 +259,16 @@ def _taken_count(plan: DeletesPlan, known: Known, compaction: Compaction) -> int
     except (NeedsSpark, IcekeepError):
         return 0
     groups = (group_files(group, known.table.storage) for group in first.groups if group.has_files)
-    replaced = {file.file_path for group in groups for file in group.files}
+    replaced = {file.file_path.encode() for group in groups for file in group.files}
     if not replaced:
         return 0
     data = known.data.rows(entries_schema(DATA_COLUMNS))
-    left = data.filter(pc.invert(pc.is_in(data["file_path"], pa.array(replaced, pa.string()))))
+    left = data.filter(pc.invert(pc.is_in(data["file_path"].cast(pa.binary()), pa.array(replaced, pa.binary()))))
     # New files keep the sequence number of the snapshot that they are planned on.
     of_others = pc.min(left["sequence_number"]).as_py()
     least = first.sequence_number if of_others is None else min(first.sequence_number, of_others)
-    entries = (read.entry for group in plan.groups for read in group.files)
-    return sum(only_data_file(entry.data_file) in replaced or not is_newer(entry, least) for entry in entries)
+    entries = (read.entry for group in plan.groups if not group.seems_dangling for read in group.files)
+    return sum(own_path(entry.data_file) in replaced or not is_newer(entry, least) for entry in entries)
 
 
 def _rewrite_manifests(known: Known) -> JobAdvice:

@@ -40,7 +40,7 @@ def deletes_health(data: DataFold, deletes: DeleteFold, reached: Reaching | None
     sizes = own_sizes(reached.deletes)
     before = np.concatenate([[0], np.cumsum(sizes)])
     counts = reached.stops.astype(np.int64) - reached.starts
-    idle = ~reached.used
+    idle = ~reached.reached
     return msgspec.structs.replace(
         found,
         data_files_with_deletes_count=int(np.count_nonzero(np.diff(reached.offsets))),

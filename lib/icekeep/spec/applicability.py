@@ -54,9 +54,9 @@ def partition_key(file: DataFile) -> PartitionKey:
     return file.spec_id, tuple(_bits(value) if isinstance(value, float) else value for value in file.partition)
 
 
-def path_digest(path: str) -> PathDigest:
-    """What a path is compared by where paths are too many to hold."""
-    return blake2b(_encoded(path), digest_size=16).digest()
+def path_digest(path: str | bytes) -> PathDigest:
+    """What a path, or its UTF-8, is compared by where paths are too many to hold."""
+    return blake2b(path if isinstance(path, bytes) else _encoded(path), digest_size=16).digest()
 
 
 def sequence_number(entry: ManifestEntry) -> int:
@@ -254,7 +254,7 @@ class DeleteScopes(msgspec.Struct, frozen=True):
 
     Attributes:
         partitions: those that delete files lie in, with the greatest data sequence number that any of them there reaches.
-        paths: digests of the data files that some are for alone.
+        paths: digests of the data files that some are for alone, as `own_path` says.
     """
 
     partitions: Mapping[PartitionKey, int] = {}
@@ -270,8 +270,8 @@ class DeleteScopes(msgspec.Struct, frozen=True):
                 continue
             partition = partition_key(delete.data_file)
             partitions[partition] = max(max_reached(delete), partitions.get(partition, -1))
-            if (only := only_data_file(delete.data_file)) is not None:
-                paths.add(path_digest(only))
+            if (own := own_path(delete.data_file)) is not None:
+                paths.add(path_digest(own))
         return cls(partitions, frozenset(paths))
 
     @classmethod
@@ -339,6 +339,21 @@ def is_dangling(delete: ManifestEntry, least: MinNumbers, min_of_table: int, spe
         number = least.paths.get(path_digest(only))
     else:
         number = least.partitions.get(partition_key(file))
+    return number is None or not is_newer(delete, number)
+
+
+def seems_dangling(delete: ManifestEntry, least: MinNumbers) -> bool:
+    """Whether a live position delete file reaches nothing if all its rows are of the path that both its bounds are.
+
+    Only its rows can show that they are: the bounds may be wrong, or were cut.
+
+    Args:
+        least: as for `is_dangling`.
+    """
+    file = delete.data_file
+    if file.referenced_data_file is not None or (own := own_path(file)) is None:
+        return False
+    number = least.paths.get(path_digest(own))
     return number is None or not is_newer(delete, number)
 
 

@@ -14,6 +14,7 @@ from icekeep.commit.filtering import Checked, EntryReader, identity, without_his
 from icekeep.commit.live_files import (
     KeptManifests,
     Manifests,
+    PathProof,
     add,
     live_manifests,
     raise_refusals,
@@ -48,6 +49,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             take the commit's own.
         remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
         manifest_paths: where the removed entries were read; only saves work.
+        proof: reads the rows of position delete files, as `remove_deletes` and `dangling` ask for it.
         carrier: knows where the rows of removed files went, so that positions which others have deleted in these meanwhile
             are deleted in the added files, too; without one they are a conflict.
     """
@@ -62,6 +64,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     data_sequence_number: int | None = None
     remove_dangling: bool = False
     manifest_paths: frozenset[str] = frozenset()
+    proof: PathProof | None = None
     carrier: DeleteCarrier | None = None
     branch: str = MAIN
     summary: Mapping[str, str] = {}
@@ -97,7 +100,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
         carried = self._carried(kept.changed, base, attempt)
         selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
-        deletes = remove_deletes(manifests, kept, base, attempt, selected=selected, added_number=self._added_number)
+        deletes = remove_deletes(
+            manifests, kept, base, attempt, selected=selected, added_number=self._added_number, proof=self.proof
+        )
         if not replaces and not deletes.removed_count:
             return ()
         summary = SummaryBuilder(self.summary)
@@ -128,7 +133,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
     ) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
-        return dangling(manifests.deletes, data, self.added, base, attempt, added_number=self._added_number)
+        return dangling(
+            manifests.deletes, data, self.added, base, attempt, added_number=self._added_number, proof=self.proof
+        )
 
     @property
     def _added_number(self) -> int | None:

@@ -7,7 +7,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import dangling
 from icekeep.commit.filtering import Identity, identity
-from icekeep.commit.live_files import head_manifests, live_among, remove
+from icekeep.commit.live_files import PathProof, head_manifests, live_among, remove
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestFile
@@ -25,6 +25,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
+        proof: reads the rows of position delete files, as `dangling` asks for it.
         format_version: of the table that was read, `None` where it does not matter: entries of one version are not those of
             another.
     """
@@ -32,6 +33,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     replaced: tuple[ManifestFile, ...]
     added: tuple[ManifestFile, ...]
     drop_dangling_deletes: bool = False
+    proof: PathProof | None = None
     format_version: int | None = None
     branch: str = MAIN
     summary: Mapping[str, str] = {}
@@ -58,7 +60,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         kept = (m for m in current if identity(m) not in gone and m.may_have_live_files)
         rows, dropped = [*new, *kept], SummaryBuilder()
         if self.drop_dangling_deletes:
-            rows, dropped = _without_dangling(rows, current, attempt)
+            rows, dropped = _without_dangling(rows, current, attempt, self.proof)
         listed = {identity(m) for m in rows}
         attempt.leave_out(m for m in self.added if identity(m) not in listed)
         if listed == here:
@@ -87,14 +89,14 @@ def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile
 
 
 def _without_dangling(
-    rows: Sequence[ManifestFile], current: Sequence[ManifestFile], attempt: Attempt
+    rows: Sequence[ManifestFile], current: Sequence[ManifestFile], attempt: Attempt, proof: PathProof | None
 ) -> tuple[list[ManifestFile], SummaryBuilder]:
     """Manifests without the delete files that reach nothing, and a count of these.
 
     Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
     """
     base, live = attempt.base, live_among(current)
-    selected = dangling(live.deletes, live.data, (), base, attempt)
+    selected = dangling(live.deletes, live.data, (), base, attempt, proof=proof)
     if selected is None:
         return list(rows), SummaryBuilder()
     deletes = live_among(rows).deletes

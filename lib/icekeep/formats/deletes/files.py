@@ -5,6 +5,7 @@ Rows of data files are not touched here: `merge_on_read` leaves out what these f
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import IcekeepBug, InvalidTableError, PropertyError, UnsupportedError
+from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, PropertyError, UnsupportedError
 from icekeep.formats.arrow.accessors import leaf_path
 from icekeep.formats.arrow.field_ids import field_ids
 from icekeep.formats.arrow.projection import cast_to_schema
@@ -22,6 +23,7 @@ from icekeep.formats.base import FileReader, PartChoice
 from icekeep.formats.read import FileColumns, SourceFile, identified, read_file
 from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.spec.applicability import own_path
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, deleted_row_column
 from icekeep.spec.metrics_modes import FULL, metrics_modes
@@ -30,6 +32,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.types import UNKNOWN, StructType
 from icekeep.spec.units import MAX_LONG, MIB
 from icekeep.storage.base import Storage
+from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each
 
 BATCH_ROWS = 65_536
 """Rows of a delete file that are decoded at one time, where its format can do that."""
@@ -152,6 +155,28 @@ def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positi
         for table in position_tables(storage, file, _POSITION_COLUMNS, path, f"{path}\0")
     ]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+
+def hold_own_path(storage: Storage, files: Sequence[DataFile]) -> list[str]:
+    """The locations of those position delete files all of whose rows are of the path that `own_path` says; a `PathProof`.
+
+    A file that cannot be read is not among them, whatever the reason: then it stays where it is.
+    """
+    found = answer_each(partial(_holds_own_path, storage), files, lambda file: file.file_path, REQUESTS_AT_ONCE)
+    return [file.file_path for file, holds in zip(files, found, strict=True) if holds]
+
+
+def _holds_own_path(storage: Storage, file: DataFile) -> bool:
+    own = own_path(file)
+    try:
+        paths = (path for rows in position_tables(storage, file, _POSITION_COLUMNS) for path in _paths_in(rows))
+        return own is not None and all(path.encode() == own for path in paths)
+    except (IcekeepError, UnicodeDecodeError):
+        return False
+
+
+def _paths_in(rows: pa.Table) -> Iterator[str]:
+    return (path for path, _ in rows_by_path(rows.column(0)))
 
 
 def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int) -> dict[str, Positions] | None:

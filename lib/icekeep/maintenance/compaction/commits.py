@@ -10,6 +10,7 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.file_sets import HELD_MAX_COUNT, FileSet, ReadFile, StoredFileSet
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import ConflictError
+from icekeep.formats.deletes.files import hold_own_path
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
 from icekeep.maintenance.compaction.execute import (
@@ -153,6 +154,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
             data_sequence_number=plan.sequence_number if keeps_number else None,
             remove_dangling=is_last and work.options.remove_dangling_deletes,
             manifest_paths=frozenset(file.manifest_path for file in held),
+            proof=hold_own_path,
             carrier=CarriedDeletes(groups, self._table, str(work.runtime.new_uuid())),
             branch=plan.branch,
             summary=work.summary,

@@ -9,6 +9,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError
+from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.deciding import of_manifests
 from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
 from icekeep.maintenance.figures import or_warned
@@ -148,7 +149,7 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> tuple[RewriteMa
 def _dangling_count(table: Table, rules: RewriteRules) -> int | None:
     if not rules.options.remove_dangling_deletes:
         return None
-    return dangling_deletes_count(table.metadata, rules.branch, StorageManifestReader(table.storage))
+    return dangling_deletes_count(table.metadata, rules.branch, StorageManifestReader(table.storage), hold_own_path)
 
 
 def _planning_times(

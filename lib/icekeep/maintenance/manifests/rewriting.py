@@ -16,6 +16,7 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
+from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.execute import RewrittenManifests, discard, rewritten
@@ -145,6 +146,7 @@ def _change(
         replaced=tuple(chosen.replaced),
         added=tuple(manifest for one in done for manifest in one.added),
         drop_dangling_deletes=rules.options.remove_dangling_deletes,
+        proof=hold_own_path,
         format_version=table.metadata.format_version,
         branch=rules.branch,
     )

@@ -61,7 +61,8 @@ class Candidate(msgspec.Struct, frozen=True):
         has_values: whether bounds say that it holds values of the deleted rows, too.
         has_sole_path: whether its bounds are equal, and are the path of a live data file: it is of that one alone, unless they
             are wrong.
-        is_idle: no live data file lies between the bounds of its paths: it is dangling, though only its rows can prove it.
+        is_idle: no live data file that it reaches lies between the bounds of its paths: it is dangling, though only its rows can
+            prove it.
     """
 
     read: ReadFile
@@ -74,6 +75,11 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def file(self) -> DataFile:
         return self.read.entry.data_file
+
+    @property
+    def seems_dangling(self) -> bool:
+        """Whether it is dangling if what equal bounds say is so, as `applicability.seems_dangling` has it."""
+        return self.is_idle and self.lower is not None and self.lower == self.upper
 
     @property
     def is_of_one_file(self) -> bool:
@@ -137,7 +143,7 @@ def _live_deletes(scan: Scan, spark: SparkSource) -> pa.Table:
 def _candidates(deletes: pa.Table, codecs: PartitionCodecs) -> Iterator[tuple[Partition, Candidate]]:
     known = zip(_rows(deletes), _path_bounds(deletes), _have_values(deletes), strict=True)
     for row, bounds, has_values in known:
-        yield (row["spec_id"], row["partition"]), Candidate(_read_file(row, codecs), *bounds, has_values)
+        yield (row["spec_id"], row["partition"]), Candidate(_read_file(row, bounds, codecs), *bounds, has_values)
 
 
 def _asked(deletes: Sequence[tuple[Partition, Candidate]]) -> Asked:
@@ -174,10 +180,12 @@ def _matched(deletes: Sequence[tuple[Partition, Candidate]], data: LiveData) -> 
             raise in_another_partition(one.file.file_path, only)
         if not is_deletion_vector(one.file):
             named = None if one.lower is None or one.lower != one.upper else data.named.get(one.lower)
+            has_sole_path = only is None and named is not None and named.partition == partition
+            is_newer_there = named is not None and not is_newer(one.read.entry, named.file.sequence_number)
             known = msgspec.structs.replace(
                 one,
-                has_sole_path=only is None and named is not None and named.partition == partition,
-                is_idle=only is None and number not in data.met,
+                has_sole_path=has_sole_path,
+                is_idle=only is None and (number not in data.met or (has_sole_path and is_newer_there)),
             )
             candidates[partition].append(known)
     return PositionDeletes(
@@ -211,7 +219,12 @@ def _text(bound: bytes | None) -> str | None:
     return None if bound is None else bound.decode("utf-8", "replace")
 
 
-def _read_file(row: Mapping[str, Any], codecs: PartitionCodecs) -> ReadFile:
+def _read_file(row: Mapping[str, Any], bounds: tuple[str | None, str | None], codecs: PartitionCodecs) -> ReadFile:
+    """A delete file as far as is asked of it; of bounds only those that are one path, see `own_path`."""
     file = delete_file(row, codecs.decode(row["spec_id"], row["partition"]))
+    lower, upper = bounds
+    if file.referenced_data_file is None and lower is not None and lower == upper:
+        sole = {DELETE_FILE_PATH.field_id: lower.encode()}
+        file = msgspec.structs.replace(file, lower_bounds=sole, upper_bounds=sole)
     entry = ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
     return ReadFile(entry, row["manifest_path"])

@@ -106,12 +106,14 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
 
     def count(self, groups: Sequence[RewrittenGroup], change: RewriteDeletes, result: CommitResult) -> None:
         super().count(groups, change, result)
-        self._dangling_count += len(change.dangling)
+        dangling = [one for one in groups if one.group.seems_dangling and not one.added]
+        rewritten = [one for one in groups if one not in dangling]
+        self._dangling_count += len(change.dangling) + sum(one.group.files_count for one in dangling)
         self._landed_numbers.update(one.group.number for one in groups)
         added = {file.file_path for one in groups for file in one.added}
         self._added_paths |= added
         self._written.settle(added)
-        self._done = self._done.followed_by(_sums(groups))
+        self._done = self._done.followed_by(_sums(rewritten))
 
     def change(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> RewriteDeletes:
         dangling, self._dangling = self._dangling, ()

@@ -17,6 +17,8 @@ class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True):
         files: in the order of the paths that they name.
         live: the live data files that they may name; those of the partition are shared by its groups.
         tasks_count: how many tasks share the paths.
+        seems_dangling: both bounds of each file are one path, of which there is no live data file that it reaches: where its rows
+            show that this is so, nothing is written in its place.
     """
 
     number: int
@@ -25,6 +27,7 @@ class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ReadFile, ...]
     live: tuple[LivePart, ...]
     tasks_count: int
+    seems_dangling: bool = False
 
     @property
     def files_count(self) -> int:
@@ -50,7 +53,7 @@ class DeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         snapshot_id: that was planned on; `None` for a branch without one.
         candidate_files_count: position delete files that ask to be rewritten, each by itself.
-        dangling: delete files and vectors that reach no live data file.
+        dangling: delete files and vectors that reach no live data file, and need not be read to know it.
     """
 
     branch: str = MAIN
@@ -103,17 +106,20 @@ def becomes_of(format_version: int) -> str:
 
 
 def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPlan:
-    """A plan for people."""
+    """A plan for people; what seems to be dangling counts as that."""
+    groups = [group for group in plan.groups if not group.seems_dangling]
+    dangling = [read for group in plan.groups if group.seems_dangling for read in group.files]
+    dangling += plan.dangling
     return RewritePositionDeletesPlan(
         branch=plan.branch,
         snapshot_id=plan.snapshot_id,
         becomes=becomes_of(format_version),
         target_file_size_bytes=plan.target_file_size_bytes,
         candidate_files_count=plan.candidate_files_count,
-        rewritten_delete_files_count=sum(group.files_count for group in plan.groups),
-        rewritten_bytes_count=sum(group.bytes for group in plan.groups),
-        removed_dangling_delete_files_count=len(plan.dangling),
-        removed_dangling_bytes_count=sum(read.entry.data_file.own_bytes for read in plan.dangling),
+        rewritten_delete_files_count=sum(group.files_count for group in groups),
+        rewritten_bytes_count=sum(group.bytes for group in groups),
+        removed_dangling_delete_files_count=len(dangling),
+        removed_dangling_bytes_count=sum(read.entry.data_file.own_bytes for read in dangling),
         groups=tuple(
             DeleteGroupPreview(
                 partition=group.partition,
@@ -121,6 +127,6 @@ def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPla
                 bytes=group.bytes,
                 record_count=group.record_count,
             )
-            for group in plan.groups
+            for group in groups
         ),
     )

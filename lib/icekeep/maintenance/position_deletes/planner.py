@@ -112,7 +112,9 @@ def groups_of(deletes: PositionDeletes, rules: DeleteGroupRules) -> list[tuple[P
     groups: list[tuple[Partition, list[Candidate]]] = []
     for partition, files in deletes.by_partition.items():
         idle, others = [one for one in files if one.is_idle], [one for one in files if not one.is_idle]
-        groups += [(partition, some) for some in _bins(idle, rules)]
+        for seems_dangling in (True, False):
+            some_idle = [one for one in idle if one.seems_dangling is seems_dangling]
+            groups += [(partition, some) for some in _bins(some_idle, rules)]
         groups += [(partition, some) for some in _bins(_asking(others, rules), rules) if _is_worth_it(some, rules)]
     return in_job_order(
         groups, rules.options.rewrite_job_order, lambda group: _bytes_of(group[1]), lambda group: len(group[1])
@@ -240,6 +242,7 @@ def _numbered(
             files=tuple(one.read for one in files),
             live=_live_files(partition, files, deletes),
             tasks_count=tasks_count(files, rules),
+            seems_dangling=all(one.seems_dangling for one in files),
         )
 
 

@@ -14,6 +14,7 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
+from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
 from icekeep.maintenance.repairing.delete_files.merging import Merging
 from icekeep.maintenance.repairing.delete_files.sorting import Sorting
@@ -106,7 +107,12 @@ class Run:
             self.mended += [one for one in mends if one.fault_id != DANGLING_DELETE]
         if work.drops_dangling:
             dropping = RewriteManifests(
-                replaced=(), added=(), drop_dangling_deletes=True, branch=work.branch, summary=summary
+                replaced=(),
+                added=(),
+                drop_dangling_deletes=True,
+                proof=hold_own_path,
+                branch=work.branch,
+                summary=summary,
             )
             self._landed(work, self._commit(dropping))
             self.mended += [one for one in mends if one.fault_id == DANGLING_DELETE]

@@ -62,12 +62,14 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
         ranks: where each of them stands in the order of a plan's column `deletes`.
         lists: a number for each, which those have in common that are together. Those of one data file are such a list, too.
         offsets: the runs of the row n are those from `offsets[n]` to `offsets[n + 1]`.
+        reached: which of `deletes` reach any row, a vector not being asked whether it takes their place.
         starts, stops: of each run, which has members of one list, its first position in `deletes` and the one behind its last.
     """
 
     deletes: pa.Table
     ranks: _Places
     lists: _Places
+    reached: NDArray[np.bool_]
     offsets: _Numbers
     starts: _Places
     stops: _Places
@@ -79,11 +81,8 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Which of `deletes` reach any row."""
-        length = len(self.ranks) + 1
-        edges = np.bincount(self.starts, minlength=length) - np.bincount(self.stops, minlength=length)
-        found: NDArray[np.bool_] = np.cumsum(edges)[:-1] > 0
-        return found
+        """Which of `deletes` a reader applies to any row."""
+        return _covered(self.starts, self.stops, len(self.ranks))
 
     def own_record_counts(self, paths: pa.ChunkedArray) -> _Numbers:
         """How many positions each row's own deletes hold: those in force that are for this data file alone, `own_path` says.
@@ -121,6 +120,13 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
     def of_row(self, row: int) -> list[int]:
         """The same one by one, in the order of a plan's column `deletes`."""
         return sorted(self.positions_of_row(row), key=self.ranks.__getitem__)
+
+
+def _covered(starts: _Places, stops: _Places, count: int) -> NDArray[np.bool_]:
+    """Which of so many positions lie in any run."""
+    edges = np.bincount(starts, minlength=count + 1) - np.bincount(stops, minlength=count + 1)
+    found: NDArray[np.bool_] = np.cumsum(edges)[:-1] > 0
+    return found
 
 
 def reaching(
@@ -327,6 +333,7 @@ def _entry(
 
 def _in_force(data: pa.Table, deletes: pa.Table, ranks: _Places, lists: _Places, found: _Found) -> Reaching:
     """What remains of runs once a deletion vector took the place of position deletes."""
+    reached = _covered(found.starts, found.stops, len(ranks))
     is_equality = deletes["content"].to_numpy() == FileContent.EQUALITY_DELETES
     is_vector = ~is_equality & (pc.utf8_lower(deletes["file_format"]).to_numpy() == "puffin")
     vectors_count = np.bincount(found.rows[is_vector[found.starts]], minlength=data.num_rows)
@@ -341,7 +348,15 @@ def _in_force(data: pa.Table, deletes: pa.Table, ranks: _Places, lists: _Places,
     if len(found.rows):
         found = _joined(found, lists)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(found.rows, minlength=data.num_rows))])
-    return Reaching(deletes=deletes, ranks=ranks, lists=lists, offsets=offsets, starts=found.starts, stops=found.stops)
+    return Reaching(
+        deletes=deletes,
+        ranks=ranks,
+        lists=lists,
+        reached=reached,
+        offsets=offsets,
+        starts=found.starts,
+        stops=found.stops,
+    )
 
 
 def _joined(found: _Found, lists: _Places) -> _Found:

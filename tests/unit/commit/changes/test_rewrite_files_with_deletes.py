@@ -19,7 +19,7 @@ from icekeep.spec.types import LONG, NestedField
 from kit.changes import run
 from kit.deletes import AddDeleteFile
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.row_deletes import SaidToHold, add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
     BY_KIND,
     COLUMNS,
@@ -95,6 +95,16 @@ def test_files_whose_deletes_were_applied_are_replaced(table):
     assert entries_of(done, "new")[0].sequence_number == 3
     summary = done.metadata.current_snapshot.summary
     assert (summary["operation"], summary["total-delete-files"], summary["deleted-records"]) == ("replace", "2", "20")
+
+
+def test_positions_whose_bounds_are_a_replaced_file_go_with_it_once_their_rows_were_read(table):
+    for name, path in (("true", "a"), ("lies", "b"), ("other", "c")):
+        table = run(table, AddDeleteFile(position_deletes(name, path))).table
+    proof = SaidToHold("true", "other")
+    done = run(table, rewrite(table, proof=proof))
+    assert live(done.table) == {"new": 1, "c": 1, "lies": 1, "other": 1}
+    assert sorted(proof.asked) == ["lies", "true"]
+    assert done.summary["removed-position-delete-files"] == "1"
 
 
 @pytest.mark.parametrize("at_start", [True, False])

@@ -1,6 +1,7 @@
 """Delete files that reach no live data file leave with a rewrite of manifests, if that is asked for."""
 
 import pytest
+from msgspec.structs import replace
 
 from icekeep import __version__
 from icekeep.commit.changes.overwrite_files import OverwriteFiles
@@ -12,8 +13,9 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.spec.manifests.structs import ManifestContent
 from kit.changes import run
+from kit.deletes import AddDeleteFile
 from kit.memory_catalog import MemoryCatalog, after
-from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.row_deletes import SaidToHold, add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.staged_manifests import kept_as_staged, latest, names, rewrite, stated
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import BY_KIND, add, data_file, entries_of, live, manifests_of, memory_table, orphans, raw_list, set_ref
@@ -115,6 +117,32 @@ def test_vectors_of_a_file_that_is_gone(catalog):
     assert [e.data_file.referenced_data_file for e in entries_of(done, "v")] == [path_of("a")]
     summary = done.metadata.current_snapshot.summary
     assert (summary["removed-dvs"], summary["removed-position-deletes"]) == ("1", "1")
+
+
+def test_positions_whose_bounds_are_a_file_that_is_gone_leave_once_their_rows_were_read(catalog):
+    """As Iceberg Java writes them in version 2: an older file beside keeps the sequence numbers of the partition low."""
+    table = add(memory_table(catalog), "old", "a", "b", "cut-1")
+    for name, path in (("true", "a"), ("lies", "a"), ("live", "b"), ("cut", "cut")):
+        change = AddDeleteFile(position_deletes(name, path))
+        table = run(table, change).table
+    table = run(table, DropsDataFile("a")).table
+    proof = SaidToHold("true", "live")
+    reader = StorageManifestReader(table.storage)
+    assert count(table) == 0
+    assert dangling_deletes_count(table.metadata, "main", reader, proof) == 1
+    assert not run(table, DROP).changed
+    proof.asked.clear()
+    done = run(table, replace(DROP, proof=proof)).table
+    assert live(done) == {"old": 1, "b": 1, "cut-1": 1, "lies": 1, "live": 1, "cut": 1}
+    assert sorted(proof.asked) == ["cut", "lies", "true"]
+
+
+def test_positions_whose_bounds_are_a_file_reach_no_newer_one_at_its_path(catalog):
+    table = run(add(memory_table(catalog), "old", "a"), AddDeleteFile(position_deletes("p", "a"))).table
+    change = replace(DROP, proof=SaidToHold("p"))
+    assert not run(table, change).changed
+    table = add(run(table, DropsDataFile("a")).table, "a")
+    assert live(run(table, change).table) == {"old": 1, "a": 1}
 
 
 class DropsDataFile:

@@ -14,6 +14,7 @@ from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, Prop
 from icekeep.formats.arrow.accessors import leaf_schema
 from icekeep.formats.arrow.schema import arrow_schema, field_id
 from icekeep.formats.deletes.files import (
+    hold_own_path,
     read_all_position_deletes,
     read_equality_keys,
     read_position_deletes,
@@ -194,6 +195,21 @@ def test_more_positions_than_the_limit_are_not_gathered(storage):
     file = positions_of(storage, [("a", n) for n in range(10)])
     assert read_all_position_deletes(storage, file, 79) is None
     assert len(read_all_position_deletes(storage, file, 80)["a"]) == 10
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_of_files_that_do_not_name_their_data_file_only_rows_of_what_bounds_say_count(storage, file_format):
+    def foreign(name, *pairs, says="a"):
+        bounds = {DELETE_FILE_PATH.field_id: says.encode()}
+        file = positions_of(storage, pairs, file_format, location=f"memory:/t/{name}")
+        return replace(file, referenced_data_file=None, lower_bounds=bounds, upper_bounds=bounds)
+
+    whole = foreign("whole", ("a", 3), ("a", 7))
+    several, cut = foreign("several", ("a", 3), ("b", 1)), foreign("cut", ("ab", 3))
+    short = replace(foreign("short", ("a", 1)), record_count=2)
+    missing, locked = replace(whole, file_path="memory:/t/missing"), replace(whole, key_metadata=b"key")
+    wide = replace(whole, upper_bounds={DELETE_FILE_PATH.field_id: b"b"})
+    assert hold_own_path(storage, [several, whole, cut, short, missing, locked, wide]) == [whole.file_path]
 
 
 def foreign_deletes(storage, ids, location="memory:/t/p"):

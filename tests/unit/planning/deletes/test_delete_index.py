@@ -8,7 +8,7 @@ from hypothesis import given
 
 from icekeep.errors import InvalidTableError
 from icekeep.planning.deletes.delete_index import reaching
-from icekeep.spec.applicability import may_name, own_path, reaching_deletes
+from icekeep.spec.applicability import may_name, own_path, reaches, reaching_deletes
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.cases import for_each
 from kit.reaching import (
@@ -108,6 +108,9 @@ def test_runs_are_of_one_list_whose_members_are_in_the_order_of_their_numbers(ta
             assert numbers[some] == sorted(numbers[some])
     used = {n for row in range(len(table[0])) for n in held.of_row(row)}
     assert {n for n, is_used in enumerate(held.used) if is_used} == used
+    order = sorted(table[1], key=lambda d: (d.sequence_number, d.data_file.file_path, d.data_file.content_offset or -1))
+    entries = [order[rank] for rank in held.ranks.tolist()]
+    assert held.reached.tolist() == [any(reaches(delete, one, SPECS) for one in table[0]) for delete in entries]
 
 
 @given(generated_tables())

@@ -9,6 +9,7 @@ from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import live_among
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
+from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
 from icekeep.maintenance.checking.subject import Listed, Subject
@@ -56,7 +57,7 @@ def _found(subject: Subject, listed: Listed, head: Snapshot, names: tuple[str, .
         tally.gap(f"which delete files of {_said(names)} reach nothing", "a manifest of it cannot be read")
         return tally
     base = subject.table.metadata
-    found = dangling(live.deletes, live.data, (), base, reader)
+    found = dangling(live.deletes, live.data, (), base, reader, proof=hold_own_path)
     if found is not None:
         work = _FaultsOf(without_history(base), found, head.snapshot_id, names, tally.whole)
         for some in reader.gathered(live.deletes, work):

@@ -11,6 +11,7 @@ from icekeep.commit.filtering import without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
+from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.entries.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
@@ -217,7 +218,7 @@ def drop_dangling(head: Head, reader: ManifestReader) -> str:
         wrong = ", ".join(map(str, sorted(head.misleading)))
         raise CannotMendError(f"it is not sure what deletes reach while other faults are there: mend {wrong} first")
     try:
-        count = dangling_deletes_count(head.table.metadata, head.branch, reader)
+        count = dangling_deletes_count(head.table.metadata, head.branch, reader, hold_own_path)
     except (InvalidTableError, UnsupportedError) as error:
         raise CannotMendError(f"not every manifest can be read: {first_line(error)}") from error
     if not count:

@@ -1,0 +1,109 @@
+"""Position deletes as Iceberg Java writes them in version 2: equal bounds of `file_path` alone say of which file they are."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.retry import commit
+from icekeep.health.job import table_health
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
+from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes, rewrite_position_deletes
+from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.tables.append import append
+from icekeep.tables.rollback import rollback_to_snapshot
+from kit.deletes import AddDeleteFile
+from kit.lake import Lake, events
+from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_positions, position_delete_files
+
+BY_DELETES = {"min-file-size-bytes": "0"}
+CLEAN = {"remove-dangling-deletes": "true"}
+
+
+def filled(lake: Lake, files: int = 4, rows: int = 10) -> Table:
+    return append(lake.create(partition_by=()), [events(number, rows) for number in range(files)])
+
+
+def mostly_deleted(table: Table, *paths: str) -> Table:
+    for path in paths:
+        table = delete_positions(table, [(path, n) for n in range(9)], names_file=False)
+    return table
+
+
+def delete_files(table: Table) -> list[DataFile]:
+    files = [entry.data_file for entry in live_entries(table)]
+    return [file for file in files if file.content is not FileContent.DATA]
+
+
+def lying(table: Table, says: DataFile, *others: DataFile) -> Table:
+    """The table with a delete file for several data files, whose bounds are the path of one of them."""
+    [file] = position_delete_files(table, [(one, 0) for one in (says, *others)])
+    bounds: dict[int, Any] = {DELETE_FILE_PATH.field_id: says.file_path.encode()}
+    return commit(table, AddDeleteFile(replace(file, lower_bounds=bounds, upper_bounds=bounds))).table
+
+
+def test_files_most_of_whose_rows_are_deleted_are_rewritten_and_the_deletes_go_with_them(lake: Lake) -> None:
+    table = filled(lake)
+    first, second, third, _ = data_files(table)
+    table = mostly_deleted(table, first.file_path, second.file_path)
+    table = delete_positions(table, [(third.file_path, 0)], names_file=False)
+    before = lake.rows()
+    result = compact(table, no_spark, options=BY_DELETES)
+    assert (result.rewritten_data_files_count, result.removed_delete_files_count) == (2, 2)
+    assert lake.rows() == before
+    table = lake.load()
+    assert [file.record_count for file in delete_files(table)] == [1]
+    assert compact(table, no_spark, options={**BY_DELETES, **CLEAN}).commits_count == 0
+
+
+def test_a_delete_file_whose_bounds_hide_a_live_data_file_stays(lake: Lake) -> None:
+    table = filled(lake)
+    first, second, *_ = data_files(table)
+    table = lying(mostly_deleted(table, first.file_path), first, second)
+    result = compact(table, no_spark, options={**BY_DELETES, **CLEAN})
+    assert (result.rewritten_data_files_count, result.removed_delete_files_count) == (1, 1)
+    assert [file.record_count for file in delete_files(lake.load())] == [2]
+
+
+def test_what_reaches_nothing_is_one_number_in_report_check_dry_run_and_run(lake: Lake) -> None:
+    """An older file of the partition is never rewritten, so that sequence numbers alone keep every delete file."""
+    table = filled(lake)
+    paths = [file.file_path for file in data_files(table)]
+    table = mostly_deleted(table, *paths[:3])
+    table = commit(table, DeleteFiles(paths=frozenset(paths[:3]))).table
+    deletes = table_health(table, no_spark).deletes
+    [found] = [one for one in check(table, no_spark).notices if one.fault_id == DANGLING_DELETE]
+    planned = plan_rewrite_manifests(table, no_spark, options=CLEAN)
+    assert (deletes.dangling_count, found.faults_count, planned.removed_delete_files_count) == (3, 3, 3)
+    seen = plan_rewrite_position_deletes(table, no_spark)
+    assert (seen.removed_dangling_delete_files_count, seen.rewritten_delete_files_count, seen.groups) == (3, 0, ())
+    before = lake.rows()
+    assert rewrite_manifests(table, no_spark, options=CLEAN).removed_delete_files_count == 3
+    assert (lake.rows(), delete_files(lake.load())) == (before, [])
+    rollback_to_snapshot(lake.load(), table.metadata.current_snapshot_id)
+    result = rewrite_position_deletes(lake.load(), no_spark)
+    assert (result.removed_dangling_delete_files_count, result.rewritten_delete_files_count) == (3, 0)
+    assert result.removed_dangling_positions_count == 0
+    assert (lake.rows(), delete_files(lake.load())) == (before, [])
+
+
+def test_what_only_bounds_say_to_reach_nothing_is_rewritten_where_its_rows_are_of_a_live_file(lake: Lake) -> None:
+    table = filled(lake)
+    first, second, *_ = data_files(table)
+    table = lying(table, first, second)
+    table = commit(table, DeleteFiles(paths=frozenset([first.file_path]))).table
+    before = lake.rows()
+    assert table_health(table, no_spark).deletes.dangling_count == 1
+    assert plan_rewrite_manifests(table, no_spark, options=CLEAN).removed_delete_files_count == 0
+    result = rewrite_position_deletes(table, no_spark)
+    assert (result.removed_dangling_delete_files_count, result.rewritten_delete_files_count) == (0, 1)
+    [left] = delete_files(lake.load())
+    assert (left.referenced_data_file, left.record_count) == (second.file_path, 1)
+    assert lake.rows() <= before
