@@ -128,6 +128,16 @@ def _dangling(damager: Damager) -> None:
     damager.edit_file(place, referenced_data_file=place.file["referenced_data_file"] + "-gone")
 
 
+def _vector_too_old(damager: Damager) -> None:
+    vector = damager.vector()
+    path = vector.file["referenced_data_file"]
+    data = damager.entry(DATA, lambda file: file["file_path"] == path)
+    numbers = {row["manifest_path"]: row["sequence_number"] for row in damager.rows()}
+    number = data.entry.get("sequence_number")
+    older = (numbers[data.manifest] if number is None else number) - 1
+    damager.edit_entry(vector, lambda entry: entry.update(sequence_number=older, file_sequence_number=older))
+
+
 def _doubled_manifest(damager: Damager) -> None:
     damager.edit_rows(lambda rows: rows.append(deepcopy(rows[0])) if rows else None)
 
@@ -316,6 +326,7 @@ ENTRY_DAMAGE: Mapping[int, Damage] = {
     230: _offsets,
     231: _sort_order,
     234: _header,
+    235: _vector_too_old,
     301: _missing,
     302: _size,
     303: _missing_deletes,

@@ -9,6 +9,8 @@ DOUBLED_FILE = 212
 TWO_VECTORS = 213
 DANGLING_DELETE = 214
 DOUBLED_MANIFEST = 220
+VECTOR_TOO_OLD = 235
+REACHING_NOTHING = frozenset((DANGLING_DELETE, VECTOR_TOO_OLD))
 OF_EXPIRED = frozenset((LIST_UNREADABLE, MANIFEST_UNREADABLE))
 """What is found where lists and manifests go while a table is looked at."""
 
@@ -236,5 +238,12 @@ MANIFEST_CLASSES = (
         readers="some engines refuse the manifest, or do not see which files are of one partition",
         mend="`icekeep rewrite_manifests` writes it anew where it is one of several",
         is_notice=True,
+    ),
+    FaultClass(
+        number=VECTOR_TOO_OLD,
+        name="vector-too-old",
+        rule="the data sequence number of a deletion vector is not below that of its data file",
+        readers="Iceberg's Java library refuses every scan of the table; other readers pass over the vector",
+        mend="`icekeep repair`, or `icekeep rewrite_manifests` with remove-dangling-deletes=true, takes it out",
     ),
 )

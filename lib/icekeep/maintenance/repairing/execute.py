@@ -15,7 +15,7 @@ from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
 from icekeep.formats.deletes.files import hold_own_path
-from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
+from icekeep.maintenance.checking.manifest_classes import REACHING_NOTHING
 from icekeep.maintenance.repairing.delete_files.merging import Merging
 from icekeep.maintenance.repairing.delete_files.sorting import Sorting
 from icekeep.maintenance.repairing.lists.list_mends import write_list
@@ -104,7 +104,7 @@ class Run:
             )
             whole = WithNewFiles(change, self._makers(work))
             self._landed(work, self._commit(StillLost(whole, tuple(sorted(work.gone)), tuple(work.broken.values()))))
-            self.mended += [one for one in mends if one.fault_id != DANGLING_DELETE]
+            self.mended += [one for one in mends if one.fault_id not in REACHING_NOTHING]
         if work.drops_dangling:
             dropping = RewriteManifests(
                 replaced=(),
@@ -115,7 +115,7 @@ class Run:
                 summary=summary,
             )
             self._landed(work, self._commit(dropping))
-            self.mended += [one for one in mends if one.fault_id == DANGLING_DELETE]
+            self.mended += [one for one in mends if one.fault_id in REACHING_NOTHING]
 
     def _makers(self, work: BranchWork) -> list[Maker]:
         makers: list[Maker] = []

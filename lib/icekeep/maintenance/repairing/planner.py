@@ -14,11 +14,11 @@ from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
 from icekeep.maintenance.checking.job import examined
 from icekeep.maintenance.checking.manifest_classes import (
-    DANGLING_DELETE,
     DOUBLED_FILE,
     DOUBLED_MANIFEST,
     LIST_UNREADABLE,
     MANIFEST_UNREADABLE,
+    REACHING_NOTHING,
 )
 from icekeep.maintenance.repairing.delete_files.puffin_mends import PUFFIN, Puffins
 from icekeep.maintenance.repairing.delete_files.sorting import UNSORTED, mend_order
@@ -77,7 +77,8 @@ MENDED = (
     | PUFFIN
     | UNSORTED
     | TOTALS
-    | {DANGLING_DELETE, LIST_UNREADABLE, MANIFEST_UNREADABLE}
+    | REACHING_NOTHING
+    | {LIST_UNREADABLE, MANIFEST_UNREADABLE}
 )
 """The kinds of faults for which there is a repair."""
 
@@ -163,7 +164,7 @@ class _Planner:
         faults = self._tally.faults(number)
         if number in TOTALS:
             self._of_heads(faults, lambda head: count_anew(head, self._reader, number))
-        elif number == DANGLING_DELETE:
+        elif number in REACHING_NOTHING:
             self._of_heads(faults, lambda head: drop_dangling(head, self._reader))
         else:
             for fault in faults:
@@ -317,7 +318,7 @@ def _rank(number: int) -> tuple[int, int]:
         **dict.fromkeys(ROWS, 0),
         DOUBLED_MANIFEST: 1,
         DOUBLED_FILE: 2,
-        DANGLING_DELETE: 4,
+        **dict.fromkeys(REACHING_NOTHING, 4),
         **dict.fromkeys(TOTALS, 5),
     }
     return ranks.get(number, 3), number

@@ -67,7 +67,9 @@ def sound(number: int) -> frozenset[int]:
 
 def order(number: int) -> tuple[int, int]:
     """Entries are spoilt first, what tells of them after: an entry that is written makes its manifest's row right."""
-    ranks = {214: 0, 202: 3, 201: 4, 101: 6} | dict.fromkeys((203, 204, 205, 206, 207, 208, 210, 211, 215, 220), 2)
+    ranks = {214: 0, 235: 0, 202: 3, 201: 4, 101: 6} | dict.fromkeys(
+        (203, 204, 205, 206, 207, 208, 210, 211, 215, 220), 2
+    )
     return ranks.get(number, 5 if number < 200 else 1), number
 
 
@@ -153,9 +155,9 @@ def is_left(path: str, now: Table, told: list[RepairResult]) -> bool:
 
 
 def promised(pair: tuple[int, int], seed: int, lost: set[Key]) -> Counter[str]:
-    """The rows of the sound table once the entries of lost files are taken out; damage 214 brings rows back by itself."""
+    """The rows of the sound table once the entries of lost files are taken out; `DANGLING` damage brings rows back by itself."""
     by = history(seed).by
     catalog = deepcopy(by.catalog)
-    spoil(catalog, by.identifier, seed, *(number for number in pair if number == DANGLING))
+    spoil(catalog, by.identifier, seed, *(number for number in pair if number in DANGLING))
     take_out(catalog, by.identifier, lost)
     return scanned_rows(catalog.load(by.identifier))

@@ -1,4 +1,4 @@
-"""Delete files that reach no live data file (214), at the heads of branches, by the rule that commits go by."""
+"""Delete files that reach no live data file (214, 235), at the heads of branches, by the rule that commits go by."""
 
 from collections.abc import Hashable, Mapping
 
@@ -11,11 +11,11 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
+from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE, VECTOR_TOO_OLD
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.spec.applicability import is_deletion_vector
-from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
+from icekeep.spec.applicability import is_deletion_vector, path_digest
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot
 
@@ -87,14 +87,27 @@ class _FaultsOf(msgspec.Struct, frozen=True):
 
     def _fault(self, entry: ManifestEntry, manifest: ManifestFile) -> Fault:
         file = entry.data_file
-        what = f"its vector at {file.content_offset}" if is_deletion_vector(file) else "it"
+        number, what = DANGLING_DELETE, "it"
+        if is_deletion_vector(file):
+            what = f"its vector at {file.content_offset}"
+            number = DANGLING_DELETE if self._data_number(file) is None else VECTOR_TOO_OLD
+        detail = f"{what} reaches no data file that is live in {_said(self.branches)}"
+        if number == VECTOR_TOO_OLD:
+            detail = (
+                f"{what} has sequence number {entry.sequence_number}, and its data file {file.referenced_data_file!r}, which is "
+                f"live in {_said(self.branches)}, the newer one {self._data_number(file)}"
+            )
         return Fault(
-            number=DANGLING_DELETE,
+            number=number,
             where=file.file_path,
-            detail=f"{what} reaches no data file that is live in {_said(self.branches)}",
+            detail=detail,
             snapshot_id=self.snapshot_id,
             facts={**_told(entry, manifest), "refs": [*self.branches], "snapshots_count": 1},
         )
+
+    def _data_number(self, vector: DataFile) -> int | None:
+        """The data sequence number of the data file that a vector is for; `None` where it is not live."""
+        return self.dangling.least.paths.get(path_digest(str(vector.referenced_data_file)))
 
 
 def _told(entry: ManifestEntry, manifest: ManifestFile) -> Mapping[str, object]:

@@ -7,8 +7,11 @@ from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.checking.entries.job import check_entries
 from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.manifests.structs import DataFile
 from kit.checked_entries import add_blindly, all_faults, checked, listed, put_files, subject_of
+from kit.no_spark import no_spark
 from kit.row_deletes import deletion_vector, equality_deletes, path_of, position_deletes
 from kit.storage import HookedStorage
 from kit.tables import BY_KIND, data_file, manifests_of, memory_table, set_ref
@@ -59,6 +62,22 @@ def test_a_vector_of_a_data_file_that_is_gone() -> None:
     assert (fault.number, fault.where, fault.snapshot_id) == (214, path_of("w"), head.snapshot_id)
     assert (fault.facts["referenced_data_file"], fault.facts["content_offset"]) == (path_of("x"), 4)
     assert fault.facts["refs"] == ["main"]
+
+
+def test_a_vector_that_is_older_than_its_data_file_is_a_fault() -> None:
+    """Iceberg Java plans no scan of such a table."""
+    table = add_blindly(table_of(3), deletes=[deletion_vector("v", "c", partition=("a",))])
+    table = put_files(add_blindly(table, data_file("c", partition=("a",))))
+    [fault] = all_faults(checked(table))
+    assert (fault.number, fault.where) == (235, path_of("v"))
+    assert fault.detail == (
+        f"its vector at 4 has sequence number 3, and its data file {path_of('c')!r}, which is live in branch 'main', "
+        "the newer one 4"
+    )
+    assert check(table, no_spark).status == "faulty"
+    result = repair(table, no_spark, fault=[235], approve=plan_repair(table, no_spark, fault=[235]).hash)
+    assert [one.fault_id for one in result.mended] == [235]
+    assert not all_faults(checked(table.refresh()))
 
 
 def test_only_heads_of_branches_are_asked() -> None:
