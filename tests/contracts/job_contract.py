@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle
+from itertools import combinations, cycle
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin
 
@@ -48,6 +48,8 @@ class JobContract:
         versions: of the table format in which `fill` gives it something to do.
         told: the arguments that it is run and planned with.
         foretold: figures that plan and result have under one name, and that are not zero.
+        only_planned: figures of the plan that the result does not have: what was looked at and how, and what was asked for.
+        others: of a job that takes the hash of a plan, other values of each argument, which may change what it does.
         removes: in which part of its plan the files are that it deletes, if it deletes any.
     """
 
@@ -55,6 +57,8 @@ class JobContract:
     versions: ClassVar[tuple[int, ...]] = (1, 2, 3)
     told: ClassVar[Mapping[str, Any]] = {}
     foretold: ClassVar[tuple[str, ...]] = ()
+    only_planned: ClassVar[frozenset[str]] = frozenset()
+    others: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     removes: ClassVar[str] = ""
 
     @staticmethod
@@ -108,10 +112,32 @@ class JobContract:
 
     def test_the_figures_of_a_plan_are_those_of_the_run(self, ran: "Ran", version: int) -> None:
         planned, done = figures_of(ran.plan), figures_of(ran.result)
+        assert planned.keys() - done.keys() <= self.only_planned
         both = planned.keys() & done.keys() - LATER
         assert {name: planned[name] for name in both} == {name: done[name] for name in both}
         assert [bool(planned[name]) for name in self.foretold] == [version in self.versions] * len(self.foretold)
         assert both >= {*self.foretold}
+
+    def test_two_runs_that_differ_in_what_they_change_have_two_hashes(self) -> None:
+        arguments = {setting.argument for setting in self.job.settings}
+        if "approve" not in arguments:
+            return
+        assert self.others.keys() == arguments - {"approve"}
+        asked = [{name: value} for name, values in self.others.items() for value in values]
+        states: dict[str, Any] = {}
+        for more in ({}, *asked):
+            planned, after = self._planned_and_approved(more)
+            assert states.setdefault(planned, after.state()) == after.state(), more
+        assert all(one != other for one, other in combinations(states.values(), 2))
+
+    def _planned_and_approved(self, more: Mapping[str, Any]) -> tuple[str, World]:
+        """The hash of a plan with some arguments, and what becomes of the world by it."""
+        world = self._filled()
+        if "options" in more:
+            more = {"options": {**self.told.get("options", {}), **more["options"]}}
+        planned = self.plan(world.copy(), **more).hash
+        self.run(world, **more, approve=planned)
+        return planned, world
 
     def test_what_it_prints_round_trips_under_known_keys(self, ran: "Ran") -> None:
         known = KEYS.read_text().splitlines()
@@ -328,12 +354,14 @@ def assert_one_line(error: BaseException) -> None:
 
 
 def figures_of(document: Any) -> dict[str, Any]:
-    """What is counted or measured in it, at its top."""
-    return {
-        name: value
-        for name, value in msgspec.structs.asdict(document).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    """What is counted or measured in it, and what is said by yes or no; of documents in it too."""
+    found: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(document).items():
+        if isinstance(value, int | float):
+            found[name] = value
+        elif isinstance(value, msgspec.Struct):
+            found |= {f"{name}.{inner}": figure for inner, figure in figures_of(value).items()}
+    return found
 
 
 def keys_of(document: type) -> Iterator[str]:

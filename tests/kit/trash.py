@@ -82,7 +82,7 @@ def written_plan(
         ref_names=(),
         outside_count=0,
         parts=parts,
-        hash=plan_hash(job, metadata.table_uuid, snapshot_ids, (), (part.digest for part in parts)),
+        hash=plan_hash(job, metadata.table_uuid, (sorted(snapshot_ids),), (part.digest for part in parts)),
     )
     write_head(plan, storage)
     return plan

@@ -93,7 +93,7 @@ def unused_schemas() -> AbstractContextManager[Any]:
     return replaced(
         expire_snapshots,
         "unused_schema_ids",
-        lambda metadata, removed_snapshot_ids, equality_ids=(): unused(metadata, removed_snapshot_ids),
+        lambda metadata, snapshot_ids, spec_ids=(), equality_ids=(): unused(metadata, snapshot_ids, spec_ids),
     )
 
 

@@ -12,11 +12,10 @@ from icekeep.health.values import JobAdvice, MetadataHealth
 from icekeep.maintenance.checking.subject import Listed
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
-from icekeep.maintenance.expiration.plan import retention_policy
 from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import Expired, select_expired
+from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
 
 _NAMES_A_LISTING = 1000
 """How many names an object store lists with one request."""
@@ -51,7 +50,8 @@ def expiring(table: Table, listed: Listed, storage: MeteredStorage) -> Expiring:
     metadata = table.metadata
     refuse_if_gc_is_disabled(metadata)
     now_ms = table.runtime.now_ms()
-    expired = select_expired(metadata, retention_policy(None, None, (), ExpirationOptions(), now_ms), now_ms)
+    policy = RetentionPolicy(keep_writer_progress_ms=ExpirationOptions().keep_writer_progress_ms)
+    expired = select_expired(metadata, policy, now_ms)
     if expired.is_empty:
         return Expiring()
     kept, gone = set[int](), set[int]()

@@ -37,9 +37,9 @@ _DIGEST_BYTES = 4
 def of_data_files(metadata: TableMetadata) -> dict[str, str]:
     """What decides how data files are written; of deletes too, which may be carried over to them."""
     return {
-        "schema": _definition(metadata.current_schema_id, schema_to_json(metadata.schema)),
-        "partition spec": _definition(metadata.default_spec_id, spec_to_json(metadata.spec)),
-        "sort order": _definition(metadata.default_sort_order_id, sort_order_to_json(metadata.sort_order)),
+        "schema": definition(metadata.current_schema_id, schema_to_json(metadata.schema)),
+        "partition spec": definition(metadata.default_spec_id, spec_to_json(metadata.spec)),
+        "sort order": definition(metadata.default_sort_order_id, sort_order_to_json(metadata.sort_order)),
         **_properties(metadata, (*_DATA, *_DELETES)),
     }
 
@@ -66,7 +66,7 @@ def hold_decided(given: GivenPlan, metadata: TableMetadata, now: Mapping[str, st
         raise moved(given, metadata, f"the table's {'; '.join(told[:3])}", changed=differ)
 
 
-def _definition(number: int, document: Any) -> str:
+def definition(number: int, document: Any) -> str:
     """An id, and a hash of what it stands for: a number may be given anew."""
     told = json.dumps(document, sort_keys=True).encode()
     return f"{number} ({blake2b(told, digest_size=_DIGEST_BYTES).hexdigest()})"

@@ -32,7 +32,8 @@ APPLY = "apply"
 """What is done with delete files whose rows leave data files."""
 
 GROUP, SNAPSHOT, REFERENCE, FAULT, PART, TABLE = "group", "snapshot", "reference", "fault", "part", "table"
-_NO_FILES = frozenset({GROUP, SNAPSHOT, REFERENCE, FAULT, PART, TABLE})
+SCHEMA, SPEC = "schema", "partition spec"
+_NO_FILES = frozenset({GROUP, SNAPSHOT, REFERENCE, SCHEMA, SPEC, FAULT, PART, TABLE})
 
 
 class PlanLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     Attributes:
         do: such as `rewrite`, `remove`, `expire`, `delete`, `mend`.
         kind: of what, such as `data file`, `manifest`, `snapshot`, `group`.
-        name: a file's location, a reference's name, a snapshot's id.
+        name: a file's location, a reference's name, the id of a snapshot, schema or partition spec.
         group: what is done together has one number.
         size_bytes, record_count: of the file, or of all files of a group.
         state: a hash of what must be so still, beside the name.

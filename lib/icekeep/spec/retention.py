@@ -36,18 +36,25 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """What leaves the metadata: ids of snapshots, never the head of a retained ref, and names of refs.
+    """What leaves the metadata.
 
-    `kept` are the snapshots that would leave it too, if no writer's progress were kept.
+    Attributes:
+        snapshot_ids: never the head of a retained ref.
+        ref_names: branches and tags.
+        kept: the snapshots that would leave it too, if no writer's progress were kept.
+        schema_ids, spec_ids: schemas and partition specs that nothing uses once the snapshots are gone; none where unused ones
+            are to stay.
     """
 
     snapshot_ids: frozenset[int]
     ref_names: frozenset[str]
     kept: tuple[KeptForWriter, ...] = ()
+    schema_ids: frozenset[int] = frozenset()
+    spec_ids: frozenset[int] = frozenset()
 
     @property
     def is_empty(self) -> bool:
-        return not self.snapshot_ids and not self.ref_names
+        return not (self.snapshot_ids or self.ref_names or self.schema_ids or self.spec_ids)
 
 
 def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int) -> Expired:
@@ -92,21 +99,26 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
 
 
 def unused_schema_ids(
-    metadata: TableMetadata, removed_snapshot_ids: frozenset[int], equality_ids: Iterable[int] = ()
+    metadata: TableMetadata,
+    removed_snapshot_ids: frozenset[int],
+    removed_spec_ids: Collection[int] = (),
+    equality_ids: Iterable[int] = (),
 ) -> tuple[int, ...]:
     """Schemas that are neither current nor named by a snapshot that stays.
 
-    Those that say the type of a partition spec's source column stay too, without which its manifests cannot be read, and so do
-    those of columns that equality deletes compare: a column that was dropped is still used to apply them (spec, "Equality
-    Delete Files").
+    Those that say the type of a source column of a partition spec that stays are used too, without which its manifests cannot
+    be read, and so are those of columns that equality deletes compare: a column that was dropped is still used to apply them
+    (spec, "Equality Delete Files").
 
     Args:
+        removed_spec_ids: partition specs that go with the snapshots.
         equality_ids: columns that equality deletes of the snapshots that stay compare.
     """
     used = {s.schema_id for s in metadata.snapshots if s.snapshot_id not in removed_snapshot_ids}
     used.add(metadata.current_schema_id)
     used.update(metadata.schema_of(field_id).schema_id for field_id in equality_ids)
-    used.update(metadata.schema_of(f.source_id).schema_id for spec in metadata.partition_specs for f in spec.fields)
+    specs = [spec for spec in metadata.partition_specs if spec.spec_id not in removed_spec_ids]
+    used.update(metadata.schema_of(f.source_id).schema_id for spec in specs for f in spec.fields)
     return tuple(s.schema_id for s in metadata.schemas if s.schema_id not in used)
 
 

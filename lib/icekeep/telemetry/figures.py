@@ -38,15 +38,7 @@ _OF_RESULTS: Mapping[Metric, tuple[str, ...]] = {
         "removed_dangling_delete_files_count",
         "removed_dangling_equality_delete_files_count",
     ),
-    metrics.DELETED_FILES: (
-        "deleted_files_count",
-        "deleted_data_files_count",
-        "deleted_position_delete_files_count",
-        "deleted_equality_delete_files_count",
-        "deleted_manifest_files_count",
-        "deleted_manifest_lists_count",
-        "deleted_statistics_files_count",
-    ),
+    metrics.DELETED_FILES: ("deleted_files_count",),
     metrics.DELETED_BYTES: ("deleted_bytes_count",),
     metrics.EMPTIED_FILES: ("emptied_trash_files_count",),
     metrics.EXPIRED: ("expired_snapshots_count",),
@@ -64,9 +56,6 @@ _JOBS = "_jobs_count"
 
 _STEP = re.compile(r"[A-Za-z][A-Za-z -]{0,59}")
 """Steps that are timed. Those of Spark's jobs say how many files of which partition they are about, which is no label."""
-
-_METADATA_FILES = "deleted_metadata_files_count"
-"""Of an expiration beside its other files; orphan removal has them among `deleted_files_count`."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -177,8 +166,6 @@ def _of_result(result: Any) -> Iterator[tuple[Metric, float]]:
     parts = [known, _fields(known.get("conversion"))]
     for metric, names in _OF_RESULTS.items():
         values = [part[name] for part in parts for name in names if name in part]
-        if metric is metrics.DELETED_FILES and "deleted_files_count" not in known:
-            values += [known[_METADATA_FILES]] if _METADATA_FILES in known else []
         if values:
             yield metric, sum(values)
     yield from _measured(known)

@@ -157,6 +157,7 @@ def test_what_lies_in_the_trash_is_not_freed(is_in_trash, freed):
     found = figures_of(
         ExpireSnapshotsResult(
             expired_snapshots_count=6,
+            deleted_files_count=7,
             deleted_data_files_count=1,
             deleted_manifest_lists_count=2,
             deleted_metadata_files_count=4,

@@ -1,12 +1,14 @@
 """Remove the snapshots and references that a retention policy does not keep; no file is deleted here."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.filtering import EntryReader, identity, without_history
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.used_specs import used_spec_ids
 from icekeep.errors import ConflictError
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
@@ -21,6 +23,8 @@ from icekeep.spec.retention import (
 )
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas, RemoveSnapshotRef, RemoveSnapshots, Update
+
+_Gathered: TypeAlias = "Callable[[Sequence[ManifestFile], _ComparedIds], list[frozenset[int]]]"
 
 
 class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,26 +47,39 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
         expired = select_expired(base, self.policy, self.now_ms)
         if self.expected is not None:
             expired = _as_planned(base, expired, self.expected)
-        updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
-        if expired.snapshot_ids:
-            updates.append(RemoveSnapshots(tuple(sorted(expired.snapshot_ids))))
         if self.clean_expired_metadata:
-            updates += self._unused_metadata(base, expired, attempt)
-        return tuple(updates)
+            found = _with_unused(base, expired, attempt.reader, attempt.gathered)
+            expired = found if self.expected is None else _unused_as_planned(base, found, self.expected)
+        return removals(expired)
 
-    def _unused_metadata(self, base: TableMetadata, expired: Expired, attempt: Attempt) -> list[Update]:
-        updates: list[Update] = []
-        others = {s.spec_id for s in base.partition_specs} - {base.default_spec_id}
-        used = used_spec_ids(others, _retained(base, expired), attempt.reader)
-        if spec_ids := unused_spec_ids(base, used):
-            updates.append(RemovePartitionSpecs(spec_ids))
-        schema_ids = unused_schema_ids(base, expired.snapshot_ids)
-        if columns := columns_of_schemas(base, schema_ids):
-            compared = _compared_ids(base, columns, _retained(base, expired), attempt)
-            schema_ids = unused_schema_ids(base, expired.snapshot_ids, compared)
-        if schema_ids:
-            updates.append(RemoveSchemas(schema_ids))
-        return updates
+    def expired(self, base: TableMetadata, reader: ManifestReader) -> Expired:
+        """What would go if the change were applied to a base; `expected` does not count."""
+        expired = select_expired(base, self.policy, self.now_ms)
+        return _with_unused(base, expired, reader, reader.gathered) if self.clean_expired_metadata else expired
+
+
+def removals(expired: Expired) -> tuple[Update, ...]:
+    """The updates that take what expires out of the metadata."""
+    updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
+    if expired.snapshot_ids:
+        updates.append(RemoveSnapshots(tuple(sorted(expired.snapshot_ids))))
+    if expired.spec_ids:
+        updates.append(RemovePartitionSpecs(tuple(sorted(expired.spec_ids))))
+    if expired.schema_ids:
+        updates.append(RemoveSchemas(tuple(sorted(expired.schema_ids))))
+    return tuple(updates)
+
+
+def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, gathered: _Gathered) -> Expired:
+    """The same, and the schemas and partition specs that nothing uses without it."""
+    retained = _retained(base, expired)
+    others = {s.spec_id for s in base.partition_specs} - {base.default_spec_id}
+    spec_ids = unused_spec_ids(base, used_spec_ids(others, retained, reader))
+    schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids)
+    if columns := columns_of_schemas(base, schema_ids):
+        compared = _compared_ids(base, columns, retained, reader, gathered)
+        schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids, compared)
+    return msgspec.structs.replace(expired, schema_ids=frozenset(schema_ids), spec_ids=frozenset(spec_ids))
 
 
 class _ComparedIds(msgspec.Struct, frozen=True):
@@ -81,7 +98,11 @@ class _ComparedIds(msgspec.Struct, frozen=True):
 
 
 def _compared_ids(
-    base: TableMetadata, columns: frozenset[int], retained: Sequence[Snapshot], attempt: Attempt
+    base: TableMetadata,
+    columns: frozenset[int],
+    retained: Sequence[Snapshot],
+    reader: ManifestReader,
+    gathered: _Gathered,
 ) -> frozenset[int]:
     """Which of some columns equality deletes of the snapshots compare: all delete manifests are read, whatever their lists say
     of counts.
@@ -89,10 +110,10 @@ def _compared_ids(
     manifests = {
         identity(manifest): manifest
         for snapshot in retained
-        for manifest in attempt.reader.manifests(snapshot)
+        for manifest in reader.manifests(snapshot)
         if manifest.content is ManifestContent.DELETES
     }
-    found = attempt.gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
+    found = gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
     return frozenset().union(*found)
 
 
@@ -116,3 +137,17 @@ def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Exp
             kept_count=kept_count,
         )
     return planned
+
+
+def _unused_as_planned(base: TableMetadata, found: Expired, expected: Expired) -> Expired:
+    """What was planned of schemas and specs, without what others have removed; raises where any of it is used by now."""
+    schema_ids = expected.schema_ids & base.schemas_by_id.keys()
+    spec_ids = expected.spec_ids & base.specs_by_id.keys()
+    used_count = len(schema_ids - found.schema_ids) + len(spec_ids - found.spec_ids)
+    if used_count:
+        raise ConflictError(
+            f"the table at {base.location!r} has changed: {used_count} of the schemas and partition specs that were to go are "
+            "used by now",
+            used_count=used_count,
+        )
+    return msgspec.structs.replace(found, schema_ids=schema_ids, spec_ids=spec_ids)

@@ -33,6 +33,7 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         applied_delete_files_count: those that reach any of the files.
+        stitched_data_files_count: how many of the added files would be put together from whole row groups.
         reencoded_data_files_count: of the files, those whose rows are decoded and encoded again.
     """
 
@@ -56,7 +57,6 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
 def preview(plan: RewritePlan, methods: dict[int, GroupMethod], estimated: Estimate) -> RewriteDataFilesPlan:
     """A plan for people; `methods` by the number of the group."""
     groups = tuple(_group(group, methods[group.number]) for group in plan.groups)
-    stitched_count = sum(group.stitched_files_count for group in groups)
     return RewriteDataFilesPlan(
         branch=plan.branch,
         snapshot_id=plan.snapshot_id,
@@ -67,8 +67,8 @@ def preview(plan: RewritePlan, methods: dict[int, GroupMethod], estimated: Estim
         rewritten_bytes_count=plan.rewritten_bytes_count,
         applied_delete_files_count=sum(group.delete_files_count for group in groups),
         added_data_files_count=plan.expected_files_count,
-        stitched_data_files_count=stitched_count,
-        reencoded_data_files_count=plan.rewritten_data_files_count - stitched_count,
+        stitched_data_files_count=sum(len(methods[group.number].stitched) for group in plan.groups),
+        reencoded_data_files_count=sum(group.files_count - group.stitched_files_count for group in groups),
         overlap_depth_before=plan.overlap_depth_before,
         estimated=estimated,
         left_alone=plan.left_alone,

@@ -47,6 +47,9 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan says beside its files; see `DeletionPlan`.
 
     Attributes:
+        schema_ids, spec_ids: schemas and partition specs that leave the metadata too.
+        grace_ms, trash_ms: for how long files stay in their places and in the trash, 0 where they go at once: by these the run is
+            approved, whatever the moments are that they come to.
         roots: as in `DeletionPlan`.
         accepted: names of tables that cannot be loaded, which the operator accepts: a part of what is approved.
         keeps_before: whether the metadata that the table has now is kept with the plan, since snapshots of it are to go.
@@ -56,11 +59,21 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     snapshot_ids: tuple[int, ...] = ()
     ref_names: tuple[str, ...] = ()
+    schema_ids: tuple[int, ...] = ()
+    spec_ids: tuple[int, ...] = ()
+    grace_ms: int = 0
+    trash_ms: int = 0
     not_before_ms: int = 0
     trash_until_ms: int | None = None
     keeps_before: bool = False
     roots: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+
+    def at(self, begin_ms: int) -> "PlanDraft":
+        """The same with its moments: the grace begins at one, and the days in the trash at its end."""
+        not_before_ms = begin_ms + self.grace_ms
+        until_ms = not_before_ms + self.trash_ms if self.trash_ms else None
+        return msgspec.structs.replace(self, not_before_ms=not_before_ms, trash_until_ms=until_ms)
 
 
 class Only(Protocol):
@@ -100,10 +113,10 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
 
     def hash(self, table: Table, draft: PlanDraft) -> str:
         """The hash that a plan of these files has."""
-        digests = (part.digest for part in self.parts)
-        return plan_hash(
-            draft.job, table.metadata.table_uuid, draft.snapshot_ids, draft.ref_names, digests, accepted=draft.accepted
-        )
+        ids = (draft.snapshot_ids, draft.schema_ids, draft.spec_ids)
+        names = (draft.ref_names, draft.accepted)
+        changes = [*map(sorted, ids), *map(sorted, names), draft.grace_ms, draft.trash_ms]
+        return plan_hash(draft.job, table.metadata.table_uuid, changes, (part.digest for part in self.parts))
 
 
 def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> None:

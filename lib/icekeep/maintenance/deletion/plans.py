@@ -11,14 +11,16 @@ files go to the trash, the same lies under `.icekeep/trash/<run>/`, with the fil
 One protocol for whoever deletes a plan's files or brings them back: claim the plan, prove it on metadata that was loaded after
 that, and look at claim and catalog again before each call.
 
-The hash is of the set: of what the run is to do, and of each file's kind and location, in whatever order and parts they are.
+The hash is of the set: of what the run is to do and how, and of each file's kind and location, in whatever order and parts they
+are.
 """
 
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -184,16 +186,14 @@ def read_part(part: PlanPart, storage: Storage) -> pa.Table:
     return found
 
 
-def plan_hash(
-    job: str,
-    table_uuid: str | None,
-    snapshot_ids: Iterable[int],
-    ref_names: Iterable[str],
-    digests: Iterable[str],
-    accepted: Iterable[str] = (),
-) -> str:
-    """The hash of what a run does, the same for the same set however its files are parted."""
-    what = [job, table_uuid, sorted(snapshot_ids), sorted(ref_names), combined_digest(digests), *sorted(accepted)]
+def plan_hash(job: str, table_uuid: str | None, changes: Sequence[Any], digests: Iterable[str]) -> str:
+    """The hash of what a run does, the same for the same set however its files are parted.
+
+    Args:
+        changes: what it does beside its files, and how; JSON values in an order that is always the same.
+        digests: of all parts.
+    """
+    what = [job, table_uuid, *changes, combined_digest(digests)]
     return hashlib.blake2b(msgspec.json.encode(what), digest_size=_DIGEST_BYTES).hexdigest()
 
 

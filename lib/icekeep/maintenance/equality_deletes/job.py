@@ -161,7 +161,7 @@ class _Run:
             extra=log_context(self._table),
         )
         sweep_runs(self._table, self._runtime, keep=run_id, listener=self._listener)
-        self._listener.on(StepStarted(STEP, preview.converted_equality_delete_files_count, "delete files"))
+        self._listener.on(StepStarted(STEP, len(planned.deletes), "delete files"))
         with (
             beating(self._table, run_id, "convert_equality_deletes", self._runtime, self._listener) as heartbeat,
             hold_start(self._table, preview.snapshot_id, run_id, self._runtime, self._listener, heartbeat),
@@ -222,10 +222,9 @@ class _Run:
 
 def _result(planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertEqualityDeletesResult:
     preview, added = planned.preview, added_files(done)
-    dangling_count = preview.removed_dangling_equality_delete_files_count
     return ConvertEqualityDeletesResult(
-        converted_equality_delete_files_count=len(planned.deletes) - dangling_count,
-        removed_dangling_equality_delete_files_count=dangling_count,
+        converted_equality_delete_files_count=preview.converted_equality_delete_files_count,
+        removed_dangling_equality_delete_files_count=preview.removed_dangling_equality_delete_files_count,
         left_equality_delete_files_count=preview.left_equality_delete_files_count,
         removed_position_delete_files_count=sum(len(one.replaced) for one in done),
         added_delete_files_count=len(added),

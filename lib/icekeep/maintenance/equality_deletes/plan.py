@@ -58,7 +58,9 @@ class ConvertEqualityDeletesPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         snapshot_id: the head of `branch`; `None` for a table without data.
-        removed_dangling_equality_delete_files_count: of those to convert, how many reach no data file: they only go.
+        converted_equality_delete_files_count: that go out of the table and have data files to reach.
+        converted_bytes_count: of all that go.
+        removed_dangling_equality_delete_files_count: that go and reach none.
         left_equality_delete_files_count: those that stay, since `where` leaves them out, or a data file that they reach.
         read_data_files_count: how many data files are looked through, in the columns that deletes compare.
     """
@@ -173,15 +175,16 @@ class _Planner:
             reach = Reach.of(chosen, self._metadata.specs_by_id)
             files = self._files(held, reach)
             files_count, records_count, size_bytes = _amounts(files)
+            dangling_count = sum(self._is_dangling(delete, least) for delete in chosen)
         finally:
             if "_all_data" in self.__dict__:
                 self._all_data.unpersist()
         return ConversionPlan(
             preview=msgspec.structs.replace(
                 preview,
-                converted_equality_delete_files_count=len(chosen),
+                converted_equality_delete_files_count=len(chosen) - dangling_count,
                 converted_bytes_count=sum(delete.entry.data_file.file_size_in_bytes for delete in chosen),
-                removed_dangling_equality_delete_files_count=sum(self._is_dangling(delete, least) for delete in chosen),
+                removed_dangling_equality_delete_files_count=dangling_count,
                 left_equality_delete_files_count=len(found) - len(chosen),
                 read_data_files_count=files_count,
                 read_records_count=records_count,

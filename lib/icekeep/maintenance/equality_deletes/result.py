@@ -10,6 +10,7 @@ class ConvertEqualityDeletesResult(Rendered, frozen=True, kw_only=True):
         converted_equality_delete_files_count: that went out of the table and had data files to reach.
         removed_dangling_equality_delete_files_count: that went and reached none.
         left_equality_delete_files_count: that stayed, as `where` left them out, or a data file that they reach.
+        converted_bytes_count: of all that went.
         removed_position_delete_files_count: vectors, and position delete files of one data file, that new vectors took in.
         added_delete_files_count: position delete files, or vectors.
         deleted_positions_count: rows that equality deletes removed, and the new deletes do.

@@ -7,6 +7,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
@@ -28,14 +29,13 @@ from icekeep.maintenance.deletion.plan_writing import (
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reachable import Seen
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.territory import Territory, named_roots
+from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.exact_plans import AlreadyApplied
 from icekeep.maintenance.expiration import JOB
-from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
+from icekeep.maintenance.expiration.plan import after_expiration, expiration_draft, garbage_between
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
@@ -46,29 +46,26 @@ _FINDING = "finding files that only expired snapshots lead to"
 
 
 class ExpirationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is asked for, worked out."""
+    """What a run is asked for, worked out; `draft` is what each of its plans says, whatever expires."""
 
     deletion: DeletionRequest
     territory: Territory
     approve: str | None
-    grace_ms: int
-    trash_days_ms: int
+    draft: PlanDraft
     now_ms: int
     began_ms: int
     given: GivenDeletion | None = None
 
     def waiting(self, draft: PlanDraft, runtime: Runtime) -> PlanDraft:
         """A draft whose times count from now, when its proof is made and the commit follows, not from the begin of the run."""
-        at_ms = self.now_ms + runtime.monotonic_ms() - self.began_ms + self.grace_ms
-        until_ms = at_ms + self.trash_days_ms if self.trash_days_ms else None
-        return msgspec.structs.replace(draft, not_before_ms=at_ms, trash_until_ms=until_ms)
+        return draft.at(self.now_ms + runtime.monotonic_ms() - self.began_ms)
 
 
 class Expiration(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did.
 
     Attributes:
-        snapshots_count: how many snapshots are gone.
+        snapshots_count, retained_count: how many snapshots are gone, and how many are left.
         ref_names: which branches and tags are gone.
         schemas_count, specs_count: how many schemas and partition specs are gone.
         found: the garbage that it made.
@@ -79,6 +76,7 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     snapshots_count: int
+    retained_count: int
     ref_names: tuple[str, ...]
     schemas_count: int
     specs_count: int
@@ -105,11 +103,12 @@ class _Planned(msgspec.Struct, frozen=True):
     untotalled_count: int
 
 
-def expire_and_reclaim(
+def expire_and_reclaim(  # noqa: PLR0913 - the parts of one run
     table: Table,
     spark: SparkSource,
     change: ExpireSnapshots,
     expired: Expired,
+    reader: ManifestReader,
     request: ExpirationRequest,
     listener: Listener,
     runtime: Runtime,
@@ -125,7 +124,7 @@ def expire_and_reclaim(
         ConflictError: others kept making references to what was to go, or changing the table.
     """
     with ExitStack() as claims:
-        return _expired(table, spark, change, expired, request, claims, listener, runtime)
+        return _expired(table, spark, change, expired, reader, request, claims, listener, runtime)
 
 
 def _expired(  # noqa: PLR0913 - the parts of one run
@@ -133,14 +132,16 @@ def _expired(  # noqa: PLR0913 - the parts of one run
     spark: SparkSource,
     change: ExpireSnapshots,
     expired: Expired,
+    reader: ManifestReader,
     request: ExpirationRequest,
     claims: ExitStack,
     listener: Listener,
     runtime: Runtime,
 ) -> Expiration | None:
     def planned_and_committed(now: Table, number: int) -> tuple[_Planned, CommitResult] | None:
-        chosen = expired if number == 1 else select_expired(now.metadata, change.policy, change.now_ms)
-        if number > 1 and chosen.is_empty and not change.clean_expired_metadata:
+        reading = reader.with_storage(now.storage)
+        chosen = expired if number == 1 else change.expired(now.metadata, reading)
+        if number > 1 and chosen.is_empty:
             return None
         listener.on(StepStarted(_FINDING))
         planned = _planned(now, spark, chosen, request, claims, listener, number)
@@ -150,7 +151,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
             committed = commit(
                 now,
                 msgspec.structs.replace(change, expected=chosen),
-                reader=SparkManifestReader(spark, now.storage),
+                reader=reading,
                 runtime=runtime,
                 listener=listener,
                 undo=partial(_forget_unless_landed, planned.plan, now),
@@ -194,16 +195,7 @@ def _planned(
 ) -> _Planned:
     """Write the run's `number`th plan, of what the table, as it was loaded, would make garbage; approved, if that is asked."""
     metadata, runtime = table.metadata, table.runtime
-    draft = PlanDraft(
-        job=JOB.name,
-        run=run_name(table, number),
-        snapshot_ids=tuple(sorted(expired.snapshot_ids)),
-        ref_names=tuple(sorted(expired.ref_names)),
-        not_before_ms=request.now_ms + request.grace_ms,
-        trash_until_ms=request.now_ms + request.grace_ms + request.trash_days_ms if request.trash_days_ms else None,
-        keeps_before=bool(expired.snapshot_ids),
-        roots=named_roots(table, request.deletion.options.roots),
-    )
+    draft = expiration_draft(request.draft, expired, run_name(table, number)).at(request.now_ms)
     after = after_expiration(table, expired, request.now_ms)
     return _written(metadata, table, spark, draft, request, claims, listener, runtime, after_metadata=after)
 
@@ -293,7 +285,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
         _forget(old.plan, latest)
     plan, claim = planned.plan, planned.claim
     reclaimed = None
-    if plan is not None and claim is not None and not request.grace_ms:
+    if plan is not None and claim is not None and not request.draft.grace_ms:
         kept = kept_by_others(plan, latest, request.now_ms, skips_trash=request.deletion.skips_trash)
         if kept.reason:
             return _expiration(before, committed, planned, plan, kept_reason=kept.reason)
@@ -334,6 +326,7 @@ def _expiration(
     after = committed.table.metadata
     return Expiration(
         snapshots_count=len(before.snapshots_by_id.keys() - after.snapshots_by_id.keys()),
+        retained_count=len(after.snapshots),
         ref_names=tuple(sorted(before.refs.keys() - after.refs.keys())),
         schemas_count=len(before.schemas_by_id.keys() - after.schemas_by_id.keys()),
         specs_count=len(before.specs_by_id.keys() - after.specs_by_id.keys()),

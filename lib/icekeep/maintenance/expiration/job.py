@@ -12,6 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.clock import safe_now_ms
@@ -28,7 +29,7 @@ from icekeep.maintenance.deletion.options import (
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage, tell_outside
 from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
-from icekeep.maintenance.deletion.territory import Territory, check_roots, territory
+from icekeep.maintenance.deletion.territory import Territory, check_roots, named_roots, territory
 from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and_reclaim
@@ -37,19 +38,20 @@ from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
     ExpireSnapshotsPlan,
     after_expiration,
+    expiration_draft,
     expiration_plan,
     garbage_between,
-    retention_policy,
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.refusals import refuse_encrypted
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
+from icekeep.spec.retention import Expired, RetentionPolicy
 from icekeep.spec.snapshots import MAIN
-from icekeep.spec.times import Days, Moment
+from icekeep.spec.times import Days, Moment, moment_ms
 from icekeep.spec.units import DAY_MS
 from icekeep.spec.writer_progress import ADDED_VECTORS
 from icekeep.storage.locations import parse_location
@@ -71,9 +73,15 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     trust_manifest_list: bool = False
     options: Mapping[str, Any] | ExpirationOptions | None = None
 
-    def policy(self, options: ExpirationOptions, now_ms: int) -> RetentionPolicy:
-        """Which snapshots may stay."""
-        return retention_policy(self.older_than, self.retain_last, self.snapshot_ids, options, now_ms)
+    def change(self, options: ExpirationOptions, now_ms: int) -> ExpireSnapshots:
+        """What goes; an age is counted back from `now_ms`."""
+        policy = RetentionPolicy(
+            older_than_ms=None if self.older_than is None else moment_ms(self.older_than, now_ms),
+            retain_last=self.retain_last,
+            snapshot_ids=tuple(self.snapshot_ids),
+            keep_writer_progress_ms=options.keep_writer_progress_ms,
+        )
+        return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
 
 
 @takes(ExpireSnapshotsRequest)
@@ -114,8 +122,8 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
     trash = asked_trash_days(request.trash)
-    days = trash_days(trash, parse_location(table.metadata.location).scheme)
-    policy = request.policy(checked, now_ms)
+    change = request.change(checked, now_ms)
+    reader = SparkManifestReader(spark, table.storage)
     deleting = DeletionRequest(
         options=checked,
         max_concurrent_deletes=request.max_concurrent_deletes,
@@ -128,23 +136,22 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         approve = given.approve
         earlier = finish_begun(table, spark, now_ms, deleting, approve or "", listener, runtime)
         if earlier != Earlier():
-            return result(Expired(frozenset(), frozenset()), None, earlier, around)
-    expired = _expired(request, table.metadata, policy, now_ms)
+            return result(table.metadata, Expired(frozenset(), frozenset()), None, earlier, around)
+    expired = _expired(request, table.metadata, change, reader)
     expiration = ExpirationRequest(
         deletion=deleting,
         territory=territory(table, checked.roots, around.other_roots),
         approve=approve,
         given=None if given is None else GivenDeletion.of(given),
-        grace_ms=checked.grace_ms(compares_metadata=table.catalog.compares_metadata),
-        trash_days_ms=days * DAY_MS,
+        draft=_draft(table, request, checked),
         now_ms=now_ms,
         began_ms=runtime.monotonic_ms(),
     )
     done = None
-    is_tried = not expired.is_empty or request.clean_expired_metadata or approve is not None
-    if is_tried:
-        change = ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=request.clean_expired_metadata)
-        done = expire_and_reclaim(table, spark, change, expired, expiration, listener, runtime)
+    if expired.is_empty:
+        refuse_unapproved(approve, ClassifiedGarbage().hash(table, expiration.draft), "nothing is expired")
+    else:
+        done = expire_and_reclaim(table, spark, change, expired, reader, expiration, listener, runtime)
     if approve is None:
         # What is approved is all that goes.
         own = "" if done is None or done.plan is None else done.plan.directory
@@ -155,7 +162,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
                 raise
             earlier = not_finished(error, listener)
         sweep_runs(table, runtime, keep="", listener=listener)
-    return result(expired, done, earlier, around)
+    return result(table.metadata, expired, done, earlier, around)
 
 
 @takes(ExpireSnapshotsRequest)
@@ -174,14 +181,12 @@ def exact_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Exa
     metadata, plan, garbage = table.metadata, foreseen.plan, foreseen.garbage
     head = metadata.head(MAIN)
     files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory)
-    cleans = "schemas and partition specs that nothing uses by then go as well (clean_expired_metadata)"
     return ExactPlan(
         shown=plan,
         snapshot_id=None if head is None else head.snapshot_id,
         lines=chain(expired_lines(metadata, foreseen.expired), files),
         approve=plan.hash,
-        cost=deletion_cost(plan.deleted_files_count),
-        notes=(cleans,) if request.clean_expired_metadata else (),
+        cost=deletion_cost(plan.deleted_files_count + plan.left_files_count),
     )
 
 
@@ -195,10 +200,12 @@ class _Foreseen(NamedTuple):
     territory: Territory
 
 
-def _expired(request: ExpireSnapshotsRequest, metadata: TableMetadata, policy: RetentionPolicy, now_ms: int) -> Expired:
+def _expired(
+    request: ExpireSnapshotsRequest, metadata: TableMetadata, change: ExpireSnapshots, reader: ManifestReader
+) -> Expired:
     if request.given is not None:
-        return given_expired(request.given, metadata, policy, now_ms)
-    expired = select_expired(metadata, policy, now_ms)
+        return given_expired(request.given, metadata, lambda: change.expired(metadata, reader))
+    expired = change.expired(metadata, reader)
     _tell_histories(expired, request.listener)
     return expired
 
@@ -221,8 +228,8 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     checked = _checked(metadata, request)
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=request.listener)
     now_ms = table.runtime.now_ms()
-    policy = request.policy(checked, now_ms)
-    expired = _expired(request, metadata, policy, now_ms)
+    change = request.change(checked, now_ms)
+    expired = _expired(request, metadata, change, SparkManifestReader(spark, table.storage))
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
     garbage, found, untotalled_count = None, ClassifiedGarbage(), 0
     places = territory(table, checked.roots, around.other_roots)
@@ -244,21 +251,28 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
         untotalled_count = garbage.untotalled_count
     if planned is not None:
         planned.hold(found, table)
-    draft = PlanDraft(
-        job=JOB.name,
-        run="",
-        snapshot_ids=tuple(sorted(expired.snapshot_ids)),
-        ref_names=tuple(sorted(expired.ref_names)),
-    )
+    draft = expiration_draft(_draft(table, request, checked), expired)
     # The job asks for no such number, and goes on where manifests that stay cannot be read by it.
     holdings = or_warned(
         "what each reference keeps alive", lambda: ref_holdings(after, table.storage, spark), (), request.listener
     )
-    plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, found.hash(table, draft))
+    plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, draft, found.hash(table, draft))
     if given is None:
         refuse_unapproved(request.approve, plan.hash, "nothing would be expired")
     plan = msgspec.structs.replace(plan, unlisted_reason=around.unlisted_reason, unreadable_tables=around.unreadable)
     return _Foreseen(plan, expired, garbage, found, places)
+
+
+def _draft(table: Table, request: ExpireSnapshotsRequest, options: ExpirationOptions) -> PlanDraft:
+    """What the plans of a run say, whatever expires."""
+    days = trash_days(asked_trash_days(request.trash), parse_location(table.metadata.location).scheme)
+    return PlanDraft(
+        job=JOB.name,
+        run="",
+        grace_ms=options.grace_ms(compares_metadata=table.catalog.compares_metadata),
+        trash_ms=days * DAY_MS,
+        roots=named_roots(table, options.roots),
+    )
 
 
 @takes(ExpireSnapshotsRequest)

@@ -5,19 +5,18 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.commit.changes.expire_snapshots import removals
 from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
-from icekeep.maintenance.deletion.options import ExpirationOptions
-from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft
 from icekeep.maintenance.deletion.reachable import Seen, read_expired, read_reached, statistics_files
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.spark.source import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import Expired, RetentionPolicy
-from icekeep.spec.times import Moment, moment_ms
-from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update, apply_updates, log_previous
+from icekeep.spec.retention import Expired
+from icekeep.spec.updates import apply_updates, log_previous
 from icekeep.spec.writer_progress import KeptForWriter
 
 
@@ -33,7 +32,11 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
     """What one run would remove from the metadata, and which files nothing would lead to any more.
 
     Attributes:
+        deleted_files_count: files that would be deleted, or go to the trash; 0 where they wait for a grace.
+        deleted_bytes_count: their size, as far as sizes are known; manifest lists are not counted.
+        left_files_count: files that a later run deletes, after the grace.
         kept_outside_files_count: files that would go, were they not outside the table's places.
+        files_by_kind: all that goes, in this run or after the grace.
         files: the locations of the first thousand.
         refs: what each reference keeps alive after it; empty where that cannot be told.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
@@ -44,8 +47,12 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
 
     expired_snapshots_count: int
     retained_snapshots_count: int
+    removed_schemas_count: int
+    removed_specs_count: int
     deleted_files_count: int
     deleted_bytes_count: int
+    is_in_trash: bool
+    left_files_count: int
     kept_outside_files_count: int
     untotalled_snapshots_count: int
     expired_ref_names: tuple[str, ...]
@@ -65,22 +72,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     garbage: Garbage
     seen: Seen
-
-
-def retention_policy(
-    older_than: Moment | None,
-    retain_last: int | None,
-    snapshot_ids: Sequence[int],
-    options: ExpirationOptions,
-    now_ms: int,
-) -> RetentionPolicy:
-    """The arguments of the procedure as a policy; an age is counted back from `now_ms`."""
-    return RetentionPolicy(
-        older_than_ms=None if older_than is None else moment_ms(older_than, now_ms),
-        retain_last=retain_last,
-        snapshot_ids=tuple(snapshot_ids),
-        keep_writer_progress_ms=options.keep_writer_progress_ms,
-    )
 
 
 def garbage_between(
@@ -123,10 +114,21 @@ def garbage_between(
 def after_expiration(table: Table, expired: Expired, now_ms: int) -> TableMetadata:
     """The metadata that would follow if `expired` left the table as it is."""
     metadata = table.metadata
-    updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
-    updates.append(RemoveSnapshots(tuple(expired.snapshot_ids)))
-    after = apply_updates(metadata, updates, now_ms=now_ms)
+    after = apply_updates(metadata, removals(expired), now_ms=now_ms)
     return log_previous(after, table.metadata_location, metadata.last_updated_ms)
+
+
+def expiration_draft(draft: PlanDraft, expired: Expired, run: str = "") -> PlanDraft:
+    """What a plan says beside its files, of what expires."""
+    return msgspec.structs.replace(
+        draft,
+        run=run,
+        snapshot_ids=tuple(sorted(expired.snapshot_ids)),
+        ref_names=tuple(sorted(expired.ref_names)),
+        schema_ids=tuple(sorted(expired.schema_ids)),
+        spec_ids=tuple(sorted(expired.spec_ids)),
+        keeps_before=bool(expired.snapshot_ids),
+    )
 
 
 def expiration_plan(
@@ -135,14 +137,21 @@ def expiration_plan(
     found: ClassifiedGarbage,
     untotalled_count: int,
     refs: tuple[RefHoldings, ...],
+    draft: PlanDraft,
     plan_hash: str,
 ) -> ExpireSnapshotsPlan:
     """What is removed, for people and machines."""
+    files_count = sum(f.files_count for f in found.files)
+    goes_now = not draft.grace_ms
     return ExpireSnapshotsPlan(
         expired_snapshots_count=len(expired.snapshot_ids),
         retained_snapshots_count=len(metadata.snapshots) - len(expired.snapshot_ids),
-        deleted_files_count=sum(f.files_count for f in found.files),
-        deleted_bytes_count=sum(f.bytes for f in found.files),
+        removed_schemas_count=len(expired.schema_ids),
+        removed_specs_count=len(expired.spec_ids),
+        deleted_files_count=files_count if goes_now else 0,
+        deleted_bytes_count=sum(f.bytes for f in found.files) if goes_now else 0,
+        is_in_trash=bool(draft.trash_ms and files_count and goes_now),
+        left_files_count=0 if goes_now else files_count,
         kept_outside_files_count=found.outside_count,
         untotalled_snapshots_count=untotalled_count,
         expired_ref_names=tuple(sorted(expired.ref_names)),

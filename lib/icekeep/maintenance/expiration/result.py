@@ -7,6 +7,7 @@ from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.expiration.execute import Expiration
 from icekeep.rendered import Rendered
+from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired
 from icekeep.spec.writer_progress import KeptForWriter
 
@@ -16,6 +17,7 @@ class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         status: `partial` when the snapshots are gone and not all files are; the next run tries again.
+        deleted_files_count: of all kinds.
         left_files_count: files that a later run deletes, after the grace.
         missing_files_count: files that were gone already.
         kept_outside_files_count: files that are garbage and lie outside the table's places: they may belong to others.
@@ -31,9 +33,11 @@ class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
 
     status: str = "done"
     expired_snapshots_count: int = 0
+    retained_snapshots_count: int = 0
     expired_ref_names: tuple[str, ...] = ()
     removed_schemas_count: int = 0
     removed_specs_count: int = 0
+    deleted_files_count: int = 0
     deleted_data_files_count: int = 0
     deleted_position_delete_files_count: int = 0
     deleted_equality_delete_files_count: int = 0
@@ -64,10 +68,13 @@ class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
     run_id: str | None = None
 
 
-def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours) -> ExpireSnapshotsResult:
-    """What a run did."""
+def result(
+    metadata: TableMetadata, expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours
+) -> ExpireSnapshotsResult:
+    """What a run did; `metadata` is the table's before it."""
     result = ExpireSnapshotsResult(
         status="done" if earlier.is_complete else "partial",
+        retained_snapshots_count=len(metadata.snapshots),
         kept_for_writers=expired.kept,
         finished_files_count=earlier.finished_count,
         emptied_trash_files_count=earlier.emptied_count,
@@ -92,9 +99,11 @@ def _with_run(result: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshot
         result,
         status="partial" if failed_count or done.is_cut_off else result.status,
         expired_snapshots_count=done.snapshots_count,
+        retained_snapshots_count=done.retained_count,
         expired_ref_names=done.ref_names,
         removed_schemas_count=done.schemas_count,
         removed_specs_count=done.specs_count,
+        deleted_files_count=sum(counts.values()),
         deleted_data_files_count=counts.get(FileKind.DATA, 0),
         deleted_position_delete_files_count=counts.get(FileKind.POSITION_DELETES, 0),
         deleted_equality_delete_files_count=counts.get(FileKind.EQUALITY_DELETES, 0),

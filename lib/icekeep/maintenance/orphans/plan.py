@@ -35,6 +35,8 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
     Attributes:
         hash: what `approve` demands: exactly this set goes, or nothing.
         orphan_file_locations: locations of the first thousand.
+        is_in_trash: whether a run would move them to the trash.
+        waits_until_ms: where the option `grace` says so, the moment from which a later run would delete them.
         too_many: why a run would refuse to delete so great a share of the listed files, `None` where it would not.
         mismatches: the first files that metadata has under other schemes or authorities.
         unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
@@ -45,6 +47,8 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
     orphan_bytes_count: int
     files_by_kind: tuple[FilesOfKind, ...]
     orphan_file_locations: tuple[str, ...]
+    is_in_trash: bool
+    waits_until_ms: int | None
     hash: str
     too_many: str | None
     listed_files_count: int
@@ -125,6 +129,8 @@ def orphan_plan(
         orphan_bytes_count=sum(f.bytes for f in found.files),
         files_by_kind=found.files,
         orphan_file_locations=found.sample,
+        is_in_trash=bool(found.parts and draft.trash_ms and not draft.grace_ms),
+        waits_until_ms=draft.not_before_ms if found.parts and draft.grace_ms else None,
         hash=found.hash(candidates.table, draft),
         too_many=None if search.force else candidates.share.problem(search.options.max_orphan_ratio),
         listed_files_count=candidates.listed_count,
@@ -142,13 +148,12 @@ def draft_of(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraf
 
     There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.
     """
-    days = trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme)
-    not_before_ms = candidates.now_ms + search.options.grace_ms(compares_metadata=True)
-    return PlanDraft(
+    draft = PlanDraft(
         job=JOB.name,
         run=run,
-        not_before_ms=not_before_ms,
-        trash_until_ms=not_before_ms + days * DAY_MS if days else None,
+        grace_ms=search.options.grace_ms(compares_metadata=True),
+        trash_ms=trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme) * DAY_MS,
         roots=named_roots(candidates.table, search.options.roots),
         accepted=candidates.accepted,
     )
+    return draft.at(candidates.now_ms)

@@ -67,6 +67,7 @@ class DropResult(Rendered, frozen=True, kw_only=True):
         plan_location: where the plan lies that is not finished.
         problems: why this purge, or one that died before, was not carried out to its end.
         metadata_location: where the metadata of a table is that was not purged, by which `register_table` takes it back.
+        hash: of the plan of a purge.
     """
 
     status: str = "done"
@@ -84,6 +85,7 @@ class DropResult(Rendered, frozen=True, kw_only=True):
     plan_location: str | None = None
     problems: tuple[str, ...] = ()
     metadata_location: str | None = None
+    hash: str | None = None
     elapsed_ms: int = 0
     run_id: str | None = None
 
@@ -189,6 +191,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         unreadable_tables=around.accepted,
         plan_location=None if done.is_complete else plan.directory,
         problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
+        hash=plan.hash,
     )
 
 

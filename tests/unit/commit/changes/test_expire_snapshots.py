@@ -8,12 +8,13 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, NotFoundError, UsageError
+from icekeep.spec.definition_updates import SetCurrentSchema
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
 from icekeep.spec.schema import Schema
-from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, SetProperties
+from icekeep.spec.updates import RemoveSchemas, RemoveSnapshotRef, RemoveSnapshots, SetProperties
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.runtime import START_MS
@@ -209,9 +210,8 @@ def test_a_spec_and_a_schema_that_nothing_uses_any_more_go_when_asked_for(catalo
     catalog.runtime.pass_ms(DAY_MS)
     table = run(table, WithoutOldFile()).table
     table = expire(table, clean_expired_metadata=True).table
+    # The spec alone needs the schema, and goes with it.
     assert [s.spec_id for s in table.metadata.partition_specs] == [1]
-    # The schema is held by the spec for as long as that is there.
-    table = expire(table, clean_expired_metadata=True).table
     assert [s.schema_id for s in table.metadata.schemas] == [1]
     assert live(catalog.load(EVENTS)) == {"new": 1}
     assert expire(table, clean_expired_metadata=True).changed is False
@@ -358,6 +358,42 @@ def test_a_reference_that_came_to_its_age_meanwhile_waits_too(table):
     table.catalog.runtime.pass_ms(DAY_MS)
     expire(table, expected=planned)
     assert "short" in table.catalog.load(EVENTS).metadata.refs
+
+
+def with_unused_schemas(catalog, *numbers):
+    """A table without snapshots, with schemas that nothing uses."""
+    table = memory_table(catalog)
+    unused = [replace(table.metadata.schema, schema_id=number) for number in numbers]
+    metadata = replace(table.metadata, schemas=(*table.metadata.schemas, *unused))
+    catalog.drop(EVENTS)
+    return catalog.create(EVENTS, metadata)
+
+
+def found(table, policy=OLD):
+    change = ExpireSnapshots(policy=policy, now_ms=table.catalog.runtime.now_ms(), clean_expired_metadata=True)
+    return change.expired(table.metadata, StorageManifestReader(table.catalog.storage))
+
+
+def test_what_was_found_unused_goes_and_no_more(catalog):
+    table = with_unused_schemas(catalog, 3, 4)
+    planned = replace(found(table), schema_ids=frozenset({3}))
+    assert found(table).schema_ids == {3, 4}
+    assert schema_ids(expire(table, clean_expired_metadata=True, expected=planned).table) == [0, 4]
+
+
+def test_what_others_have_removed_already_is_no_conflict_and_what_they_use_by_now_is_one(catalog):
+    table = with_unused_schemas(catalog, 3, 4)
+    planned = found(table)
+    table.catalog.follow(after(lambda: swap(table, RemoveSchemas((4,)))))
+    assert schema_ids(expire(table, clean_expired_metadata=True, expected=planned).table) == [0]
+
+    table = with_unused_schemas(MemoryCatalog(), 3, 4)
+    table.catalog.follow(after(lambda: swap(table, SetCurrentSchema(4))))
+    with pytest.raises(
+        ConflictError, match="1 of the schemas and partition specs that were to go are used by now"
+    ) as e:
+        expire(table, clean_expired_metadata=True, expected=planned)
+    assert e.value.facts["used_count"] == 1
 
 
 def test_what_others_have_expired_already_is_no_conflict(table):

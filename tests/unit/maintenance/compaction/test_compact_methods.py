@@ -157,7 +157,7 @@ def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same
     table = lake.filled()
     before = lake.rows()
     plan = plan_compact(table, no_spark, options={"stitch": "always"})
-    assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (18, 0)
+    assert (plan.stitched_data_files_count, plan.added_data_files_count, plan.reencoded_data_files_count) == (3, 3, 0)
     result = compact(table, no_spark, options={"stitch": "always"})
     assert (result.stitched_data_files_count, result.added_data_files_count) == (3, 3)
     assert lake.rows() == before
@@ -205,8 +205,10 @@ def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
     table = append(table, [*(events(n, 3000) for n in range(4)), *(events(n, 10) for n in range(10, 14))])
     before = lake.rows()
     monkeypatch.setattr(methods, "STITCH_FLOOR_BYTES", 5_000)
-    [group] = plan_compact(table, no_spark).groups
+    plan = plan_compact(table, no_spark)
+    [group] = plan.groups
     assert (group.method, group.stitched_files_count, group.files_count) == (RewriteMethod.STITCH, 4, 8)
+    assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (1, 4)
     result = compact(table, no_spark)
     assert (result.stitched_data_files_count, result.added_data_files_count) == (1, 2)
     assert lake.rows() == before

@@ -2,9 +2,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft
 from icekeep.maintenance.deletion.plans import (
     BEFORE,
     FILES,
@@ -21,7 +23,9 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from kit.cases import for_each
+from kit.memory_catalog import MemoryCatalog
 from kit.storage import MemoryStorage
+from kit.tables import memory_table
 
 TABLE = "memory://lake/wh/db/events"
 DIRECTORY = f"{TABLE}/.icekeep/plans/run-1"
@@ -84,17 +88,35 @@ def test_a_part_is_a_line_of_json_for_each_file():
 @given(files, files)
 def test_the_hash_is_that_of_the_set_in_whatever_order_and_parts(some, others):
     def hashed(*parts):
-        return plan_hash("job", "u", (2, 1), ("b", "a"), [digest_of(garbage_table(part)) for part in parts])
+        return plan_hash("job", "u", ((2, 1), ("b", "a")), [digest_of(garbage_table(part)) for part in parts])
 
     assert hashed(some, others) == hashed([*reversed([*some, *others])]) == hashed(others, some)
     assert hashed(some, others) != hashed(some, others, [file("one more")])
 
 
 @for_each(
-    "told", [("other", "u", (1,), ()), ("job", "v", (1,), ()), ("job", "u", (2,), ()), ("job", "u", (1,), ("r",))]
+    "differs",
+    [
+        {"job": "drop"},
+        {"snapshot_ids": (2,)},
+        {"ref_names": ("r",)},
+        {"schema_ids": (1,)},
+        {"spec_ids": (1,)},
+        {"accepted": ("r",)},
+        {"grace_ms": 1},
+        {"trash_ms": 1},
+    ],
 )
-def test_the_hash_is_of_all_that_a_run_does(told):
-    assert plan_hash(*told, []) != plan_hash("job", "u", (1,), (), [])
+def test_the_hash_is_of_all_that_a_run_does_and_how_it_does_it(differs):
+    draft = PlanDraft(job="expire_snapshots", run="one", snapshot_ids=(1,))
+    other = replace(draft, run="another", roots=("file:///d",), **differs)
+    found, table = ClassifiedGarbage(), memory_table(MemoryCatalog())
+    assert found.hash(table, other.at(5)) != found.hash(table, draft)
+    assert found.hash(table, replace(other, **{name: getattr(draft, name) for name in differs})) == found.hash(
+        table, draft
+    )
+    elsewhere = replace(table, metadata=replace(table.metadata, table_uuid="v"))
+    assert found.hash(elsewhere, draft) != found.hash(table, draft)
 
 
 @for_each(

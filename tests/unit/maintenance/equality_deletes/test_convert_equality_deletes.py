@@ -165,6 +165,9 @@ def test_an_equality_delete_that_reaches_nothing_goes_too(lake: Lake) -> None:
     of_a = [file for file in data_files(table) if file.partition == ("a",)]
     table = gone(table, 0, 6, like=of_a[0])
     table = commit(table, DeleteFiles(paths=frozenset(file.file_path for file in of_a))).table
+    planned = plan_convert_equality_deletes(table, no_spark)
+    assert planned.removed_dangling_equality_delete_files_count == 1
+    assert planned.converted_equality_delete_files_count == 0
     # Nobody reads it, so that however much it is Spark has nothing to do.
     result = convert_equality_deletes(table, limited(no_spark, rewrite_bytes=0))
     after = lake.catalog.load(table.identifier)

@@ -315,6 +315,27 @@ def test_the_approved_plan_is_carried_out_and_another_is_not():
     assert expired(table, approve=plan.hash).deleted_data_files_count == 2
 
 
+def test_a_plan_of_nothing_is_approved_as_any_other():
+    table = history()
+    told = {"older_than": "9d", "clean_expired_metadata": True}
+    before = set(table.catalog.storage.files)
+    assert expired(table, **told, approve=planned(table, **told).hash).status == "done"
+    assert set(table.catalog.storage.files) == before
+    with pytest.raises(SafetyError, match="is approved: nothing is expired"):
+        expired(table, **told, approve=planned(table).hash)
+
+
+def test_a_plan_says_what_waits_for_the_grace():
+    catalog = MemoryCatalog()
+    catalog.compares_metadata = False
+    table = history(catalog)
+    plan = planned(table)
+    assert (plan.deleted_files_count, plan.deleted_bytes_count, plan.left_files_count) == (0, 0, 7)
+    assert sum(files.files_count for files in plan.files_by_kind) == 7
+    done = expired(table)
+    assert (done.deleted_files_count, done.deleted_bytes_count, done.left_files_count) == (0, 0, 7)
+
+
 def test_an_approved_plan_is_void_where_the_selection_would_be_another():
     table = history()
     plan = planned(table)

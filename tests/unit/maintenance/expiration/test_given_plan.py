@@ -6,13 +6,20 @@ import pytest
 
 from contracts.job_contract import lost
 from contracts.plan_contract import PlanContract
+from icekeep.catalog.base import Committed
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.operations.plan_files.format import read_plan_file
+from icekeep.spec.evolution.partition_evolution import AddPartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn
+from icekeep.spec.types import STRING
 from icekeep.spec.units import DAY_MS
+from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas, Update
 from icekeep.tables.refs import create_branch, create_tag, replace_tag
 from icekeep.tables.rollback import set_current_snapshot
+from icekeep.tables.update_schema import update_schema
+from icekeep.tables.update_spec import update_spec
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files
@@ -61,7 +68,7 @@ class TestPlan(PlanContract):
         self.write(world, path)
         expire_snapshots(world.table, no_spark, **self.contract.told)
         before = world.state()
-        assert "or somebody else expired them" in str(self.apply(world, path).applied_before)
+        assert "or somebody else expired it" in str(self.apply(world, path).applied_before)
         assert world.state() == before
 
     def test_a_file_that_is_in_use_again_matters(self, path: Path) -> None:
@@ -103,6 +110,37 @@ class TestPlan(PlanContract):
         assert self.apply(world, path).result.expired_ref_names == ("short",)
         replace_tag(kept.table, "short", kept.table.metadata.snapshots[1].snapshot_id)
         self.refused(kept, path, "reference 'short', which was to go, is at another snapshot")
+
+    def test_schemas_and_specs_that_go_are_in_the_plan_with_what_they_are(self, path: Path) -> None:
+        world = self._filled()
+        self.write(world, path)
+        found = [line for line in read_plan_file(str(path)).lines() if line.kind in ("schema", "partition spec")]
+        assert [(line.do, line.kind, line.name) for line in found] == [
+            ("remove", kind, number) for kind in ("partition spec", "schema") for number in "12"
+        ]
+        states = {line.state for line in found}
+        assert len(states) == 4
+
+        used = world.copy()
+        update_spec(used.table, [AddPartitionField("kind")])
+        self.refused(used, path, "partition spec 2, which was to go, is used by now")
+
+        gone = world.copy()
+        self.removed(gone, RemovePartitionSpecs((1,)))
+        self.refused(gone, path, "1 of what was to expire are gone, such as 'partition spec 1'")
+
+        other = world.copy()
+        self.removed(other, RemoveSchemas((2,)))
+        update_schema(other.table, [AddColumn("other", STRING)])
+        self.refused(other, path, "schema 2, which was to go, is another one by now")
+
+        done = self.apply(world, path).result
+        assert (done.removed_schemas_count, done.removed_specs_count) == (2, 2)
+
+    @staticmethod
+    def removed(world: World, update: Update) -> None:
+        swapped = world.catalog.swap(world.table, (), (update,))
+        assert isinstance(swapped, Committed)
 
     def test_explicit_snapshots_are_those_of_the_plan(self, path: Path) -> None:
         world = self._filled()

@@ -3,9 +3,15 @@
 import pytest
 
 from contracts.job_contract import JobContract
+from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration import JOB
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn
+from icekeep.spec.types import STRING
 from icekeep.spec.units import DAY_MS
+from icekeep.tables.update_schema import update_schema
+from icekeep.tables.update_spec import update_spec
 from kit.job_world import World
 from kit.no_spark import no_spark
 
@@ -14,15 +20,52 @@ pytestmark = pytest.mark.slow
 
 class TestExpireSnapshots(JobContract):
     job = JOB
-    told = {"older_than": "1d", "trash": 0}
-    foretold = ("expired_snapshots_count", "deleted_bytes_count")
+    told = {"older_than": "1d", "trash": 0, "clean_expired_metadata": True}
+    foretold = (
+        "expired_snapshots_count",
+        "removed_schemas_count",
+        "removed_specs_count",
+        "deleted_files_count",
+        "deleted_bytes_count",
+    )
+    others = {
+        "older_than": ("3d",),
+        "retain_last": (2,),
+        "snapshot_ids": (),
+        "clean_expired_metadata": (False,),
+        "max_concurrent_deletes": (1,),
+        "stream_results": (True,),
+        "trash": (1, 2),
+        "trust_manifest_list": (True,),
+        "options": (
+            {"grace": "1d"},
+            {"grace": "2d"},
+            {"keep-writer-progress": "0"},
+            {"max-deletes-per-second": "9"},
+            {"reclaim.roots": "memory://lake/elsewhere"},
+        ),
+    }
     removes = "files"
 
     @staticmethod
     def fill(version: int) -> World:
         world = World(version)
+        partitioned_for_a_while(world.table)
         world.append(1, 2)
         compact(world.table, no_spark, options={"rewrite-all": "true"})
         world.runtime.pass_ms(2 * DAY_MS)
         world.append(3)
         return world
+
+
+def partitioned_for_a_while(table: Table) -> Table:
+    """By a column that was dropped then, and by one that stays; with a column that was there for a while as well.
+
+    Nothing uses the specs of both, and nothing but the first needs the schema with its column.
+    """
+    table = update_schema(table, [AddColumn("region", STRING)])
+    for column in ("region", "kind"):
+        table = update_spec(table, [AddPartitionField(column)])
+        table = update_spec(table, [RemovePartitionField(column)])
+    table = update_schema(table, [DropColumn("region")])
+    return update_schema(update_schema(table, [AddColumn("note", STRING)]), [DropColumn("note")])

@@ -12,6 +12,11 @@ from kit.written_deletes import data_files, delete_equal, delete_positions
 pytestmark = pytest.mark.slow
 
 
+ONLY_PLANNED = frozenset(
+    {"snapshot_id", "target_file_size_bytes", "candidate_files_count", "removed_dangling_bytes_count"}
+)
+
+
 def upgraded(world: World, version: int) -> World:
     """Deletes of version 2 in a table of `version`."""
     if version > 2:
@@ -23,6 +28,7 @@ class TestRewritePositionDeletes(JobContract):
     job = JOB
     versions = (2, 3)
     foretold = ("rewritten_delete_files_count", "rewritten_bytes_count")
+    only_planned = ONLY_PLANNED
 
     @staticmethod
     def fill(version: int) -> World:
@@ -41,6 +47,8 @@ class TestConvertEqualityDeletes(JobContract):
     job = JOB
     versions = (2, 3)
     told = {"convert_equality_deletes": True}
+    foretold = ("conversion.converted_equality_delete_files_count", "conversion.converted_bytes_count")
+    only_planned = ONLY_PLANNED | {"conversion.snapshot_id"}
 
     @staticmethod
     def fill(version: int) -> World:

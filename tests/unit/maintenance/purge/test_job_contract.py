@@ -18,6 +18,12 @@ class TestDrop(JobContract):
     job = JOB
     told = {"purge": True}
     foretold = ("deleted_bytes_count",)
+    others = {
+        "purge": (),
+        "max_concurrent_deletes": (1,),
+        "accept_unreadable": (["db.elsewhere"],),
+        "options": ({"max-deletes-per-second": "9"}, {"reclaim.roots": "memory://lake/elsewhere"}),
+    }
     removes = "files"
 
     @staticmethod

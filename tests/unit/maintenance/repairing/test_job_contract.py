@@ -18,6 +18,10 @@ pytestmark = pytest.mark.slow
 class TestRepair(JobContract):
     job = JOB
     told: ClassVar[dict[str, Any]] = {"fault": [204, 215, 302, 405]}
+    others: ClassVar[dict[str, Any]] = {
+        "fault": ([204], [302, 405], [405, 302, 215, 204]),
+        "accept_loss": (["nothing"],),
+    }
 
     @staticmethod
     def fill(version: int) -> World:
