@@ -20,6 +20,7 @@ class FileKind(StrEnum):
     MANIFEST = "manifest"
     MANIFEST_LIST = "manifest list"
     METADATA = "metadata file"
+    OWN = "file below .icekeep"
 
     @property
     def is_content(self) -> bool:

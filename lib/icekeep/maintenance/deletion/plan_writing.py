@@ -91,7 +91,8 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
         outside: what lies elsewhere: it may belong to someone else, and is kept.
         unreadable: manifests of expired snapshots that could not be read; they and what they alone name are kept.
         first_outside: the location of one of those; empty if there is none.
-        sample: locations of the first files of `parts`.
+        beside: what goes with the files of a table that is purged, and is in no plan: it is counted only.
+        sample: locations of the first files.
         keys: where only some files may go, exact keys of those that were found.
     """
 
@@ -99,13 +100,14 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
     outside: tuple[FilesOfKind, ...] = ()
     unreadable: tuple[str, ...] = ()
     first_outside: str = ""
+    beside: tuple[PlanPart, ...] = ()
     sample: tuple[str, ...] = ()
     keys: tuple[Keys, ...] = ()
 
     @property
     def files(self) -> tuple[FilesOfKind, ...]:
         """What may be deleted, by kind."""
-        return added(*(part.files for part in self.parts))
+        return added(*(part.files for part in (*self.parts, *self.beside)))
 
     @property
     def outside_count(self) -> int:
@@ -116,7 +118,14 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
         ids = (draft.snapshot_ids, draft.schema_ids, draft.spec_ids)
         names = (draft.ref_names, draft.accepted)
         changes = [*map(sorted, ids), *map(sorted, names), draft.grace_ms, draft.trash_ms]
-        return plan_hash(draft.job, table.metadata.table_uuid, changes, (part.digest for part in self.parts))
+        digests = (part.digest for part in (*self.parts, *self.beside))
+        return plan_hash(draft.job, table.metadata.table_uuid, changes, digests)
+
+    def with_beside(self, files: pa.Table) -> "ClassifiedGarbage":
+        """The same, and files that go beside the plan, rows of `file_kinds.GARBAGE`."""
+        part = PlanPart(location="", files=counted(files), digest=digest_of(files))
+        sample = (*self.sample, *files["location"].slice(0, SAMPLE_COUNT).to_pylist())[:SAMPLE_COUNT]
+        return msgspec.structs.replace(self, beside=(part,), sample=sample)
 
 
 def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> None:

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.version_files import parse_version_name
+from icekeep.catalog.version_files import HINT, list_versions, parse_version_name
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.claims import last_work
-from icekeep.maintenance.deletion.file_kinds import GARBAGE
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, FileKind, GarbageFile
 from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
 from icekeep.maintenance.deletion.kept_by_plans import done_file
 from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
@@ -136,6 +136,22 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
         is_content = pc.is_in(garbage.named["location"], value_set=garbage.content["location"].combine_chunks())
         garbage = replace(garbage, named=garbage.named.filter(pc.invert(is_content)))
     return garbage
+
+
+def moved_by_drop(table: Table) -> list[GarbageFile]:
+    """The metadata files that the drop itself moves to icekeep's own, and the hint, which it deletes."""
+    if not table.catalog.drop_frees_metadata_names:
+        return []
+    versions = list_versions(table.storage, join(table.metadata.location, "metadata"))
+    found = [GarbageFile(FileKind.METADATA, at) for number in sorted(versions) for at in versions[number]]
+    return [*found, *hint_of(table)]
+
+
+def hint_of(table: Table) -> list[GarbageFile]:
+    """The hint by which readers find the newest version of a table's metadata, where its drop deletes one."""
+    hint = join(table.metadata.location, "metadata", HINT)
+    is_there = table.catalog.drop_frees_metadata_names and table.storage.head(hint) is not None
+    return [GarbageFile(FileKind.METADATA, hint)] if is_there else []
 
 
 def _is_moved_aside_by_drop(location: str, table: Table) -> bool:

@@ -8,7 +8,7 @@ What a purge that died has left is finished by the next one in the catalog (`unf
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,9 @@ from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, argume
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
-from icekeep.maintenance.deletion.file_kinds import FilesOfKind
+from icekeep.maintenance.deletion.file_kinds import FilesOfKind, GarbageFile, added, counted, garbage_table
 from icekeep.maintenance.deletion.garbage import Garbage
-from icekeep.maintenance.deletion.given_files import deletion_cost, deletion_lines
+from icekeep.maintenance.deletion.given_files import DELETE, deletion_cost, deletion_lines
 from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names, checked_options
 from icekeep.maintenance.deletion.plan_writing import (
     ClassifiedGarbage,
@@ -33,11 +33,12 @@ from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disa
 from icekeep.maintenance.deletion.territory import Territory, check_roots, named_roots, territory
 from icekeep.maintenance.exact_plans import TABLE, ExactPlan, PlanLine, moved
 from icekeep.maintenance.purge import JOB
-from icekeep.maintenance.purge.history import all_garbage
+from icekeep.maintenance.purge.history import all_garbage, hint_of, moved_by_drop
 from icekeep.maintenance.purge.unfinished import (
     carry_out,
     finish_others,
     look_around,
+    own_files,
     purges_directory,
     writable_purges_directory,
 )
@@ -49,6 +50,7 @@ from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.storage.base import Storage
 
 __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
 
@@ -149,6 +151,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     roots = named_roots(table, checked.roots)
     draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=roots, accepted=around.accepted)
     places = territory(table, checked.roots, around.other_roots)
+    hint = hint_of(table)
     found, plan, claim = _written(table, draft, f"{above}/{run}", places, spark, approve, listener)
     is_alone = above != purges_directory(table)
     if is_alone:
@@ -170,6 +173,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         other_roots=around.other_roots,
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
+    with_drop = counted(garbage_table(_gone(hint, table.storage)))
     others = Earlier()
     if is_alone:
         done = _with_way_out(done, table, kept or table.metadata_location)
@@ -179,8 +183,8 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     return DropResult(
         status="done" if done.is_complete and others.is_complete else "partial",
         is_purged=True,
-        files_by_kind=done.deleted,
-        deleted_files_count=done.deleted_count,
+        files_by_kind=added(done.deleted, with_drop),
+        deleted_files_count=done.deleted_count + sum(files.files_count for files in with_drop),
         deleted_bytes_count=done.deleted_bytes_count,
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + others.failed_count,
@@ -198,7 +202,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
 @takes(DropRequest, "drop")
 def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
-    shown = _foreseen(table, request)[0]
+    shown = _foreseen(table, request).plan
     approve = _held_approval(table, request)
     if shown.hash is not None:
         refuse_unapproved(approve, shown.hash, "nothing would be dropped")
@@ -208,26 +212,41 @@ def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
 @takes(DropRequest, "drop")
 def exact_drop_table(table: Table, request: DropRequest) -> ExactPlan:
     """What `drop_table` with the same arguments would delete, all of it; raises as it does."""
-    shown, garbage, found, places = _foreseen(table, request)
+    foreseen = _foreseen(table, request)
+    shown, garbage = foreseen.plan, foreseen.garbage
     head = table.metadata.head(MAIN)
-    files = () if garbage is None else deletion_lines(garbage, found, places)
+    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory)
+    beside = (
+        PlanLine(do=DELETE, kind=file.kind, name=file.location, size_bytes=file.size_bytes) for file in foreseen.beside
+    )
     return ExactPlan(
         shown=shown,
         snapshot_id=None if head is None else head.snapshot_id,
-        lines=chain([PlanLine(do="drop", kind=TABLE, name=table.name, state=table.metadata_location)], files),
+        lines=chain([PlanLine(do="drop", kind=TABLE, name=table.name, state=table.metadata_location)], files, beside),
         approve=shown.hash,
         cost=deletion_cost(shown.deleted_files_count),
     )
 
 
-def _foreseen(table: Table, request: DropRequest) -> tuple[DropPlan, Garbage | None, ClassifiedGarbage, Territory]:
+class _Foreseen(NamedTuple):
+    """A plan, and what it is made of; `garbage` is `None` where nothing is purged."""
+
+    plan: DropPlan
+    garbage: Garbage | None = None
+    beside: Sequence[GarbageFile] = ()
+    found: ClassifiedGarbage = ClassifiedGarbage()
+    territory: Territory = Territory(())
+
+
+def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
     checked = _checked(table.metadata, request)
     if not request.purge:
-        return DropPlan(is_purged=False), None, ClassifiedGarbage(), Territory(())
+        return _Foreseen(DropPlan(is_purged=False))
     around = look_around(table, checked.roots, request.listener, accepted_names(request.accept_unreadable))
     places = territory(table, checked.roots, around.other_roots)
     garbage = all_garbage(table, request.spark)
-    found = classify_garbage(garbage, places, None, table.storage)
+    beside = _beside(table)
+    found = classify_garbage(garbage, places, None, table.storage).with_beside(garbage_table(beside))
     tell_outside(found, table, request.listener)
     shown = DropPlan(
         is_purged=True,
@@ -241,7 +260,12 @@ def _foreseen(table: Table, request: DropRequest) -> tuple[DropPlan, Garbage | N
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.accepted,
     )
-    return shown, garbage, found, places
+    return _Foreseen(shown, garbage, beside, found, places)
+
+
+def _beside(table: Table) -> list[GarbageFile]:
+    """What goes of a table that is purged, and is in no plan."""
+    return [*moved_by_drop(table), *own_files(table)]
 
 
 def _held_approval(table: Table, request: DropRequest) -> str | None:
@@ -305,7 +329,8 @@ def _written(
     storage, runtime = table.storage, table.runtime
     try:
         listener.on(StepStarted(_FINDING))
-        found = classify_garbage(all_garbage(table, spark), places, directory, storage)
+        beside = garbage_table(_beside(table))
+        found = classify_garbage(all_garbage(table, spark), places, directory, storage).with_beside(beside)
         tell_outside(found, table, listener)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
@@ -354,6 +379,13 @@ def _deleted(
         reason = reason_of(error)
         listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {reason}"))
         return Reclaimed(stopped=reason)
+
+
+def _gone(files: Sequence[GarbageFile], storage: Storage) -> list[GarbageFile]:
+    """Those of some files that are gone, as far as that can be told: no error says from here on that nothing was dropped."""
+    with suppress(Exception):
+        return [file for file in files if storage.head(file.location) is None]
+    return []
 
 
 def _mark_dropped(plan: DeletionPlan, table: Table, listener: Listener) -> None:

@@ -6,6 +6,7 @@ same warehouse may serve another, in which the table lives. Whoever registers a 
 begun loses its files: no catalog but its own is asked.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table, parse_identifier
-from icekeep.catalog.dropped_versions import dropped_heads
+from icekeep.catalog.dropped_versions import MOVED_ASIDE, dropped_heads
 from icekeep.catalog.metadata_files import is_metadata_file
 from icekeep.errors import (
     ClaimedError,
@@ -31,7 +32,7 @@ from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, not_finished, unnamed_root
-from icekeep.maintenance.deletion.file_kinds import FileKind
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, added, counted, garbage_table
 from icekeep.maintenance.deletion.finished_plans import settled
 from icekeep.maintenance.deletion.last_look import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
@@ -164,7 +165,7 @@ def carry_out(
     if not done.is_complete:
         return done
     try:
-        failed = _own_removed(plan, claim, look, table, runtime)
+        own = _own_removed(plan, claim, look, table, runtime)
     except Exception as error:  # noqa: BLE001 - whatever it is, the table's files are deleted; the next purge goes on
         reason = reason_of(error)
         listener.on(Warned(f"what icekeep keeps below {table.metadata.location!r} stays: {reason}"))
@@ -174,24 +175,33 @@ def carry_out(
                 forget_plan(plan, table.storage)
                 return done
         return msgspec.structs.replace(done, stopped=reason)
-    for failure in failed[:NAMED_COUNT]:
+    for failure in own.failed:
         listener.on(Warned(f"could not delete {failure}"))
-    done = msgspec.structs.replace(done, failed_count=len(failed), failed=tuple(failed[:NAMED_COUNT]))
-    return done if failed else settled(partial(forget_plan, plan, table.storage), plan, done, listener)
+    done = msgspec.structs.replace(
+        done, deleted=added(done.deleted, own.deleted), failed_count=own.failed_count, failed=own.failed
+    )
+    return done if own.failed else settled(partial(forget_plan, plan, table.storage), plan, done, listener)
 
 
-def _own_removed(plan: DeletionPlan, claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> list[str]:
-    """Delete icekeep's own files but the plan, the trash among them; says of which that failed, and why."""
-    left = [at for at in _own_files(table) if not is_under(at, plan.directory)]
+def _own_removed(plan: DeletionPlan, claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> Reclaimed:
+    """Delete icekeep's own files but the plan, the trash among them."""
+    own = {file.location: file for file in own_files(table) if not is_under(file.location, plan.directory)}
     # As in `reclaim`: the listing may have taken hours.
     look()
     claim.check(table.storage, runtime)
-    outcomes = table.storage.delete_many(left)
-    return [f"{o.location!r}: {o.reason}" for o in outcomes if o.status is DeleteStatus.FAILED]
+    outcomes = table.storage.delete_many([*own])
+    failed = [f"{o.location!r}: {o.reason}" for o in outcomes if o.status is DeleteStatus.FAILED]
+    return Reclaimed(
+        deleted=counted(garbage_table(own[o.location] for o in outcomes if o.status is DeleteStatus.DELETED)),
+        failed_count=len(failed),
+        failed=tuple(failed[:NAMED_COUNT]),
+    )
 
 
-def _own_files(table: Table) -> list[str]:
+def own_files(table: Table) -> list[GarbageFile]:
     """What icekeep keeps below the table's location, except for files of a table that had the same place before.
+
+    The version files that a drop has moved there are metadata files still, whose sizes nothing else tells either.
 
     That is its metadata, if it was dropped and kept, and plans, by which its files in the trash can be restored. Files in the
     trash without a plan may be of either.
@@ -208,7 +218,13 @@ def _own_files(table: Table) -> list[str]:
         headless = {f"{trash}/{run}" for run in storage.child_names(trash)} - {*plans_below(trash, storage)}
         kept += [f"{one}/{FILES}" for one in headless]
     beginnings = tuple(f"{one}/" for one in kept)
-    return [file.location for file in storage.list(own) if not file.location.startswith(beginnings)]
+    found = [file for file in storage.list(own) if not file.location.startswith(beginnings)]
+    return [
+        GarbageFile(FileKind.METADATA, file.location)
+        if re.search(MOVED_ASIDE, file.location)
+        else GarbageFile(FileKind.OWN, file.location, file.size_bytes)
+        for file in found
+    ]
 
 
 def _is_plan_of_another(directory: str, table: Table) -> bool:

@@ -23,10 +23,11 @@ from icekeep.errors import (
 )
 from icekeep.events import Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS
+from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.purge.history import read_history
-from icekeep.maintenance.purge.job import drop_table, plan_drop_table
+from icekeep.maintenance.purge.job import drop_table, exact_drop_table, plan_drop_table
 from icekeep.maintenance.registering import register_table
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.metadata import new_table_metadata
@@ -546,7 +547,7 @@ def test_a_purge_ends_although_another_table_has_the_name_by_then():
     new = another(world.catalog, "fresh")
 
     def come(what, location):
-        if what == "list" and location == own:
+        if what == "list" and location == own and EVENTS not in world.catalog._locations:
             world.catalog._locations[EVENTS] = world.catalog._locations.pop(new.identifier)
 
     world.storage.before = come
@@ -883,9 +884,30 @@ def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_pat
     file = replace(data_file("a"), file_path=f"{table.metadata.location}/data/a")
     storage.create(file.file_path, b"rows")
     table = commit(table, AppendFiles(files=(file,))).table
-    result = drop_table(table, no_spark, purge=True)
+    trashed = f"{table.metadata.location}/.icekeep/trash/some-run/files/db/events/data/b"
+    storage.create(trashed, b"more rows")
+    files = [path for path in (tmp_path / "wh").rglob("*") if path.is_file()]
+    plan = plan_drop_table(table, no_spark, purge=True)
+    assert {*plan.files} == {path.as_uri() for path in files}
+    assert {kind.kind: (kind.files_count, kind.bytes) for kind in plan.files_by_kind}.items() >= {
+        # Two versions and the hint.
+        (FileKind.METADATA, (3, 0)),
+        (FileKind.OWN, (1, 9)),
+    }
+    exact = exact_drop_table(table, no_spark, purge=True)
+    assert {line.name for line in exact.lines if line.do == "delete"} == {*plan.files}
+
+    storage.create(f"{trashed}2", b"more rows")
+    with pytest.raises(SafetyError, match="is approved: nothing is dropped"):
+        drop_table(table, no_spark, purge=True, approve=plan.hash)
+    storage.delete_many([f"{trashed}2"])
+
+    result = drop_table(table, no_spark, purge=True, approve=plan.hash)
     assert result.status == "done"
     assert not [path for path in (tmp_path / "wh").rglob("*") if path.is_file()]
+    assert (result.deleted_files_count, result.missing_files_count) == (len(files), 0)
+    figures = (plan.files_by_kind, plan.deleted_files_count, plan.deleted_bytes_count, plan.hash)
+    assert (result.files_by_kind, result.deleted_files_count, result.deleted_bytes_count, result.hash) == figures
     with pytest.raises(NotFoundError):
         catalog.load(EVENTS)
 
