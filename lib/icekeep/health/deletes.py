@@ -3,17 +3,21 @@
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from icekeep.health.files import DataFold, DeleteFold, own_sizes
+from icekeep.health.files import DATA_COLUMNS, DataFold, DeleteFold, own_sizes
 from icekeep.health.values import DeletesHealth
 from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching, reaching
+from icekeep.planning.entries.decode import entries_schema
+from icekeep.planning.manifests.entry_schema import SOLE_PATH
+from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 
 
 def deletes_health(data: DataFold, deletes: DeleteFold, reached: Reaching | None) -> DeletesHealth:
     """The figures; those that need the pairs are `None` where `reached` is."""
     positions, equality, vectors = deletes.positions, deletes.equality, deletes.vectors
-    deleted_count = positions.record_count + vectors.record_count
+    deleted_count = _deleted_count(data, deletes, reached)
     found = DeletesHealth(
         position_delete_files_count=positions.files_count,
         position_delete_files_bytes=positions.bytes,
@@ -24,7 +28,7 @@ def deletes_health(data: DataFold, deletes: DeleteFold, reached: Reaching | None
         deletion_vectors_count=vectors.files_count,
         deletion_vectors_bytes=vectors.bytes,
         deletion_vectors_record_count=vectors.record_count,
-        deleted_ratio=round(deleted_count / data.record_count, 4) if data.record_count else 0.0,
+        deleted_ratio=round(min(1.0, deleted_count / data.record_count), 4) if data.record_count else 0.0,
     )
     if not found.files_count:
         return msgspec.structs.replace(
@@ -49,6 +53,20 @@ def deletes_health(data: DataFold, deletes: DeleteFold, reached: Reaching | None
         dangling_count=int(np.count_nonzero(idle)),
         dangling_bytes=int(sizes[idle].sum()),
     )
+
+
+def _deleted_count(data: DataFold, deletes: DeleteFold, reached: Reaching | None) -> int:
+    """Rows that deletes of positions delete, at most: what reaches nothing deletes none, and a file loses no more than it has."""
+    if reached is None:
+        return deletes.positions.record_count + deletes.vectors.record_count
+    rows, found = data.rows(entries_schema(DATA_COLUMNS)), reached.deletes
+    counts = np.minimum(reached.own_record_counts(rows["file_path"]), rows["record_count"].to_numpy())
+    is_shared = pc.and_(
+        pc.equal(found["content"], int(FileContent.POSITION_DELETES)),
+        pc.and_(pc.is_null(found["referenced_data_file"]), pc.is_null(found[SOLE_PATH.name])),
+    )
+    shared = found["record_count"].to_numpy()[is_shared.to_numpy() & reached.used]
+    return int(counts.clip(0).sum() + shared.clip(0).sum())
 
 
 def reached_by(data: pa.Table, deletes: pa.Table, metadata: TableMetadata) -> Reaching | None:

@@ -14,8 +14,7 @@ def facts_of(health: TableHealth, job: str, last_run_ms: int | None = None) -> F
     seen = max((one.timestamp_ms for one in health.last_maintenance if one.job == job), default=None)
     return Facts(
         small_files=health.data.small_files_together_count,
-        # Positions that two files name count twice.
-        delete_ratio=min(1.0, health.deletes.deleted_ratio),
+        delete_ratio=health.deletes.deleted_ratio,
         manifests=health.metadata.manifests_count,
         overlap=health.metadata.mean_overlap,
         snapshots=health.snapshots.snapshots_count,

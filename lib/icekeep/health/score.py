@@ -18,7 +18,7 @@ class Sickness(msgspec.Struct, frozen=True, kw_only=True):
         small_files_count: in partitions that have more than one file.
         left_files_count: of these, those that are too few together for `compact`; only told.
         other_files_count: the other data files.
-        deleted_ratio: deleted positions of all rows.
+        deleted_ratio: deleted rows of all rows.
         delete_read_ratio: bytes of deletes that a scan reads, of those of data.
         mean_deletes: delete files applied to a data file, in the mean.
         equality_delete_files_count: live ones.

@@ -123,7 +123,8 @@ class DeletesHealth(msgspec.Struct, frozen=True, kw_only=True):
         scan_read_bytes: what the tasks of a full scan read of deletes: a delete file counts once for each data file that it
             reaches, as each task reads its own.
         mean_deletes: delete files that a reader applies to a data file, in the mean.
-        deleted_ratio: positions that vectors and position delete files name, of all rows; one that two files name counts twice.
+        deleted_ratio: rows that vectors and position delete files delete, as a part of all rows; at most, as a position that two
+            of them name counts twice, and where it is not known what reaches which files, all positions count.
         dangling_count, dangling_bytes: delete files and vectors that reach no live data file.
     """
 

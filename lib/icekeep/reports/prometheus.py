@@ -45,7 +45,7 @@ _OF_TABLES: Mapping[Metric, Callable[[TableHealth], float | None]] = {
     _of_table("records", "Rows of live data files"): lambda one: one.data.record_count,
     _of_table("small_files", "Data files that are too small"): lambda one: one.data.small_files_count,
     _of_table("delete_files", "Live delete files and vectors"): lambda one: one.deletes.files_count,
-    _of_table("deleted_ratio", "Deleted positions of all rows"): lambda one: one.deletes.deleted_ratio,
+    _of_table("deleted_ratio", "Deleted rows of all rows"): lambda one: one.deletes.deleted_ratio,
     _of_table("delete_scan_bytes", "Bytes of deletes that a full scan reads"): lambda one: one.deletes.scan_read_bytes,
     _of_table("dangling_delete_files", "Delete files that reach nothing"): lambda one: one.deletes.dangling_count,
     _of_table("partitions", "Partitions"): lambda one: one.partitions.partitions_count,

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import ConflictError, MissingFileError, UnsupportedError
+from icekeep.health.facts import facts_of
 from icekeep.health.job import table_health
 from icekeep.health.prices import Prices
 from icekeep.maintenance.compaction.job import compact, plan_compact
@@ -30,6 +31,7 @@ from kit.deletes import with_position_deletes
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
 pytestmark = pytest.mark.slow
 
@@ -418,3 +420,46 @@ def test_what_is_told_by_sums_claims_nothing_of_deletes():
         assert "can only be told with Spark" in job(found, name).reason
     exact = table_health(table, no_spark)
     assert all("Spark" not in job(exact, name).reason for name in ("compact", "rewrite_position_deletes"))
+
+
+@pytest.mark.parametrize("names_file", [True, False])
+def test_deletes_that_reach_nothing_delete_no_rows(names_file):
+    """Where a compaction has applied deletes and they stay, the rows that it has left are no deleted ones."""
+    world = World(2)
+    world.append(0, rows=10)
+    table = world.append(1, rows=10)
+    for file in data_files(table):
+        table = delete_positions(table, [(file.file_path, n) for n in range(9)], names_file=names_file)
+    before = health(world)
+    assert before.deletes.deleted_ratio == facts_of(before, "compact").delete_ratio == 0.9
+    [told] = [one.reason for one in before.score_parts if one.name == "deletes"]
+    assert told.startswith("90.0% of the rows are deleted")
+    compact(world.table, no_spark, options={"rewrite-all": "true"})
+    after = health(world)
+    assert after.data.record_count == 2
+    assert after.deletes.deleted_ratio == facts_of(after, "compact").delete_ratio == 0.0
+    assert "deletes" not in [one.name for one in after.score_parts]
+
+
+def test_a_file_loses_no_more_rows_than_it_has():
+    """Positions that two delete files name count twice."""
+    world = World(2)
+    [path] = [file.file_path for file in data_files(world.append(0, rows=4))]
+    world.append(1, rows=4)
+    for _ in range(3):
+        delete_positions(world.table, [(path, n) for n in range(3)], names_file=False)
+    assert health(world).deletes.deleted_ratio == 0.5
+    many = Engine(spark=no_spark, limits=FEW)
+    assert table_health(world.table, many).deletes.deleted_ratio == 1.0
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_deletes_of_several_files_and_vectors_count_where_they_reach_one(format_version):
+    world = World(format_version)
+    files = data_files(world.append(0, 1, rows=5))
+    if format_version == 2:
+        delete_positions(world.table, [(file.file_path, n) for file in files for n in range(2)])
+    else:
+        for file in files:
+            delete_by_vector(world.table, file.file_path, range(2))
+    assert health(world).deletes.deleted_ratio == 0.4
