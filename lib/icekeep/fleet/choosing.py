@@ -5,8 +5,9 @@ The first of these that holds decides of a job:
 1. `held`: a layer of its policy switches it off, or cannot be read.
 2. `closed`: its window is closed.
 3. `postponed`: it failed lately (`retrying`).
-4. `not_due`: its conditions do not hold. A job without any condition is due once in `REPEAT_MS`, so that a run that goes on after
-   another that was killed does not do again what that one did; `when: {min_interval: ...}` says otherwise.
+4. `not_due`: its conditions do not hold, or it would do nothing about them. A job without any condition is due once in
+   `REPEAT_MS`, so that a run that goes on after another that was killed does not do again what that one did;
+   `when: {min_interval: ...}` says otherwise.
 5. `due`; with `mode: observe` its plan is made, and nothing is changed.
 """
 
@@ -112,6 +113,8 @@ def _by_conditions(rule: JobRule, health: TableHealth | None, last: LastRuns, no
         return Verdict.NOT_DUE, (
             f"it ended well {about_span(max(0, now_ms - ran_ms))} ago; without `when` it runs once in {about_span(REPEAT_MS)}"
         )
-    facts = Facts(last_run_ms=ran_ms) if health is None else facts_of(health, rule.job, ran_ms)
+    facts = Facts(last_run_ms=ran_ms)
+    if health is not None:
+        facts = facts_of(health, rule.job, ran_ms, arguments=rule.call.arguments)
     due = is_due(rule.trigger, facts, now_ms)
     return (Verdict.DUE if due else Verdict.NOT_DUE), due.why

@@ -22,6 +22,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         overlap: how many data manifests a filter on one partition opens, in the mean; 1 is best.
         snapshots: how many snapshots the table has.
         last_run_ms: when the job last ended well on the table, epoch milliseconds; `None` where it never has, or nobody knows.
+        idle: why the job would do nothing to the table, whatever the numbers are; empty where it would, or that is not known.
     """
 
     small_files: int | None = None
@@ -30,13 +31,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     overlap: float | None = None
     snapshots: int | None = None
     last_run_ms: int | None = None
+    idle: str = ""
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions of a job; `None` is one that nobody has set.
 
-    The job is due where one of those that end with `_over` holds, which is where the number is above the limit. It is not due
-    while `min_interval_ms` has not passed since it last ran, whatever else holds. Without any `_over` it is due when that has.
+    The job is due where one of those that end with `_over` holds, which is where the number is above the limit, unless the job
+    is known to do nothing about it. It is not due while `min_interval_ms` has not passed since it last ran, whatever else
+    holds. Without any `_over` it is due when that has.
 
     Attributes:
         age_over_ms: of the job's last run, milliseconds; one that never ran is older than any limit.
@@ -135,7 +138,11 @@ def _asked(trigger: Trigger, facts: Facts) -> list[tuple[bool, str]]:
             asked.append((False, f"{name} is not known"))
         else:
             holds = value > limit
-            asked.append((holds, f"{name} is {value:,}, {'' if holds else 'not '}over {limit:,}"))
+            why = f"{name} is {value:,}, {'' if holds else 'not '}over {limit:,}"
+            is_idle = holds and bool(facts.idle)
+            asked.append(
+                (holds and not is_idle, f"{why}, but the job would do nothing: {facts.idle}" if is_idle else why)
+            )
     return asked
 
 

@@ -16,6 +16,8 @@ from icekeep.fleet.overview import Scope, Seen
 from icekeep.fleet.ranking import estimate_of
 from icekeep.fleet.values import Ran
 from icekeep.health.values import JobAdvice
+from icekeep.maintenance.compaction.estimate import Estimate
+from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.names import NAME_IN_CATALOG
 from icekeep.policies.globs import parse_glob
 from icekeep.run_records.store import RunRecords
@@ -81,6 +83,21 @@ def test_a_failure_ends_neither_the_other_jobs_of_the_table_nor_other_tables(wor
     assert whys(result)["calm", "compact"] == "RuntimeError: nobody thought of this"
     assert (result.status, result.failed_jobs_count, result.refused_jobs_count) == ("partial", 2, 1)
     assert result.done_jobs_count == 6
+
+
+def test_a_job_that_was_due_for_a_number_and_changed_nothing_says_so(world):
+    """Its arguments may leave out what the number counts."""
+    policy = POLICY.replace("compact:", 'compact: {where: "id = 0", when: {small_files_over: 0}}')
+    assert policy != POLICY
+    results = {
+        "sick": RewriteDataFilesResult(estimated=Estimate(cpu_ms=9)),
+        "some": RewriteDataFilesResult(rewritten_data_files_count=6, added_data_files_count=1),
+    }
+    jobs = Jobs({(name, "compact"): Ran(status="done", result=result) for name, result in results.items()})
+    found = whys(maintain(fleet_of(world, jobs, policy=policy)))
+    assert found["sick", "compact"].endswith(", over 0; it changed nothing")
+    assert found["some", "compact"].endswith(", over 0")
+    assert found["calm", "expire_snapshots"] == "no condition is set"
 
 
 def test_after_an_unknown_outcome_nothing_more_is_begun_on_that_table(world):

@@ -1,11 +1,16 @@
 """Conditions of policies, held against tables as they are before and after a job."""
 
+from importlib import import_module
+
 import pytest
 
+from contracts.job_contract import filled
 from icekeep.health.facts import facts_of
 from icekeep.health.job import table_health
 from icekeep.maintenance.compaction.job import compact
+from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.policies.triggers import Facts, Trigger, is_due
+from kit.cases import for_each
 from kit.job_world import World
 from kit.no_spark import no_spark
 
@@ -47,3 +52,57 @@ def test_files_that_are_too_few_in_their_partitions_make_no_job_due(files):
     for number in range(5 - files):
         world.append(100 + number)
     assert facts_of(table_health(world.table, no_spark), "compact").small_files == 6
+
+
+WITH_WORK = {
+    "compact": "compaction.test_job_contract:TestCompact",
+    "rewrite_position_deletes": "position_deletes.test_job_contract:TestRewritePositionDeletes",
+    "rewrite_manifests": "manifests.test_job_contract:TestRewriteManifests",
+}
+"""Of each job that the conditions of a policy can be known to be idle for, a table that it has work on."""
+
+LEAST = {"small_files_over": 0, "delete_ratio_over": 0.0, "manifests_over": 0, "overlap_over": 1.0, "snapshots_over": 0}
+
+
+def world_with_work(job):
+    module, _, name = WITH_WORK[job].partition(":")
+    contract = getattr(import_module(f"unit.maintenance.{module}"), name)
+    return contract, filled(contract, max(contract.versions)).copy()
+
+
+@pytest.mark.slow
+@for_each("job", WITH_WORK)
+def test_for_every_condition_a_run_of_the_job_makes_it_false_or_it_is_said_why_it_could_not(job):
+    """Each night it would be due otherwise, and do nothing."""
+    contract, world = world_with_work(job)
+    contract.run(world)
+    health, now_ms = table_health(world.table, no_spark), world.runtime.now_ms()
+    facts = facts_of(health, job, now_ms)
+    assert health.metadata.manifests_count > 0
+    for condition, limit in LEAST.items():
+        due = is_due(Trigger(**{condition: limit}), facts, now_ms)
+        assert not due, due.why
+        value = getattr(facts, condition.removesuffix("_over"))
+        assert ("but the job would do nothing: " in due.why) == (value is not None and value > limit)
+    for trigger in (Trigger(age_over_ms=0), Trigger(min_interval_ms=1)):
+        assert not is_due(trigger, facts, now_ms)
+
+
+@pytest.mark.slow
+@for_each("job", WITH_WORK)
+def test_a_job_that_has_work_is_due_for_every_number_that_is_over_its_limit(job):
+    _, world = world_with_work(job)
+    facts = facts_of(table_health(world.table, no_spark), job)
+    for condition, limit in LEAST.items():
+        value = getattr(facts, condition.removesuffix("_over"))
+        assert is_due(Trigger(**{condition: limit}), facts, 0).is_due == (value is not None and value > limit)
+
+
+def test_what_is_known_of_a_job_is_of_its_default_arguments_and_not_of_what_earlier_runs_left():
+    world = World(2)
+    world.append(0)
+    health = table_health(world.table, no_spark)
+    assert facts_of(health, "compact").idle
+    assert not facts_of(health, "compact", arguments=("--strategy", "sort")).idle
+    assert not facts_of(health, "expire_snapshots").idle
+    assert {*POLICY_JOBS} > {*WITH_WORK}

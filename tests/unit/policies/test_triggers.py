@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.policies.triggers import ALWAYS, CONDITIONS, Facts, Trigger, is_due, parse_condition
+from icekeep.policies.triggers import ALWAYS, CONDITIONS, Due, Facts, Trigger, is_due, parse_condition
 from kit.cases import cases, for_each
 
 HOUR_MS = 3_600_000
@@ -55,6 +55,18 @@ def test_a_worse_table_is_never_less_due_and_an_unknown_number_never_makes_it_du
     worse = msgspec.structs.replace(facts, **{name: (value or 0) + 3})
     unknown = msgspec.structs.replace(facts, **{name: None})
     assert is_due(trigger, worse, NOW_MS).is_due >= due >= is_due(trigger, unknown, NOW_MS).is_due
+
+
+def test_what_the_job_would_do_nothing_about_makes_it_not_due():
+    trigger = Trigger(manifests_over=5, snapshots_over=9, age_over_ms=HOUR_MS)
+    facts = Facts(manifests=6, snapshots=3, last_run_ms=NOW_MS, idle="there is one manifest")
+    assert is_due(trigger, facts, NOW_MS).why == (
+        "manifests is 6, over 5, but the job would do nothing: there is one manifest; snapshots is 3, not over 9; "
+        "it ran 0.0 s ago, not over 1h"
+    )
+    late = msgspec.structs.replace(facts, last_run_ms=NOW_MS - 2 * HOUR_MS)
+    assert is_due(trigger, late, NOW_MS) == Due(True, "it ran 2h ago, over 1h")
+    assert is_due(ALWAYS, facts, NOW_MS).is_due
 
 
 def test_why_is_said_with_the_numbers():
