@@ -6,6 +6,8 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, MissingFileError, UnsupportedError
 from icekeep.health.facts import facts_of
 from icekeep.health.job import table_health
@@ -14,6 +16,7 @@ from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
+from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.source import Engine
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField
@@ -439,6 +442,23 @@ def test_deletes_that_reach_nothing_delete_no_rows(names_file):
     assert after.data.record_count == 2
     assert after.deletes.deleted_ratio == facts_of(after, "compact").delete_ratio == 0.0
     assert "deletes" not in [one.name for one in after.score_parts]
+
+
+def test_a_report_has_one_count_of_what_reaches_nothing():
+    world = World(2)
+    world.append(0, rows=500)
+    table = world.append(1, 2, rows=10)
+    gone = [file.file_path for file in data_files(table) if file.record_count == 10]
+    for path in gone:
+        delete_positions(world.table, [(path, 0)], names_file=False)
+    commit(world.table, DeleteFiles(paths=frozenset(gone)))
+    found = health(world)
+    assert (found.deletes.dangling_count, found.deletes.deleted_ratio) == (2, 0.0)
+    assert [one.reason for one in found.score_parts if one.name == "dangling"] == ["2 delete files reach nothing"]
+    told = job(found, "rewrite_position_deletes")
+    assert (told.has_work, told.reason) == (True, "0 position delete files can become fewer files, 2 reach nothing")
+    done = rewrite_position_deletes(world.table, no_spark)
+    assert (done.rewritten_delete_files_count, done.removed_dangling_delete_files_count) == (0, 2)
 
 
 def test_a_file_loses_no_more_rows_than_it_has():
