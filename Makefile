@@ -46,7 +46,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop interop-core nightly airflow-env java-env flink-env trino-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop interop-core peers nightly airflow-env java-env flink-env trino-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ interop-core: $(READY) java-env flink-env judges-wheels ## Run the part of `make
 
 cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail, about 45 minutes
 	$(BIN)/python -m pytest tests/cluster
+
+peers: $(READY) ## Count what the tests of five peers require and which of ours hold it, and compare the lists with a release: make peers PEERS=--clone
+	$(BIN)/python tests/interop/peers/compare.py $(PEERS)
 
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
