@@ -19,7 +19,7 @@ METHODS = [(name, file, method, what) for name, suite in suites().items() for fi
 
 
 def test_there_is_a_list_for_each_peer():
-    assert {*suites()} == {"iceberg_compaction", "iceberg_java", "pyiceberg"}
+    assert {*suites()} == {"iceberg_compaction", "iceberg_java", "pyiceberg", "trino"}
     assert {path.suffix for path in peers.LISTS.iterdir() if path.is_file()} == {".py", ".yaml"}
 
 
