@@ -18,8 +18,8 @@ COMMAND = ROOT / "tests" / "interop" / "peers" / "compare.py"
 METHODS = [(name, file, method, what) for name, suite in suites().items() for file, method, what in suite.methods()]
 
 
-def test_there_is_a_list_for_each_peer():
-    assert {*suites()} == {"iceberg_compaction", "iceberg_java", "pyiceberg", "trino"}
+def test_there_is_a_list_for_each_of_the_five_peers():
+    assert {*suites()} == {"iceberg_compaction", "iceberg_go", "iceberg_java", "pyiceberg", "trino"}
     assert {path.suffix for path in peers.LISTS.iterdir() if path.is_file()} == {".py", ".yaml"}
 
 
