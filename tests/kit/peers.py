@@ -4,10 +4,10 @@
 by file, each with what it requires, in our words, and one verdict:
 
 * `same`: a test here holds it (a path below `tests/`, with the name after `::`), or several;
-* `better`: a page of the documentation says what is done instead, and why that serves more (`docs/PAGE.md#anchor`);
+* `better`: icekeep does more than that, as a page of the documentation says (`docs/PAGE.md#anchor`);
 * `differs`: another choice, for the reason that is given, or that a page gives;
 * `not_applicable`: it asks for what no maintenance has;
-* `missing`: no test here holds it, with what is lacking.
+* `missing`: no test here holds it; the text names the gap.
 """
 
 import ast
@@ -70,7 +70,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def reason(self) -> str:
-        """What is said for any verdict but `same`."""
+        """The text of any verdict but `same`."""
         return self.better or self.differs or self.not_applicable or self.missing or ""
 
 
@@ -142,7 +142,7 @@ def suites() -> dict[str, Suite]:
 
 @cache
 def named_tests(path: Path) -> frozenset[str]:
-    """The names of the tests that a file of ours defines; those of a class have its name and `::` before them."""
+    """The names of the tests that a file here defines; those of a class have its name and `::` before them."""
     tree = ast.parse(path.read_text())
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     methods = {
@@ -218,7 +218,7 @@ def open_source(path: Path) -> Source:
 
 
 class Change(msgspec.Struct, frozen=True, order=True):
-    """What is otherwise in a release than in a list: `kind` is new, gone, renamed, moved, new file or gone file."""
+    """A difference between a list and a release: `kind` is new, gone, renamed, moved, new file or gone file."""
 
     file: str
     kind: str

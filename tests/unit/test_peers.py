@@ -32,7 +32,7 @@ def test_each_method_has_a_requirement_and_one_verdict():
     assert wrong == []
 
 
-def test_each_test_of_ours_that_is_named_is_there():
+def test_each_test_that_a_list_names_is_there():
     assert len({test for *_, what in METHODS for test in what.tests}) > 200
     assert [(name, method, test) for name, _, method, what in METHODS for test in what.tests if not is_test(test)] == []
 
@@ -42,7 +42,7 @@ def test_no_test_is_named_twice_for_one_method():
 
 
 def test_each_page_that_is_named_is_there_and_has_the_place():
-    """What is better is said on a page; why it differs may be."""
+    """A verdict `better` needs a page."""
     for name, _, method, what in METHODS:
         links = re.findall(r"docs/[\w/.-]+\.md(?:#[\w-]+)?", what.reason)
         assert links or what.better is None, (name, method)
@@ -73,7 +73,7 @@ def test_the_counts_that_the_command_prints_are_those_of_the_lists(command, caps
     assert printed == {}
 
 
-def test_the_command_says_what_a_release_has_otherwise(command, capsys, tmp_path, monkeypatch):
+def test_the_command_reports_how_a_release_differs(command, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(
         peers, "suites", lambda: {"peer": suite_of({"TestExpire.java": {"methods": listed("testOne")}})}
     )
@@ -88,9 +88,9 @@ def test_the_command_says_what_a_release_has_otherwise(command, capsys, tmp_path
         command.main(["nobody=/"])
 
 
-def test_a_test_of_ours_is_known_by_its_path_and_name():
-    assert is_test("unit/test_peers.py::test_a_test_of_ours_is_known_by_its_path_and_name")
-    assert not is_test("unit/test_peers.py::test_that_nobody_wrote")
+def test_a_test_is_found_by_its_path_and_name():
+    assert is_test("unit/test_peers.py::test_a_test_is_found_by_its_path_and_name")
+    assert not is_test("unit/test_peers.py::test_without_a_body")
     assert not is_test("unit/test_nothing.py::test_x")
     assert "TestMemoryCatalog::test_nothing_is_found_in_a_catalog_that_was_never_used" in named_tests(
         ROOT / "tests" / "unit" / "catalog" / "test_memory.py"
@@ -176,7 +176,7 @@ def listed(*names: str) -> dict:
     return {name: {"requires": "what it is about", "missing": "a test"} for name in names}
 
 
-def test_what_is_new_gone_renamed_and_moved_is_told(tmp_path):
+def test_new_gone_renamed_and_moved_tests_are_reported(tmp_path):
     suite = suite_of(
         {
             "v*/TestExpire.java": {"methods": listed("testOne", "testTwoOfThem", "testSomethingElse", "testMoved")},

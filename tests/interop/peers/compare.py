@@ -1,4 +1,4 @@
-"""Print how many tests of each peer have which verdict, and what is otherwise in the peers' releases.
+"""Print how many tests of each peer have which verdict, and how the lists differ from the peers' releases.
 
     python tests/interop/peers/compare.py                              the counts alone
     python tests/interop/peers/compare.py iceberg_go=/src/iceberg-go   and what this checkout, git directory or archive has
