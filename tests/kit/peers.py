@@ -87,17 +87,18 @@ class PeerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The tests of one peer. A `*` in a path stands for any directory, such as one that has a version in its name.
 
-    `tags` is a regular expression of the names that its releases have, with the version as its group. `read` is the version that
-    the list was made of. Files that match `watch` and are neither listed nor `passed_over` (with the reason) are new.
+    `tags` is a regular expression of the names that its releases have, with the version as its group; a peer that tags none is
+    compared by its main branch. `read` is the version that the list was made of. Files that match `watch` and are neither listed
+    nor `passed_over` (with the reason) are new.
     """
 
     suite: str
     repository: str
-    tags: str
     read: str
     language: Language
     watch: str
     files: dict[str, PeerFile]
+    tags: str | None = None
     passed_over: dict[str, str] = {}
 
     def methods(self) -> Iterator[tuple[str, str, Method]]:

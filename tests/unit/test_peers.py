@@ -3,8 +3,10 @@
 import importlib.util
 import io
 import re
+import subprocess
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -216,6 +218,25 @@ def test_a_checkout_and_archives_of_it_are_read_alike(tmp_path):
         archive.addfile(member, io.BytesIO(JAVA.encode()))
     for source in (tmp_path, tmp_path / "around.tar.gz", tmp_path / "below.jar"):
         assert compare(suite, open_source(source)) == []
+
+
+@pytest.mark.process
+def test_the_newest_release_is_cloned_and_no_candidate_of_one(command, tmp_path):
+    made = tmp_path / "made"
+    git = ["git", "-C", str(made), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", "init", "--quiet", str(made)], check=True)
+    for tag in ("v0.9.0", "v0.10.0", "v0.11.0-rc1"):
+        (made / "TestExpire.java").write_text(tag)
+        for words in (["add", "."], ["commit", "--quiet", "--message", tag], ["tag", tag]):
+            subprocess.run([*git, *words], check=True)
+    repository = made.as_uri()
+    for tags, content in ((r"v([0-9]+\.[0-9]+\.[0-9]+)", "v0.10.0"), (None, "v0.11.0-rc1")):
+        suite = suite_of({}, repository=repository, tags=tags)
+        cloned = command.clone(suite, command.newest_release(suite), tmp_path / content)
+        assert open_source(Path(cloned)).read("TestExpire.java") == content
+        assert open_source(Path(cloned) / ".git").paths == ["TestExpire.java"]
+    with pytest.raises(SystemExit, match="has no tag like w"):
+        command.newest_release(suite_of({}, repository=repository, tags="w"))
 
 
 def test_a_method_that_is_listed_twice_is_an_error(tmp_path):

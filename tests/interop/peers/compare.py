@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     changed = False
     with tempfile.TemporaryDirectory() as directory:
         for name, suite in suites().items():
-            path, release = paths.get(name), ""
+            path, release = paths.get(name), None
             if path is None and given.clone:
                 release = newest_release(suite)
                 path = clone(suite, release, Path(directory) / name)
@@ -60,8 +60,10 @@ def counted() -> list[str]:
     ]
 
 
-def newest_release(suite: Suite) -> str:
-    """The tag of the newest release at the suite's repository; a whole version, no candidate of one."""
+def newest_release(suite: Suite) -> str | None:
+    """The tag of the newest release at the suite's repository, candidates apart; `None` for a peer that tags none."""
+    if suite.tags is None:
+        return None
     command = ["git", "ls-remote", "--tags", "--refs", suite.repository]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     tags = [line.rpartition("refs/tags/")[2] for line in lines]
@@ -71,10 +73,10 @@ def newest_release(suite: Suite) -> str:
     return max(versions, key=lambda tag: [int(part) for part in versions[tag].split(".")])
 
 
-def clone(suite: Suite, release: str, into: Path) -> str:
-    """The path of a checkout of one release, without its history."""
-    command = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", release]
-    subprocess.run([*command, suite.repository, str(into)], check=True)
+def clone(suite: Suite, release: str | None, into: Path) -> str:
+    """The path of a checkout of a release, or of the main branch, without its history."""
+    command = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1"]
+    subprocess.run([*command, *(["--branch", release] if release else []), suite.repository, str(into)], check=True)
     return str(into)
 
 
