@@ -288,7 +288,7 @@ class CatalogContract:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
-        "identifier", [(), ("events",), ("db", ""), ("db", "a.b"), ("db", "a/b"), ("db", "a\nb"), ("..", "x")]
+        "identifier", [(), ("events",), ("db", ""), ("db", "a/b"), ("db", "a\nb"), ("..", "x"), ("db", ".")]
     )
     def test_a_name_that_cannot_be_one_is_refused_everywhere(self, catalog, identifier):
         for use in (catalog.load, catalog.find, catalog.drop, catalog.default_location):
@@ -296,6 +296,20 @@ class CatalogContract:
                 use(identifier)
         with pytest.raises(UsageError):
             catalog.create(identifier, simple_metadata("file:///nowhere"))
+
+    def test_a_table_whose_name_has_a_dot_is_as_any_other(self, catalog, other, create):
+        name = ("db", "we.b")
+        made = create(name)
+        assert (made.name, made.full_name) == ("db.`we.b`", "local.db.`we.b`")
+        for spelled in (name, "db.`we.b`", 'db."we.b"'):
+            assert other.load(spelled).metadata == made.metadata
+        with pytest.raises(NotFoundError):
+            other.load("db.we.b")
+        assert other.list_tables(("db",)) == [name]
+        after = catalog.swap(made, [], set_counter(1)).table
+        assert other.find(name).metadata_location == after.metadata_location
+        catalog.drop(name)
+        assert other.list_tables(("db",)) == []
 
     def test_a_text_is_no_name_in_parts(self, catalog):
         for use in (catalog.create_namespace, catalog.drop_namespace, catalog.list_tables, catalog.default_location):

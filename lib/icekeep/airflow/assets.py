@@ -3,16 +3,18 @@
 from typing import Any
 from urllib.parse import SplitResult, quote
 
+from icekeep.names import join_parts, split_name
+
 SCHEME = "iceberg"
 
 
 def table_uri(table: str) -> str:
     """The URI of a table by its full name; a namespace of several levels has a part for each.
 
-    >>> table_uri("prod.sales.eu.orders")
-    'iceberg://prod/sales/eu/orders'
+    >>> table_uri("prod.sales.eu.orders"), table_uri("prod.sales.`orders.raw`")
+    ('iceberg://prod/sales/eu/orders', 'iceberg://prod/sales/orders.raw')
     """
-    catalog, *parts = table.split(".")
+    catalog, *parts = split_name(table)
     return f"{SCHEME}://{quote(catalog, safe='')}/{'/'.join(quote(part, safe='') for part in parts)}"
 
 
@@ -25,7 +27,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 
 def create_asset(*, catalog: str, namespace: str, table: str, extra: Any = None) -> Any:
-    """The asset of a table; `namespace` has a dot between its levels."""
+    """The asset of a table by its bare name; `namespace` has a dot between its levels, and quotes around one with a dot."""
     from icekeep.airflow.versions import Asset
 
-    return Asset(uri=table_uri(f"{catalog}.{namespace}.{table}"), extra=extra)
+    return Asset(uri=table_uri(join_parts((catalog, *split_name(namespace), table))), extra=extra)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from icekeep.errors import UnsupportedError, UsageError
+from icekeep.names import join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
@@ -60,7 +61,7 @@ class Table(msgspec.Struct, frozen=True):
     @property
     def full_name(self) -> str:
         """With the catalog's name, `lake.db.events`."""
-        return f"{self.catalog.name}.{self.name}"
+        return join_parts((self.catalog.name, *self.identifier))
 
     @property
     def runtime(self) -> Runtime:
@@ -240,7 +241,7 @@ class Catalog(Protocol):
         """
 
     def load(self, identifier: Identifier | str) -> Table:
-        """Load a table's current metadata; a name as text is taken apart at its dots.
+        """Load a table's current metadata; a name as text is taken apart at its dots, with parts in quotes where they have dots.
 
         Raises:
             NotFoundError: the catalog has no such table.
@@ -349,15 +350,15 @@ class NamespacesMissingError(UnsupportedError):
 
 
 def parse_identifier(text: str) -> Identifier:
-    """Take `db.events` apart.
+    """Take `db.events` apart, as `icekeep.names` has its spelling.
 
-    >>> parse_identifier("lake.db.events")
-    ('lake', 'db', 'events')
+    >>> parse_identifier("lake.db.events"), parse_identifier("db.`events.raw`")
+    (('lake', 'db', 'events'), ('db', 'events.raw'))
 
     Raises:
         UsageError: it has no namespace, or a part that cannot be a name.
     """
-    return validate_table_identifier(tuple(text.split(".")))
+    return validate_table_identifier(split_name(text))
 
 
 def as_identifier(name: Identifier | str) -> Identifier:
@@ -366,14 +367,14 @@ def as_identifier(name: Identifier | str) -> Identifier:
 
 
 def format_identifier(identifier: Identifier) -> str:
-    """The parts of a table's or namespace's name, joined by dots."""
-    return ".".join(identifier)
+    """The parts of a table's or namespace's name as people write them; parts with dots stand in backquotes."""
+    return join_parts(identifier)
 
 
 def in_parts(name: Identifier | str) -> Identifier:
     """Return a name that is given in parts, or raise `UsageError`: the parts of a text would be its letters."""
     if isinstance(name, str):
-        raise UsageError(f"the name {name!r} is given as text; give its parts: {tuple(name.split('.'))!r}")
+        raise UsageError(f"the name {name!r} is given as text; give its parts: {split_name(name)!r}")
     return name
 
 
@@ -389,14 +390,14 @@ def validate_table_identifier(identifier: Identifier) -> Identifier:
 def validate_namespace(namespace: Identifier) -> Identifier:
     """Return an identifier that can name a namespace, or raise `UsageError`.
 
-    Its parts become parts of locations, so they hold no slashes; dots separate them, so they hold none either.
+    Its parts become parts of locations, so they hold no slashes, and none is a directory or the one above it.
     """
     if not in_parts(namespace):
         raise UsageError("a namespace needs at least one part")
     for part in namespace:
-        if not part or "." in part or "/" in part or not part.isprintable():
+        if part in ("", ".", "..") or "/" in part or not part.isprintable():
             raise UsageError(
-                f"{part!r} in {format_identifier(namespace)!r} cannot be a name: give a text without dots, slashes and "
-                "control characters"
+                f"{part!r} in {format_identifier(namespace)!r} cannot be a name: give a text without slashes and control "
+                "characters"
             )
     return namespace

@@ -19,7 +19,7 @@ class DirectoryNamespaces:
         self._storage = storage
 
     def default_location(self, identifier: Identifier) -> str:
-        return join(self.warehouse, *validate_table_identifier(identifier))
+        return self._location(validate_table_identifier(identifier))
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
         if not self._has_namespace(in_parts(namespace)):
@@ -87,4 +87,8 @@ class DirectoryNamespaces:
         return join(self.default_location(identifier), "metadata")
 
     def _location(self, identifier: Identifier) -> str:
+        if hidden := next((part for part in identifier if part.startswith(".")), None):
+            raise UnsupportedError(
+                f"catalog {self.name!r} cannot have {hidden!r}: directories whose names begin with a dot are not listed"
+            )
         return join(self.warehouse, *identifier)

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from icekeep.catalog.base import Catalog, Identifier, NamespacesMissingError, format_identifier
@@ -25,6 +26,8 @@ def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
         except NamespacesMissingError as error:
             namespaces = [*error.known]
         hint = _hint(identifier[:-1], namespaces, f"catalog {catalog.name!r}", "namespaces", listed)
+        if quoted := _with_dots(catalog, identifier, namespaces):
+            hint = f"{did_you_mean(map(format_identifier, quoted))} A part that has a dot stands in quotes"
     else:
         problem = ""
         listed += ["--match", f"{namespace}.*"]
@@ -49,6 +52,16 @@ def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str
     if len(known) <= _NAMED:
         return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
     return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them"
+
+
+def _with_dots(catalog: Catalog, wanted: Identifier, namespaces: Sequence[Identifier]) -> list[Identifier]:
+    """The tables of the wanted name whose dots are not all between parts."""
+    text, found = ".".join(wanted), []
+    for namespace in namespaces:
+        if text.startswith(f"{'.'.join(namespace)}."):
+            with suppress(NotFoundError):
+                found += [one for one in catalog.list_tables(namespace) if ".".join(one) == text]
+    return found
 
 
 class _Named(Protocol):

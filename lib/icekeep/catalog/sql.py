@@ -53,6 +53,7 @@ from icekeep.errors import (
     InvalidTableError,
     OutcomeUnknownError,
     UnavailableError,
+    UsageError,
 )
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -136,7 +137,7 @@ class SqlCatalog:
         namespace, table_name = identifier[:-1], identifier[-1]
         in_namespace = sa.and_(
             NAMESPACES.c.catalog_name == self.name,
-            NAMESPACES.c.namespace == format_identifier(namespace),
+            NAMESPACES.c.namespace == self._namespace_text(namespace),
             NAMESPACES.c.property_key == "location",
         )
         rows = self._select(sa.select(NAMESPACES.c.property_value).where(in_namespace))
@@ -221,7 +222,7 @@ class SqlCatalog:
             raise no_such_namespace(self, namespace)
         wanted = (
             TABLES.c.catalog_name == self.name,
-            TABLES.c.table_namespace == format_identifier(namespace),
+            TABLES.c.table_namespace == self._namespace_text(namespace),
             self._is_table(),
         )
         return sorted((*namespace, name) for (name,) in self._select(sa.select(TABLES.c.table_name).where(*wanted)))
@@ -257,7 +258,7 @@ class SqlCatalog:
     def create_namespace(
         self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
     ) -> None:
-        validate_namespace(namespace)
+        text = self._namespace_text(validate_namespace(namespace))
         if self._database.is_there and namespace in self._namespaces():
             if exists_ok:
                 return
@@ -267,7 +268,7 @@ class SqlCatalog:
         rows = [
             {
                 "catalog_name": self.name,
-                "namespace": format_identifier(namespace),
+                "namespace": text,
                 "property_key": key,
                 "property_value": value,
             }
@@ -282,7 +283,7 @@ class SqlCatalog:
     def drop_namespace(self, namespace: Identifier) -> None:
         if in_parts(namespace) not in self._namespaces():
             raise no_such_namespace(self, namespace)
-        text = format_identifier(namespace)
+        text = self._namespace_text(namespace)
         statement = sa.delete(NAMESPACES).where(NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == text)
 
         def remove(connection: sa.Connection) -> None:
@@ -345,10 +346,19 @@ class SqlCatalog:
         with self._database.reading() as connection:
             return list(connection.execute(query))
 
+    def _namespace_text(self, namespace: Identifier) -> str:
+        """What the database calls a namespace: its levels with dots between, so that no level can have one."""
+        if lost := next((level for level in namespace if "." in level), None):
+            raise UsageError(
+                f"catalog {self.name!r} keeps a namespace as its levels with dots between, and has none called {lost!r}; "
+                f"name it without quotes, as {'.'.join(namespace)}"
+            )
+        return ".".join(namespace)
+
     def _key(self, identifier: Identifier) -> dict[str, str]:
         return {
             "catalog_name": self.name,
-            "table_namespace": format_identifier(identifier[:-1]),
+            "table_namespace": self._namespace_text(identifier[:-1]),
             "table_name": identifier[-1],
         }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.names import catalog_of
+from icekeep.names import catalog_of, join_parts, split_name
 from icekeep.policies.globs import Glob
 from icekeep.spec.units import GIB
 
@@ -143,7 +143,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_reach_in(self, catalog: str) -> bool:
         """Whether it can be about a table of this catalog."""
-        is_listed = any(table.startswith(f"{catalog}.") for table in self.tables)
+        is_listed = any(catalog_of(table) == catalog for table in self.tables)
         return is_listed or any(self._is_for(glob, catalog) for glob in self.match)
 
     def _is_for(self, glob: Glob, catalog: str) -> bool:
@@ -170,6 +170,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     def layers_of(self, table: str) -> tuple[Layer, ...]:
         """The file's layers of a table, but for defaults and policies, the outermost first."""
-        parts = table.split(".")
-        above = [self.namespaces.get(".".join(parts[:count])) for count in range(1, len(parts))]
+        parts = split_name(table)
+        above = [self.namespaces.get(join_parts(parts[:count])) for count in range(1, len(parts))]
         return tuple(layer for layer in (*above, self.tables.get(table)) if layer is not None)

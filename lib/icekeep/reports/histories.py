@@ -17,6 +17,7 @@ from icekeep.health.commits import job_of, number_of
 from icekeep.health.values import TableHealth
 from icekeep.maintenance.commit_history.growth import growth_points
 from icekeep.maintenance.commit_history.result import TableTotals
+from icekeep.names import without_catalog
 from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory
 from icekeep.run_records.values import RunRecord
@@ -81,7 +82,7 @@ def _read(
 ) -> TableHistory:
     records = by_table.get(name, ())
     try:
-        table = catalog.load(parse_identifier(name.removeprefix(f"{catalog.name}.")))
+        table = catalog.load(parse_identifier(without_catalog(name)))
         return table_history(table, records, points=growing.get(name, 0))
     except IcekeepError as error:
         return TableHistory(table=name, runs=tuple(map(_recorded, records)), not_read=first_line(error))

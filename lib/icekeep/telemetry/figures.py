@@ -17,6 +17,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
+from icekeep.names import join_parts, split_name
 from icekeep.runs import GOOD_EXIT_STATUSES
 from icekeep.telemetry import metrics
 from icekeep.telemetry.metrics import Metric
@@ -146,8 +147,8 @@ def table_labels(name: str) -> tuple[str, str, str]:
     >>> table_labels("lake.raw.web.clicks")
     ('lake', 'raw.web', 'lake.raw.web.clicks')
     """
-    catalog, _, below = name.partition(".")
-    return catalog, below.rpartition(".")[0], name
+    catalog, *below = split_name(name)
+    return catalog, join_parts(below[:-1]), name
 
 
 def is_done_well(exit_status: int) -> bool:

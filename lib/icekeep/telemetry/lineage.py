@@ -13,11 +13,12 @@ from uuid import UUID
 
 from icekeep.errors import UsageError
 from icekeep.events import Event, RunEnded, RunStarted
+from icekeep.names import split_name
 from icekeep.runs import icekeep_version
 from icekeep.secrets import is_own_file
 from icekeep.storage.locations import parse_location
 from icekeep.storage.stores import AZURE, FILE, HDFS, STORES_OF_KEYS, store_authority, store_kind
-from icekeep.telemetry.figures import RunTally, is_done_well, table_labels
+from icekeep.telemetry.figures import RunTally, is_done_well
 from icekeep.telemetry.metrics import ADDED_BYTES, ADDED_FILES
 
 _FILE = "openlineage.yml"
@@ -215,9 +216,8 @@ def _facets(started: RunStarted, snapshot_id: int | None) -> dict[str, Any]:
         symlinks_dataset,
     )
 
-    catalog, namespace, full_name = table_labels(started.table)
-    name = full_name.rpartition(".")[2]
-    link = symlinks_dataset.Identifier(f"iceberg://{catalog}", f"{namespace}.{name}", "TABLE")
+    catalog, *identifier = split_name(started.table)
+    link = symlinks_dataset.Identifier(f"iceberg://{catalog}", ".".join(identifier), "TABLE")
     facets: dict[str, Any] = {
         "storage": storage_dataset.StorageDatasetFacet("iceberg"),
         "symlinks": symlinks_dataset.SymlinksDatasetFacet([link]),

@@ -38,6 +38,17 @@ class TestFilesystemCatalog(CatalogRaceContract):
     def properties(self, tmp_path):
         return {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"}
 
+    def test_what_a_listing_would_hide_is_no_name(self, catalog):
+        """A table that no listing shows would be nobody's neighbour."""
+        for identifier in (("db", ".t"), (".db", "t")):
+            for use in (catalog.load, catalog.default_location):
+                with pytest.raises(UnsupportedError, match="names begin with a dot are not listed"):
+                    use(identifier)
+        with pytest.raises(UnsupportedError, match="names begin with a dot are not listed"):
+            catalog.create_namespace((".db",))
+        catalog.create_namespace(("a.b",))
+        assert catalog.list_namespaces() == [("a.b",), ("db",)]
+
 
 class SettableRuntime(SystemRuntime):
     """A clock that a test moves."""

@@ -93,6 +93,15 @@ class TestSqlCatalog(CatalogRaceContract):
         uri = f"sqlite:///{tmp_path}/catalog.db"
         return {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
 
+    def test_a_level_with_a_dot_is_refused_since_the_database_has_two(self, catalog, create):
+        catalog.create_namespace(("a", "b"))
+        create(("a", "b", "t"))
+        for use in (catalog.load, catalog.find, catalog.drop, catalog.default_location):
+            with pytest.raises(UsageError, match=r"has none called 'a\.b'; name it without quotes, as a\.b$"):
+                use(("a.b", "t"))
+        with pytest.raises(UsageError, match="name it without quotes"):
+            catalog.create_namespace(("a.b",))
+
 
 class TestSqlCatalogOfSchemaVersionZero(CatalogContract):
     keeps_previous = True

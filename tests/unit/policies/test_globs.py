@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.names import NAME_IN_CATALOG
+from icekeep.names import NAME_IN_CATALOG, join_parts
 from icekeep.policies.globs import parse_glob
 from kit.cases import cases, for_each
 
@@ -53,6 +53,34 @@ def test_a_pattern_may_match_in_a_namespace_where_it_matches_the_name_of_some_ta
     glob = parse_glob(".".join(pattern))
     name = pattern[-1].replace("*", "") or "a"
     assert glob.may_match_in(".".join(namespace)) is naive(pattern, [*namespace, name])
+
+
+@cases(300)
+@given(name=st.lists(st.text('a.*?`"', min_size=1, max_size=3), min_size=3, max_size=4))
+def test_the_name_of_a_table_is_the_pattern_of_this_table_alone(name):
+    glob = parse_glob(join_parts(name))
+    assert glob.matches(join_parts(name))
+    assert glob.may_match_in(join_parts(name[:-1]))
+    assert glob.catalog == name[0]
+    assert not glob.matches(join_parts([*name[:-1], f"{name[-1]}b"]))
+
+
+@for_each(
+    "pattern, name, matches",
+    [
+        ("lake.db.*", "lake.db.`a.b`", True),
+        ("lake.db.a*", "lake.db.`a.b`", True),
+        ("lake.db.a.b", "lake.db.`a.b`", False),
+        ("lake.db.`a.b`", "lake.db.a.b", False),
+        ('lake.db."a.b"', "lake.db.`a.b`", True),
+        ("lake.db.`a*`", "lake.db.ab", False),
+        ("lake.*.t", "lake.`a.b`.t", True),
+        ("lake.*.t", "lake.a.b.t", False),
+        ("lake.**", "lake.`a.b`.`c.d`", True),
+    ],
+)
+def test_a_dot_in_quotes_is_part_of_a_name(pattern, name, matches):
+    assert parse_glob(pattern).matches(name) is matches
 
 
 def test_a_pattern_of_many_stars_takes_no_time_on_a_long_name():

@@ -133,7 +133,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         warehouse = self._properties.get("warehouse", "").rstrip("/")
         if not warehouse:
             raise no_warehouse(self)
-        return join(warehouse, f"{format_identifier(namespace)}.db", name)
+        return join(warehouse, f"{'.'.join(namespace)}.db", name)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())

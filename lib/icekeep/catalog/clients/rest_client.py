@@ -19,7 +19,7 @@ from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
 from icekeep.catalog.clients.settings import Settings
 from icekeep.catalog.stored_policies import StoredPolicy
 from icekeep.decoding import from_json
-from icekeep.errors import UnsupportedError
+from icekeep.errors import UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 
 A = TypeVar("A", bound=protocol.Answer)
@@ -118,7 +118,7 @@ class RestClient:
 
     def list_namespaces(self, parent: Identifier) -> list[Identifier]:
         """The namespaces right below another, or at the top."""
-        params = {"parent": self._separator.join(parent)} if parent else {}
+        params = {"parent": self._joined(parent)} if parent else {}
         pages = self._pages(protocol.Namespaces, protocol.LIST_NAMESPACES, {}, params)
         return [namespace for page in pages for namespace in page.namespaces]
 
@@ -139,7 +139,7 @@ class RestClient:
         """The policies that the server has stored for a table; none where it does not say that it stores any."""
         if not self._has(protocol.APPLICABLE_POLICIES):
             return []
-        params = {"namespace": self._separator.join(identifier[:-1]), "target-name": identifier[-1]}
+        params = {"namespace": self._joined(identifier[:-1]), "target-name": identifier[-1]}
         pages = self._pages(protocol.ApplicablePolicies, protocol.APPLICABLE_POLICIES, {}, params)
         return [_stored(policy) for page in pages for policy in page.applicable_policies]
 
@@ -196,8 +196,16 @@ class RestClient:
         return {**self._namespace(identifier[:-1]), "table": quote(identifier[-1], safe="")}
 
     def _namespace(self, namespace: Identifier) -> dict[str, str]:
-        separator = quote(self._separator, safe="")
-        return {"namespace": separator.join(quote(part, safe="") for part in namespace)}
+        return {"namespace": quote(self._joined(namespace), safe="")}
+
+    def _joined(self, namespace: Identifier) -> str:
+        """The levels of a namespace as the server takes them apart; raises `UsageError` for one that it would split."""
+        if lost := next((level for level in namespace if self._separator in level), None):
+            raise UsageError(
+                f"the server separates the levels of a namespace with {self._separator!r}, so that no request can name "
+                f"the level {lost!r}"
+            )
+        return self._separator.join(namespace)
 
 
 def _config(settings: Settings, session: RestSession) -> protocol.Config:

@@ -12,7 +12,7 @@ from msgspec import Meta, field
 from icekeep.catalog.base import RECLAIM_ROOTS
 from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, Positive, parse_options
-from icekeep.names import NAME_IN_CATALOG, has_form
+from icekeep.names import NAME_IN_CATALOG, name_of_form
 from icekeep.spec.filters.ages import age_ms
 from icekeep.spec.times import Days, whole_days
 from icekeep.spec.units import DAY_MS
@@ -137,10 +137,11 @@ def accepted_names(given: Sequence[str]) -> tuple[str, ...]:
     """
     if isinstance(given, str):
         raise OptionError("accept_unreadable", given=given, expected="a list of names such as ['db.events']")
-    for name in given:
-        if not has_form(name, NAME_IN_CATALOG):
-            raise OptionError("accept_unreadable", given=name, expected=f"names of tables as {NAME_IN_CATALOG}")
-    return tuple(sorted(set(given)))
+    names = {name: name_of_form(name, NAME_IN_CATALOG) for name in given}
+    for text, name in names.items():
+        if name is None:
+            raise OptionError("accept_unreadable", given=text, expected=f"names of tables as {NAME_IN_CATALOG}")
+    return tuple(sorted({name for name in names.values() if name is not None}))
 
 
 def asked_trash_days(given: Days | None) -> int | None:

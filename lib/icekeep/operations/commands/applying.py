@@ -9,6 +9,7 @@ from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.exact_plans import AlreadyApplied, refuse_other_table, run_of_plan
+from icekeep.names import without_catalog
 from icekeep.operations.arguments import Command
 from icekeep.operations.console.output import plain_values
 from icekeep.operations.jobs import JOBS, resolve
@@ -91,7 +92,7 @@ def apply_plan(
     file = read_plan_file(path)
     job, given = _job_of(file), given_of(file)
     try:
-        table = catalog.load(parse_identifier(_table_of(file, None).partition(".")[2]))
+        table = catalog.load(parse_identifier(without_catalog(file.head.table)))
     except NotFoundError as missing:
         return _result(file, "done", dropped_before(job.name, given, missing, lambda: catalog.identity))
     refuse_other_table(given, table)
@@ -137,7 +138,7 @@ def _job_of(file: PlanFile) -> Job:
 
 def _table_of(file: PlanFile, catalog: str | None) -> str:
     """The table as a command names it; another catalog may be said, where the configuration calls it otherwise by now."""
-    return file.head.table if catalog is None else file.head.table.partition(".")[2]
+    return file.head.table if catalog is None else without_catalog(file.head.table)
 
 
 def _result(file: PlanFile, status: str, result: Any) -> ApplyResult:

@@ -8,7 +8,7 @@ import msgspec
 from icekeep.catalog.base import Catalog
 from icekeep.errors import IcekeepError, OptionError, TryAgainError, UsageError, and_more, first_line
 from icekeep.maintenance.options import parse_options
-from icekeep.names import catalog_of
+from icekeep.names import catalog_of, split_name
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import CatalogSettings, Config
 from icekeep.operations.configuration.policy_tables import require_file, tables_of
@@ -184,8 +184,13 @@ def _unknown(rules: Rules, listing: _Listing, tables: set[str]) -> Iterator[Unkn
         if listing.knows(catalog_of(name)) and name not in tables:
             yield UnknownName(where, name)
     for name in rules.namespaces:
-        if listing.knows(catalog_of(name)) and not any(table.startswith(f"{name}.") for table in tables):
+        if listing.knows(catalog_of(name)) and not any(_lies_in(name, table) for table in tables):
             yield UnknownName("namespaces", name)
+
+
+def _lies_in(namespace: str, table: str) -> bool:
+    levels = split_name(namespace)
+    return split_name(table)[:-1][: len(levels)] == levels
 
 
 def refuse_wrong_options(rules: Rules) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.names import FULL_NAME, NAME_IN_CATALOG, has_form
+from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, split_name, without_catalog
 from icekeep.operations.configuration.file import DEFAULT_PATH, CatalogSettings, Config
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
@@ -137,7 +137,7 @@ class TableReference(msgspec.Struct, frozen=True):
     @property
     def full_name(self) -> str:
         """`catalog.namespace.table`."""
-        return f"{self.catalog.name}.{self.name}"
+        return f"{join_parts((self.catalog.name,))}.{self.name}"
 
     def not_found(self, error: NotFoundError) -> NotFoundError:
         """The error of a table that its catalog does not have, with what may be wrong with the name."""
@@ -153,17 +153,18 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
         UsageError: the name has no namespace.
         NotFoundError: there is no such catalog, or it is not clear which is meant.
     """
-    first, _, rest = table.partition(".")
-    if not has_form(table, NAME_IN_CATALOG):
+    first, *below = split_name(table)
+    name = name_of_form(table, NAME_IN_CATALOG)
+    if name is None:
         raise UsageError(f"{table!r} cannot be a table; name it as {NAME_IN_CATALOG} or {FULL_NAME}")
-    if catalog is None and "." in rest:
+    if catalog is None and len(below) > 1:
         found = catalogs.find(first)
         if found is not None:
-            return TableReference(found, rest)
+            return TableReference(found, without_catalog(name))
         near = with_one_typo(first, catalogs.all())
         doubt = f"{first!r} is not configured as a catalog either" + (f"; {did_you_mean(near)}" if near else "")
-        return TableReference(_unnamed(catalogs, first), table, doubt)
-    return TableReference(_unnamed(catalogs) if catalog is None else catalogs.get(catalog), table)
+        return TableReference(_unnamed(catalogs, first), name, doubt)
+    return TableReference(_unnamed(catalogs) if catalog is None else catalogs.get(catalog), name)
 
 
 def _unnamed(catalogs: Catalogs, first: str = "") -> CatalogSettings:
@@ -209,11 +210,11 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
     whole = parse_glob(pattern, NAME_IN_CATALOG)
     if catalog is not None:
         return PatternReference((catalogs.get(catalog),), whole)
-    first, _, rest = pattern.partition(".")
-    may_be_catalog = "." in rest or rest == MANY
+    first, *below = split_name(pattern)
+    may_be_catalog = len(below) > 1 or below == [MANY]
     found = catalogs.find(first)
     if found is not None and may_be_catalog:
-        return PatternReference((found,), parse_glob(rest, NAME_IN_CATALOG))
+        return PatternReference((found,), parse_glob(without_catalog(pattern), NAME_IN_CATALOG))
     known = catalogs.all()
     near = with_one_typo(first, known) if may_be_catalog else []
     doubt = f"there is no catalog {first!r}; {did_you_mean(near)}" if near else ""

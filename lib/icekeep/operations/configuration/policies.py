@@ -10,7 +10,7 @@ from typing import Any
 
 from icekeep.decoding import from_plain
 from icekeep.errors import UsageError
-from icekeep.names import FULL_NAME, has_form
+from icekeep.names import FULL_NAME, name_of_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.layers import KEYS, layer_of, source_of, span_of
 from icekeep.operations.jobs import POLICY_JOBS
@@ -124,13 +124,16 @@ def _shown(entry: Entry) -> str:
 
 def _layers(entry: Entry, kind: Kind, form: str) -> dict[str, Layer]:
     """By name, the layers of namespaces or tables."""
-    layers = {}
-    for name, below in entry.mapping().items():
-        if "*" in name:
-            raise below.wrong(f"{name!r} is not a full name; a pattern stands under `match` of a policy alone")
-        if not has_form(name, form):
+    layers: dict[str, Layer] = {}
+    for given, below in entry.mapping().items():
+        name = name_of_form(given, form)
+        if "*" in given and name != given:
+            raise below.wrong(f"{given!r} is not a full name; a pattern stands under `match` of a policy alone")
+        if name is None:
             more = "" if kind is Kind.TABLE else ", or CATALOG.NAMESPACE"
-            raise below.wrong(f"{name!r} is no full name; give {form}{more}")
+            raise below.wrong(f"{given!r} is no full name; give {form}{more}")
+        if name in layers:
+            raise below.wrong(f"{name!r} is there twice, with other quotes")
         layers[name] = layer_of(below, kind, name=name)
     return layers
 
@@ -174,11 +177,12 @@ def _submit_over(entry: Entry) -> int | None:
 def _tables(entry: Entry) -> tuple[str, ...]:
     tables: set[str] = set()
     for item in entry.sequence():
-        name = item.text()
-        if "*" in name:
-            raise item.wrong(f"{name!r} is not a full name; a pattern stands under `match`")
-        if not has_form(name, FULL_NAME):
-            raise item.wrong(f"{name!r} is not a full name; give {FULL_NAME}")
+        given = item.text()
+        name = name_of_form(given, FULL_NAME)
+        if "*" in given and name != given:
+            raise item.wrong(f"{given!r} is not a full name; a pattern stands under `match`")
+        if name is None:
+            raise item.wrong(f"{given!r} is not a full name; give {FULL_NAME}")
         if name in tables:
             raise item.wrong(f"table {name!r} is listed twice")
         tables.add(name)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from icekeep.names import FULL_NAME, has_form
+from icekeep.names import FULL_NAME, name_of_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.layers import span_of
 from icekeep.spec.units import DAY_MS
@@ -68,7 +68,7 @@ def _keep_ms(entry: Entry) -> int:
 
 
 def _table(entry: Entry) -> str:
-    name = entry.text()
-    if has_form(name, FULL_NAME):
-        return name
-    raise entry.wrong(f"is {name!r}; give {FULL_NAME}")
+    name = name_of_form(entry.text(), FULL_NAME)
+    if name is None:
+        raise entry.wrong(f"is {entry.text()!r}; give {FULL_NAME}")
+    return name

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from icekeep.errors import ExpressionError, UsageError
-from icekeep.names import NAME_IN_CATALOG, has_form
+from icekeep.names import NAME_IN_CATALOG, name_of_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.settings import Kind, Setting
 from icekeep.spec.filters.parsing import parse_where
@@ -145,13 +145,15 @@ def _span(text: str, minimum: int) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    for name in names:
-        if not has_form(name, NAME_IN_CATALOG):
+    names = []
+    for given in map(str.strip, text.split(",")):
+        name = name_of_form(given, NAME_IN_CATALOG)
+        if name is None:
             raise UsageError(
-                f"{name!r} in {text!r} names no table; give {NAME_IN_CATALOG}, several with commas between"
+                f"{given!r} in {text!r} names no table; give {NAME_IN_CATALOG}, several with commas between"
             )
-    return names
+        names.append(name)
+    return tuple(names)
 
 
 def _locations(text: str) -> tuple[str, ...]:

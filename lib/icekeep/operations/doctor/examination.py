@@ -12,6 +12,7 @@ from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.formats.processors import processors_count
+from icekeep.names import split_name
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_records
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
@@ -122,7 +123,7 @@ def _examined(
 
 def _site(namespace: Identifier | str | None, location: str | None) -> TrialSite:
     """What the user gives to try things in; raises `UsageError` for what can be no namespace."""
-    parts = tuple(namespace.split(".")) if isinstance(namespace, str) else namespace
+    parts = split_name(namespace) if isinstance(namespace, str) else namespace
     return TrialSite(namespace=None if parts is None else validate_namespace(parts), location=location)
 
 

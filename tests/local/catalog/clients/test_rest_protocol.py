@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.catalog.base import Committed, NamespacesMissingError, Unknown
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UnsupportedError
+from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
 from kit.rest_protocol import CREDENTIALS, ENDPOINTS
 from kit.rest_server import Fault, Refusal, RestServer
@@ -32,6 +32,14 @@ def test_paths_are_as_the_server_wants_them(server, prefix, separator):
     assert catalog.list_tables(name[:-1]) == [name]
     assert catalog.list_namespaces() == [("a",), ("a", "b c")]
     assert {path.startswith(f"/v1/{prefix}") for _, path in server.requests if path != "/v1/config"} == {True}
+
+
+def test_a_level_that_the_server_would_take_apart_is_refused(server):
+    server.config, server.separator = {"namespace-separator": "%2E"}, "."
+    catalog = open_catalog("local", server.properties)
+    for use in (catalog.load, catalog.find, catalog.drop):
+        with pytest.raises(UsageError, match=r"separates the levels of a namespace with '\.', .* the level 'a\.b'$"):
+            use(("a.b", "t"))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4])

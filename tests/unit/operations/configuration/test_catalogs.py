@@ -111,6 +111,10 @@ def test_where_nothing_is_configured_the_error_says_where_it_looked(tmp_path):
         ("lake.t", None, ("local", "lake.t")),
         ("lake.db.t", "env", ("env", "lake.db.t")),
         ("db.t", "lake", ("lake", "db.t")),
+        ("db.`t.x`", None, ("local", "db.`t.x`")),
+        ('lake.db."t.x"', None, ("lake", "db.`t.x`")),
+        ("`lake`.`db`.`t`", None, ("lake", "db.t")),
+        ("`lake.db`.t", None, ("local", "`lake.db`.t")),
     ],
 )
 def test_a_table_s_first_part_is_a_catalog_if_there_is_one_of_that_name(tmp_path, table, catalog, expected):
@@ -146,6 +150,15 @@ def test_a_first_part_that_is_nearly_a_catalog_is_told_where_nothing_is_found(tm
     told = "there is no catalog 'lcal'; did you mean 'local'?"
     doubts = {"lcal.db.*": told, "lcal.**": told, "ns.db.*": "", "lcal.*": "", "local.db.*": "", "*.db.*": ""}
     assert {pattern: find_pattern(known, pattern).doubt for pattern in doubts} == doubts
+
+
+def test_quotes_in_a_pattern_keep_a_dot_in_its_part(tmp_path):
+    found = find_pattern(catalogs(tmp_path), "lake.`a.b`.*")
+    assert ([one.name for one in found.catalogs], found.glob.text) == (["lake"], "`a.b`.*")
+    with pytest.raises(UsageError, match=r"the quote ` in 'lake\.`a' is not closed"):
+        find_pattern(catalogs(tmp_path), "lake.`a")
+    with pytest.raises(UsageError, match=r"the quote ` in 'lake\.`a' is not closed"):
+        find_table(catalogs(tmp_path), "lake.`a")
 
 
 @pytest.mark.parametrize("table", ["t", "", ".t", "db.", "db..t"])

@@ -24,6 +24,30 @@ def test_many_tables_come_in_the_same_order_in_every_process():
     assert found.tables == tuple(sorted(names))
 
 
+def test_names_in_quotes_are_kept_in_one_spelling():
+    text = """
+policies: [{name: n, schedule: null, tables: ['c.db."we.b"', c.db.`a`], match: c.*.`x*`, jobs: {compact: }}]
+namespaces: {'c."a.b"': {enabled: false}}
+tables: {'c.db."we.b"': {mode: observe}}
+runs: {table: 'c.ops."runs.all"'}
+"""
+    config = parse_config(text)
+    assert config.policies[0].tables == ("c.db.`we.b`", "c.db.a")
+    assert config.policies[0].reaches("c.e.`x*`")
+    assert not config.policies[0].reaches("c.e.xy")
+    assert config.runs.table == "c.ops.`runs.all`"
+    assert [layer.name for layer in config.rules.layers_of("c.db.`we.b`")] == ["c.db.`we.b`"]
+    assert [layer.name for layer in config.rules.layers_of("c.`a.b`.t")] == ["c.`a.b`"]
+    assert config.rules.layers_of("c.a.b.t") == ()
+
+
+def test_a_table_that_is_named_twice_with_other_quotes_is_refused():
+    with pytest.raises(ConfigError, match=r"'c\.db\.t' is there twice, with other quotes"):
+        parse_config("tables: {c.db.t: {enabled: false}, c.db.`t`: {enabled: true}}")
+    with pytest.raises(ConfigError, match=r"table 'c\.db\.t' is listed twice"):
+        policy("policies: [{name: n, schedule: null, tables: [c.db.t, c.db.`t`], jobs: {compact: }}]")
+
+
 def test_settings_become_the_arguments_of_the_job_s_command_line():
     found = policy(
         HEAD
