@@ -67,6 +67,9 @@ TRANSFORMS: tuple[Transform, ...] = (
     Identity(), Bucket(4), Truncate(1), Truncate(3), Truncate(10), Year(), Month(), Day(), Hour(), Void(),
     UnknownTransform("zorder"),
 )  # fmt: skip
+ASKED_TRANSFORMS = TRANSFORMS[1:9]
+"""Those that a filter may name."""
+_NUMBERS = (-13, -12, -2, -1, 0, 1, 2, 3, 4, 11, 12, 24, 3_000_000_000, Decimal("0.5"), Decimal("-1.5"))
 ORDER = (Operation.LT, Operation.LT_EQ, Operation.GT, Operation.GT_EQ)
 COMPARISONS = (*ORDER, Operation.EQ, Operation.NOT_EQ)
 SETS = (Operation.IN, Operation.NOT_IN)
@@ -242,7 +245,28 @@ def _predicates(name: str, type_: PrimitiveType, with_ends: bool) -> st.SearchSt
         return Predicate(operation, name, (first, *others) if operation in SETS else (first,))
 
     operations = st.sampled_from(operations_of(type_))
-    return st.builds(predicate, operations, literals, st.lists(literals, max_size=2))
+    plain = st.builds(predicate, operations, literals, st.lists(literals, max_size=2))
+    transforms = [one for one in ASKED_TRANSFORMS if one.accepts(type_)]
+    if not with_ends or not transforms:
+        return plain
+    return plain | st.sampled_from(transforms).flatmap(lambda transform: _of_transform(name, type_, transform))
+
+
+@cache
+def _of_transform(name: str, type_: PrimitiveType, transform: Transform) -> st.SearchStrategy[Predicate]:
+    """Questions about a transform of the column."""
+    result_type = transform.result_type(type_)
+    assert isinstance(result_type, PrimitiveType)
+    literals = st.sampled_from(_NUMBERS) if result_type == INT and type_ != INT else _literals(result_type, True)
+    operations = (*COMPARISONS, *SETS, *NULL_TESTS)
+    if isinstance(transform, Truncate) and type_ in (STRING, BINARY):
+        operations += PREFIXES
+
+    def predicate(operation: Operation, first: Any, others: list[Any]) -> Predicate:
+        several = () if operation in NULL_TESTS else (first, *others) if operation in SETS else (first,)
+        return Predicate(operation, name, several, transform)
+
+    return st.builds(predicate, st.sampled_from(operations), literals, st.lists(literals, max_size=2))
 
 
 def filters(table: Sequence[Column]) -> st.SearchStrategy[Expression]:
@@ -298,9 +322,14 @@ def truth(expression: Expression, table: Sequence[Column], row: Mapping[int, Any
         case Not(child=child):
             inner = truth(child, table, row)
             return None if inner is None else not inner
-        case Predicate(operation=operation, column=name, literals=literals):
+        case Predicate(operation=operation, column=name, literals=literals, transform=transform):
             column = next(column for column in table if column.field.name == name)
-            return _ask(operation, row[column.field.field_id], [_meaning(column.type, literal) for literal in literals])
+            value, type_ = row[column.field.field_id], column.type
+            if transform is not None:
+                value, result_type = transform.apply(type_, value), transform.result_type(type_)
+                assert isinstance(result_type, PrimitiveType)
+                type_ = result_type
+            return _ask(operation, value, [_meaning(type_, literal) for literal in literals])
     raise AssertionError(expression)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from icekeep.formats.arrow.filter import evaluate
 from icekeep.formats.base import FileReader
+from icekeep.formats.filter import evaluate
 from icekeep.spec.filters.evaluators import file_may_match
 from icekeep.spec.filters.expressions import Expression, predicates
 from icekeep.spec.types import PrimitiveType

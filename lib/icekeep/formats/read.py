@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.field_ids import all_have_ids, has_ids, with_mapped_ids
-from icekeep.formats.arrow.filter import rows_that_match
 from icekeep.formats.arrow.literals import constant_array
 from icekeep.formats.arrow.masks import where_true
 from icekeep.formats.arrow.projection import project, projected_columns, refuse_unidentified
@@ -25,6 +24,7 @@ from icekeep.formats.arrow.promotion import is_same
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, field_id
 from icekeep.formats.avro.files import AvroReader
 from icekeep.formats.base import BatchChoice, FileReader, Looks, NeededRows, PartChoice, SizesOfColumns, translated
+from icekeep.formats.filter import rows_that_match
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.formats.part_pruning import parts_that_may_match

@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.spec.sorting import SortKey
-from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TextReader, Token
+from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TRANSFORMS, TextReader, Token
 
 MAX_TEXT_LENGTH = 16 * 1024
 """How many characters a sort order may have."""
@@ -50,19 +50,12 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _CURVES = ("ZORDER", "HILBERT")
-_TRANSFORMS = {
-    "IDENTITY": "identity",
-    **dict.fromkeys(("YEAR", "YEARS"), "year"),
-    **dict.fromkeys(("MONTH", "MONTHS"), "month"),
-    **dict.fromkeys(("DAY", "DAYS", "DATE"), "day"),
-    **dict.fromkeys(("HOUR", "HOURS", "DATE_HOUR"), "hour"),
-}
-_WITH_NUMBER = {"BUCKET": "bucket", "TRUNCATE": "truncate"}
 
 
 class SortOrderReader(TextReader):
     what, error, max_length = "sort order", UsageError, MAX_TEXT_LENGTH
     pattern, quotes = _TOKEN, '"`'
+    functions = (*TRANSFORMS, *(word.lower() for word in _CURVES))
 
     def parse(self) -> tuple[SortKey, ...] | CurveKeys:
         if self._token.kind == "end":
@@ -108,25 +101,6 @@ class SortOrderReader(TextReader):
             self._fail("a curve has no direction")
         return CurveKeys(cast("Literal['zorder', 'hilbert']", name.word.lower()), tuple(columns))
 
-    def _transform(self, name: Token) -> tuple[str, str]:
-        if (plain := _TRANSFORMS.get(name.word)) is not None:
-            column = self._column()
-            self._close()
-            return column, plain
-        if (numbered := _WITH_NUMBER.get(name.word)) is None:
-            known = ", ".join(word.lower() for word in (*_TRANSFORMS, *_WITH_NUMBER, *_CURVES))
-            self._fail(f"there is no transform of this name; there are {known}", name)
-        # Spark's users write the number on either side.
-        number = self._number() if self._token.kind == "number" else None
-        if number is not None:
-            self._comma(f"after the number of {numbered} a column is missing here")
-        column = self._column()
-        if number is None:
-            self._comma(f"the number of {numbered} is missing here")
-            number = self._number()
-        self._close()
-        return column, f"{numbered}[{number}]"
-
     def _key(self, column: str, transform: str) -> SortKey:
         direction = "asc"
         if self._take("DESC"):
@@ -142,17 +116,3 @@ class SortOrderReader(TextReader):
             else:
                 self._fail("after NULLS there is FIRST or LAST")
         return SortKey(column, transform, direction, null_order)
-
-    def _number(self) -> int:
-        if self._token.kind != "number":
-            self._fail("a whole number is missing here")
-        self._index += 1
-        return int(self.tokens[self._index - 1].text)
-
-    def _comma(self, missing: str) -> None:
-        if not self._take(","):
-            self._fail(missing)
-
-    def _close(self) -> None:
-        if not self._take(")"):
-            self._fail("a comma or the closing parenthesis is missing here")

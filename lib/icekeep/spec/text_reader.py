@@ -12,6 +12,18 @@ QUOTED_NAME = r'(?P<quoted>"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)'
 
 _EXCERPT_LENGTH = 30
 
+_PLAIN_TRANSFORMS = {
+    "IDENTITY": "identity",
+    **dict.fromkeys(("YEAR", "YEARS"), "year"),
+    **dict.fromkeys(("MONTH", "MONTHS"), "month"),
+    **dict.fromkeys(("DAY", "DAYS", "DATE"), "day"),
+    **dict.fromkeys(("HOUR", "HOURS", "DATE_HOUR"), "hour"),
+}
+_NUMBERED_TRANSFORMS = {"BUCKET": "bucket", "TRUNCATE": "truncate"}
+
+TRANSFORMS = tuple(word.lower() for word in (*_PLAIN_TRANSFORMS, *_NUMBERED_TRANSFORMS))
+"""What transforms of columns are called in Spark's SQL."""
+
 
 class Token(msgspec.Struct, frozen=True):
     """A piece of the text, as it stands there; `start` counts from 0."""
@@ -49,6 +61,7 @@ class TextReader:
         max_length: in characters.
         pattern: of tokens: groups named by kind, among them `space`, `name` and `quoted`.
         quotes: what may begin a quoted piece.
+        functions: the names that may stand before a parenthesis.
     """
 
     what: ClassVar[str]
@@ -56,6 +69,7 @@ class TextReader:
     max_length: ClassVar[int]
     pattern: ClassVar[re.Pattern[str]]
     quotes: ClassVar[str]
+    functions: ClassVar[tuple[str, ...]]
 
     def __init__(self, text: str) -> None:
         if len(text) > self.max_length:
@@ -92,6 +106,39 @@ class TextReader:
             self._fail("a column is missing here")
         self._index += 1
         return token.text if token.kind == "name" else unquote(token.text)
+
+    def _transform(self, name: Token) -> tuple[str, str]:
+        """What follows the name of a transform and its opening parenthesis: the column, and the transform as metadata has it."""
+        if (plain := _PLAIN_TRANSFORMS.get(name.word)) is not None:
+            column = self._column()
+            self._close()
+            return column, plain
+        if (numbered := _NUMBERED_TRANSFORMS.get(name.word)) is None:
+            self._fail(f"there is no transform of this name; there are {', '.join(self.functions)}", name)
+        # Spark's users write the number on either side.
+        number = self._whole_number() if self._token.kind == "number" else None
+        if number is not None:
+            self._comma(f"after the number of {numbered} a column is missing here")
+        column = self._column()
+        if number is None:
+            self._comma(f"the number of {numbered} is missing here")
+            number = self._whole_number()
+        self._close()
+        return column, f"{numbered}[{number}]"
+
+    def _whole_number(self) -> int:
+        if self._token.kind != "number" or not self._token.text.isdigit():
+            self._fail("a whole number is missing here")
+        self._index += 1
+        return int(self.tokens[self._index - 1].text)
+
+    def _comma(self, missing: str) -> None:
+        if not self._take(","):
+            self._fail(missing)
+
+    def _close(self) -> None:
+        if not self._take(")"):
+            self._fail("a comma or the closing parenthesis is missing here")
 
     def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
         """Raise for a token, the next one by default."""

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.arrow.accessors import leaf_schema
-from icekeep.formats.arrow.filter import rows_that_match
 from icekeep.formats.arrow.masks import Mask
 from icekeep.formats.base import BatchChoice, PartSizes, parts_beginning_in
 from icekeep.formats.deletes.cache import DeleteCache
 from icekeep.formats.deletes.equality_match import key_columns, rows_deleted
 from icekeep.formats.deletes.loader import EqualityRun, KindsOfParts, deleted_positions, equality_keys
+from icekeep.formats.filter import rows_that_match
 from icekeep.formats.read import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_mapping.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates

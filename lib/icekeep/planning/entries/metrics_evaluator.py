@@ -7,10 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.formats.arrow.filter import evaluate, matches
 from icekeep.formats.arrow.masks import Mask, where_true
+from icekeep.formats.filter import evaluate, matches
 from icekeep.planning.entries.bounds import decode_bounds, encode_literals, in_java_order
-from icekeep.spec.filters.expressions import UNARY_OPERATIONS, BoundPredicate, Expression, Operation, predicates
+from icekeep.spec.filters.expressions import (
+    TRUE_OF_NULL_TO_SOME,
+    UNARY_OPERATIONS,
+    BoundPredicate,
+    Expression,
+    Operation,
+    predicates,
+)
 from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField
 
 _Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -183,6 +190,9 @@ _Test = Callable[[_Facts, pa.Array], Mask]
 def _may_match(predicate: BoundPredicate, facts: _Facts) -> Mask:
     if (test := _UNARY.get(predicate.operation)) is not None:
         return test(facts)
+    if predicate.bucket is not None:
+        is_true_of_null = predicate.operation in TRUE_OF_NULL_TO_SOME
+        return facts.may_hold_values | facts.may_hold_null if is_true_of_null else facts.may_hold_values
     return _TESTS[predicate.operation](facts, encode_literals(predicate.field.type, predicate.values))
 
 

@@ -25,11 +25,14 @@ from icekeep.spec.filters.expressions import (
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.literals import exact_limits, is_comparable, locate_literal
+from icekeep.spec.filters.formatting import format_operand
+from icekeep.spec.filters.literals import count_literal, exact_limits, is_comparable, locate_literal
 from icekeep.spec.filters.references import References
+from icekeep.spec.filters.unfolding import require_answer, unfold
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import BINARY, DOUBLE, FLOAT, STRING, NestedField, PrimitiveType
+from icekeep.spec.transforms import Bucket, Transform
+from icekeep.spec.types import BINARY, DOUBLE, FLOAT, INT, STRING, NestedField, PrimitiveType
 
 
 def bind(expression: Expression, schema: Schema, specs: Sequence[PartitionSpec] = ()) -> Expression:
@@ -91,11 +94,36 @@ def _bind_predicate(predicate: Predicate, references: References, *, negated: bo
             f"column {predicate.column!r}: {operation.value} takes {expected} literals, not {len(predicate.literals)}",
             column=predicate.column,
         )
+    if predicate.transform is not None:
+        return _bind_transformed(operation, predicate, predicate.transform, field, references)
     bound = _BINDERS.get(operation, _bind_comparison)(operation, field, predicate.literals)
     if negated and operation in _INEQUALITIES and field.type in _FLOATING:
         # NaN is neither less nor not less: what is not true of it is its negation.
         return disjunction([bound, BoundPredicate(Operation.IS_NAN, field)])
     return bound
+
+
+def _bind_transformed(
+    operation: Operation, predicate: Predicate, transform: Transform, field: NestedField, references: References
+) -> Expression:
+    """A question about a transform of a column: its NaN is refused, so that what is not true of a value is its negation."""
+    is_null_test = operation in (Operation.IS_NULL, Operation.NOT_NULL)
+    if is_null_test or not isinstance(transform, Bucket):
+        return _bind(unfold(operation, predicate, transform, field), references, negated=False, depth=0)
+    require_answer(operation, predicate, field)
+    named = NestedField(field_id=field.field_id, name=format_operand(predicate), type=INT)
+    counted = [count_literal(named, literal) for literal in predicate.literals]
+    if operation in SET_OPERATIONS:
+        numbers = [number for number, is_between in counted if not is_between]
+        if counted and not numbers:
+            return ALWAYS_FALSE if operation is Operation.IN else _not_null(field)
+        return bound_set(operation, field, numbers, transform)
+    number, is_between = counted[0]
+    if is_between and operation in (Operation.EQ, Operation.NOT_EQ):
+        return ALWAYS_FALSE if operation is Operation.EQ else _not_null(field)
+    if is_between:
+        operation = Operation.LT_EQ if operation in (Operation.LT, Operation.LT_EQ) else Operation.GT
+    return BoundPredicate(operation, field, (number,), transform)
 
 
 def _bind_null_test(operation: Operation, field: NestedField, _: tuple[Any, ...]) -> Expression:

@@ -15,6 +15,7 @@ import msgspec
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.bounds import are_crossed
 from icekeep.spec.filters.expressions import (
+    TRUE_OF_NULL_TO_SOME,
     UNARY_OPERATIONS,
     AlwaysFalse,
     AlwaysTrue,
@@ -148,6 +149,8 @@ _TRUE_OF_NULL = (Operation.IS_NULL, Operation.NOT_NAN)
 def _value_matches(predicate: BoundPredicate, value: Any) -> bool:
     if value is None:
         return predicate.operation in _TRUE_OF_NULL
+    if predicate.bucket is not None:
+        value = predicate.bucket.apply(predicate.field.type, value)
     return _MATCHES[predicate.operation](value, predicate.values)
 
 
@@ -250,11 +253,14 @@ _MUST_MATCH: dict[Operation, Callable[[_Facts, _Values], bool]] = {
 
 
 def _may_match(predicate: BoundPredicate, facts: _Facts) -> bool:
+    if predicate.bucket is not None:
+        # Values of any bucket lie between any bounds.
+        return facts.may_hold_values or (facts.may_hold_null and predicate.operation in TRUE_OF_NULL_TO_SOME)
     return _MAY_MATCH[predicate.operation](facts, predicate.values)
 
 
 def _must_match(predicate: BoundPredicate, facts: _Facts) -> bool:
-    return _MUST_MATCH[predicate.operation](facts, predicate.values)
+    return predicate.bucket is None and _MUST_MATCH[predicate.operation](facts, predicate.values)
 
 
 def _facts_of_summary(predicate: BoundPredicate, summary: Summary) -> _Facts:

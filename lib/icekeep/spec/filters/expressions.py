@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import IcekeepBug
+from icekeep.spec.transforms import Bucket, Transform
 from icekeep.spec.types import NestedField
 
 MAX_DEPTH = 50
@@ -77,7 +78,7 @@ class Not(Expression, frozen=True):
 
 
 class Predicate(Expression, frozen=True):
-    """A question about a column by its full name, parents and children joined by dots.
+    """A question about a column by its full name, parents and children joined by dots, or about its transform.
 
     Literals are as the user wrote them: int, float, Decimal, str, bool, bytes, or one of the kinds in `literals.py`.
     """
@@ -85,18 +86,21 @@ class Predicate(Expression, frozen=True):
     operation: Operation
     column: str
     literals: tuple[Any, ...] = ()
+    transform: Transform | None = None
 
 
 class BoundPredicate(Expression, frozen=True):
     """A question about a field, with values of the field's type; those of IN and NOT IN are sorted and distinct.
 
     A field of the table's schema carries its full name, and `field.required` also says that no struct around the field
-    can be null.
+    can be null. With a `bucket` the question is about the number of the bucket that a value is in, and so are the values; other
+    transforms are unfolded where the expression is bound.
     """
 
     operation: Operation
     field: NestedField
     values: tuple[Any, ...] = ()
+    bucket: Bucket | None = None
 
 
 ALWAYS_TRUE = AlwaysTrue()
@@ -104,6 +108,9 @@ ALWAYS_FALSE = AlwaysFalse()
 
 UNARY_OPERATIONS = frozenset({Operation.IS_NULL, Operation.NOT_NULL, Operation.IS_NAN, Operation.NOT_NAN})
 SET_OPERATIONS = frozenset({Operation.IN, Operation.NOT_IN})
+TRUE_OF_NULL_TO_SOME = frozenset({Operation.NOT_EQ, Operation.NOT_IN, Operation.NOT_STARTS_WITH})
+"""What some readers hold true of null."""
+
 PREFIX_OPERATIONS = frozenset({Operation.STARTS_WITH, Operation.NOT_STARTS_WITH})
 
 
@@ -122,14 +129,16 @@ def disjunction(expressions: Iterable[Expression]) -> Expression:
     return _join(Or, expressions, neutral=ALWAYS_FALSE, absorbing=ALWAYS_TRUE)
 
 
-def bound_set(operation: Operation, field: NestedField, values: Iterable[Any]) -> Expression:
+def bound_set(
+    operation: Operation, field: NestedField, values: Iterable[Any], bucket: Bucket | None = None
+) -> Expression:
     """IN or NOT IN over values of the field's type: sorted, distinct, one value as EQ or NOT_EQ, none as a constant."""
     distinct = sorted(set(values))
     if not distinct:
         return ALWAYS_FALSE if operation is Operation.IN else ALWAYS_TRUE
     if len(distinct) == 1:
         operation = Operation.EQ if operation is Operation.IN else Operation.NOT_EQ
-    return BoundPredicate(operation, field, tuple(distinct))
+    return BoundPredicate(operation, field, tuple(distinct), bucket)
 
 
 def chain(connective: type[And] | type[Or], expressions: Iterable[Expression]) -> list[Expression]:

@@ -24,7 +24,8 @@ from icekeep.spec.filters.expressions import (
 )
 from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.filters.parsing import RESERVED_WORDS
-from icekeep.spec.types import PrimitiveType, Type
+from icekeep.spec.transforms import Bucket, Identity, Truncate
+from icekeep.spec.types import INT, PrimitiveType, Type
 from icekeep.spec.values import value_to_text
 
 
@@ -45,10 +46,12 @@ def format_expression(expression: Expression) -> str:
         case And() | Or():
             word = " AND " if isinstance(expression, And) else " OR "
             return word.join(_format_term(term) for term in chain(type(expression), [expression]))
-        case Predicate(operation=operation, column=column, literals=literals):
-            return _format_predicate(operation, column, [_format_literal(literal) for literal in literals])
-        case BoundPredicate(operation=operation, field=field, values=values):
-            return _format_predicate(operation, field.name, [_format_value(field.type, value) for value in values])
+        case Predicate(operation=operation, literals=literals):
+            return _format_predicate(operation, format_operand(expression), [_format_literal(one) for one in literals])
+        case BoundPredicate(operation=operation, field=field, values=values, bucket=bucket):
+            type_ = field.type if bucket is None else INT
+            operand = format_operand(Predicate(operation, field.name, (), bucket))
+            return _format_predicate(operation, operand, [_format_value(type_, value) for value in values])
     raise IcekeepBug(f"there is no text for the expression {expression!r}")
 
 
@@ -56,6 +59,19 @@ def format_name(column: str) -> str:
     """A column's full name as a filter writes it, in double quotes where it needs them."""
     is_plain = all(_SIMPLE_PART.fullmatch(part) and part.upper() not in RESERVED_WORDS for part in column.split("."))
     return column if is_plain else '"' + column.replace('"', '""') + '"'
+
+
+def format_operand(predicate: Predicate) -> str:
+    """What a predicate asks about: a column, or a transform of one, `bucket(16, id)`."""
+    name = format_name(predicate.column)
+    match predicate.transform:
+        case None | Identity():
+            return name
+        case Bucket(bucket_count=number):
+            return f"bucket({number}, {name})"
+        case Truncate(width=number):
+            return f"truncate({number}, {name})"
+    return f"{predicate.transform}s({name})"
 
 
 _SIMPLE_PART = re.compile(r"[^\W\d]\w*")
@@ -67,8 +83,7 @@ def _format_term(expression: Expression) -> str:
     return f"({text})" if isinstance(expression, And | Or) else text
 
 
-def _format_predicate(operation: Operation, column: str, values: Sequence[str]) -> str:
-    name = format_name(column)
+def _format_predicate(operation: Operation, name: str, values: Sequence[str]) -> str:
     if operation in UNARY_OPERATIONS:
         return f"{name} {operation.value}"
     if operation in SET_OPERATIONS:

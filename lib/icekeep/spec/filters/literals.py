@@ -91,13 +91,21 @@ def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
             return _locate_count(type_, *count(type_, literal))
         value = _READERS[type_.name](type_, literal)
     except (ValueError, OverflowError) as problem:
-        raise ExpressionError(
-            f"column {field.name!r}: {_shown(literal)} cannot be compared with type {type_}: {problem}",
-            column=field.name,
-            literal=str(literal),
-            type=str(type_),
-        ) from None
+        raise _not_comparable(field, literal, problem) from None
     return value if isinstance(value, LiteralPosition) else LiteralPosition(value)
+
+
+def count_literal(field: NestedField, literal: Any) -> tuple[int, bool]:
+    """How many units of the last place a literal counts, though beyond the type's ends, and whether it lies above that many.
+
+    For types whose values are whole or decimal numbers, dates and times; raises as `locate_literal` does.
+    """
+    type_ = field.type
+    assert isinstance(type_, PrimitiveType)
+    try:
+        return _COUNTERS[type_.name](type_, literal)
+    except (ValueError, OverflowError) as problem:
+        raise _not_comparable(field, literal, problem) from None
 
 
 def exact_limits(type_: Type) -> tuple[Any, Any] | None:
@@ -108,6 +116,15 @@ def exact_limits(type_: Type) -> tuple[Any, Any] | None:
     if isinstance(type_, PrimitiveType) and (width := INTEGER_WIDTHS.get(type_.name)) is not None:
         return -(1 << (8 * width - 1)), (1 << (8 * width - 1)) - 1
     return None
+
+
+def _not_comparable(field: NestedField, literal: Any, problem: Exception) -> ExpressionError:
+    return ExpressionError(
+        f"column {field.name!r}: {_shown(literal)} cannot be compared with type {field.type}: {problem}",
+        column=field.name,
+        literal=str(literal),
+        type=str(field.type),
+    )
 
 
 _FINITE_LIMITS = {

@@ -1,16 +1,19 @@
 """Text to a filter: the language of `where`.
 
 Comparisons of a column with a literal, IN, BETWEEN, LIKE 'prefix%', IS NULL, IS NAN, a boolean column alone; NOT, AND, OR,
-parentheses, true and false. Text stands in single quotes, a name that is no plain word in double quotes or backticks; a
-quote is doubled within its kind. The text becomes a tree of `Predicate` and never anything else: no name is looked up
-here and nothing is executed.
+parentheses, true and false. In the place of a column there may be a transform of one, such as `bucket(16, id)` or, as Iceberg's
+procedures have it, `system.bucket(16, id)`. Text stands in single quotes, a name that is no plain word in double quotes or
+backticks; a quote is doubled within its kind. The text becomes a tree of `Predicate` and never anything else: no name is
+looked up here and nothing is executed.
 """
 
+import operator
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from icekeep.errors import ExpressionError
+from icekeep.errors import ExpressionError, UsageError
 from icekeep.spec.filters.ages import age_ms
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
@@ -27,7 +30,8 @@ from icekeep.spec.filters.expressions import (
 from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.filters.patterns import read_pattern
 from icekeep.spec.iso8601 import parse_date, parse_timestamp
-from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TextReader, Token, unquote
+from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TRANSFORMS, TextReader, Token, unquote
+from icekeep.spec.transforms import Identity, Transform, known_transform
 from icekeep.spec.units import DAY_MS
 from icekeep.spec.values import NANOS_PER_SECOND, read_bytes
 
@@ -93,6 +97,14 @@ _MIRRORED = {
     Operation.GT: Operation.LT,
     Operation.GT_EQ: Operation.LT_EQ,
 }
+_COMPARED: dict[Operation, Callable[[Any, Any], bool]] = {
+    Operation.EQ: operator.eq,
+    Operation.NOT_EQ: operator.ne,
+    Operation.LT: operator.lt,
+    Operation.LT_EQ: operator.le,
+    Operation.GT: operator.gt,
+    Operation.GT_EQ: operator.ge,
+}
 _TYPED = ("DATE", "TIMESTAMP")
 _BARE_DATE = re.compile(r"(?<![\w'])\d{4}-\d{2}-\d{2}(?![\w'])")
 _OTHER_PATTERNS = ("ILIKE", "RLIKE", "REGEXP", "SIMILAR")
@@ -101,6 +113,7 @@ _OTHER_PATTERNS = ("ILIKE", "RLIKE", "REGEXP", "SIMILAR")
 class FilterReader(TextReader):
     what, error, max_length = "filter", ExpressionError, MAX_TEXT_LENGTH
     pattern, quotes = _TOKEN, "'\"`"
+    functions = TRANSFORMS
 
     def __init__(self, text: str, moment_ms: int | None) -> None:
         super().__init__(text)
@@ -144,7 +157,7 @@ class FilterReader(TextReader):
         if token.word in ("TRUE", "FALSE") and self._following.kind != "comparison":
             self._index += 1
             return ALWAYS_TRUE if token.word == "TRUE" else ALWAYS_FALSE
-        return self._mirrored_comparison() if self._at_literal() else self._predicate(self._column())
+        return self._mirrored_comparison() if self._at_literal() else self._predicate(self._operand())
 
     def _mirrored_comparison(self) -> Expression:
         literal = self._literal()
@@ -152,25 +165,53 @@ class FilterReader(TextReader):
             self._fail("a comparison with a column is missing here")
         operation = self._comparison()
         if self._at_literal():
-            self._fail("there is a literal on both sides; one must be a column")
-        return Predicate(_MIRRORED.get(operation, operation), self._column(), (literal,))
+            return self._constant(operation, literal)
+        return self._operand().asked(_MIRRORED.get(operation, operation), literal)
 
-    def _predicate(self, column: str) -> Expression:
+    def _constant(self, operation: Operation, left: Any) -> Expression:
+        """A comparison of two literals, as `1 = 1`: of two numbers, two texts or two truths."""
+        token, right = self._token, self._literal()
+        kind = next(
+            (one for one in (bool, str, int | Decimal) if isinstance(left, one) and isinstance(right, one)), None
+        )
+        if kind is None or isinstance(left, bool) is not isinstance(right, bool):
+            self._fail("there is a literal on both sides; one must be a column", token)
+        return ALWAYS_TRUE if _COMPARED[operation](left, right) else ALWAYS_FALSE
+
+    def _operand(self) -> "_Operand":
+        """A column, or a transform of one."""
+        first = self._index
+        column = self._column(may_be_called=True)
+        if not self._take("("):
+            return _Operand(column)
+        name, before = self.tokens[self._index - 2], self.tokens[first : self._index - 2]
+        # As `system.bucket` or `CATALOG.system.bucket`.
+        if before and before[-2].word != "SYSTEM":
+            self._fail("functions of transforms stand alone or after system, as in system.bucket(16, id)", name)
+        column, text = self._transform(name)
+        try:
+            transform = known_transform(text)
+        except UsageError as error:
+            self._fail(error.message, name)
+        return _Operand(column, None if isinstance(transform, Identity) else transform)
+
+    def _predicate(self, operand: "_Operand") -> Expression:
         token = self._token
         if token.kind == "comparison":
             operation = self._comparison()
-            return Predicate(operation, column, (self._literal(),))
+            return operand.asked(operation, self._literal())
         if self._take("IS"):
-            return self._unary(column)
-        if token.kind == "end" or token.word in ("AND", "OR") or token.text == ")":
-            return Predicate(Operation.EQ, column, (True,))
+            return self._unary(operand)
+        is_alone = operand.transform is None
+        if is_alone and (token.kind == "end" or token.word in ("AND", "OR") or token.text == ")"):
+            return operand.asked(Operation.EQ, True)
         negated = self._take("NOT")
         if self._take("IN"):
-            return Predicate(Operation.NOT_IN if negated else Operation.IN, column, self._list())
+            return operand.asked(Operation.NOT_IN if negated else Operation.IN, *self._list())
         if self._take("BETWEEN"):
-            return self._between(column, negated=negated)
+            return self._between(operand, negated=negated)
         if self._take("LIKE"):
-            return self._like(column, negated=negated)
+            return self._like(operand, negated=negated)
         self._fail_predicate()
 
     def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
@@ -192,12 +233,12 @@ class FilterReader(TextReader):
         self._index += 1
         return operation
 
-    def _unary(self, column: str) -> Expression:
+    def _unary(self, operand: "_Operand") -> Expression:
         negated = self._take("NOT")
         if self._take("NULL"):
-            return Predicate(Operation.NOT_NULL if negated else Operation.IS_NULL, column)
+            return operand.asked(Operation.NOT_NULL if negated else Operation.IS_NULL)
         if self._take("NAN"):
-            return Predicate(Operation.NOT_NAN if negated else Operation.IS_NAN, column)
+            return operand.asked(Operation.NOT_NAN if negated else Operation.IS_NAN)
         self._fail("after IS and IS NOT there is NULL or NAN")
 
     def _list(self) -> tuple[Any, ...]:
@@ -210,16 +251,14 @@ class FilterReader(TextReader):
             self._fail("a comma or the closing parenthesis is missing here")
         return tuple(literals)
 
-    def _between(self, column: str, *, negated: bool) -> Expression:
+    def _between(self, operand: "_Operand", *, negated: bool) -> Expression:
         lowest = self._literal()
         if not self._take("AND"):
             self._fail("AND and the upper end of BETWEEN are missing here")
-        within = And(
-            Predicate(Operation.GT_EQ, column, (lowest,)), Predicate(Operation.LT_EQ, column, (self._literal(),))
-        )
+        within = And(operand.asked(Operation.GT_EQ, lowest), operand.asked(Operation.LT_EQ, self._literal()))
         return Not(within) if negated else within
 
-    def _like(self, column: str, *, negated: bool) -> Expression:
+    def _like(self, operand: "_Operand", *, negated: bool) -> Expression:
         token = self._token
         pattern = self._string("after LIKE a pattern in single quotes is missing here")
         escape = "\\"
@@ -233,8 +272,8 @@ class FilterReader(TextReader):
         except ValueError as problem:
             self._fail(str(problem), token)
         if is_whole:
-            return Predicate(Operation.NOT_EQ if negated else Operation.EQ, column, (prefix,))
-        return Predicate(Operation.NOT_STARTS_WITH if negated else Operation.STARTS_WITH, column, (prefix,))
+            return operand.asked(Operation.NOT_EQ if negated else Operation.EQ, prefix)
+        return operand.asked(Operation.NOT_STARTS_WITH if negated else Operation.STARTS_WITH, prefix)
 
     def _string(self, missing: str) -> str:
         if self._token.kind != "string":
@@ -243,11 +282,11 @@ class FilterReader(TextReader):
         self._index += 1
         return unquote(self.tokens[self._index - 1].text)
 
-    def _column(self) -> str:
+    def _column(self, *, may_be_called: bool = False) -> str:
         self._refuse_typed()
         column = super()._column()
-        if self._token.text == "(":
-            self._fail("functions are not supported; compare the column itself", self.tokens[self._index - 1])
+        if self._token.text == "(" and not may_be_called:
+            self._fail("a transform is of a column, and of no other transform", self.tokens[self._index - 1])
         return column
 
     def _name(self) -> str:
@@ -377,6 +416,16 @@ class FilterReader(TextReader):
         if len(token.text) > MAX_NUMBER_LENGTH or (exponent and abs(int(exponent)) > MAX_NUMBER_LENGTH):
             self._fail("the number has too many digits", token)
         return int(digits) if not exponent and "." not in digits else Decimal(token.text)
+
+
+class _Operand(NamedTuple):
+    """What is compared: a column, or a transform of it."""
+
+    column: str
+    transform: Transform | None = None
+
+    def asked(self, operation: Operation, *literals: Any) -> Predicate:
+        return Predicate(operation, self.column, literals, self.transform)
 
 
 def _may_be_column(token: Token) -> bool:

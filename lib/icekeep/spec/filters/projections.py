@@ -16,6 +16,7 @@ from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
     SET_OPERATIONS,
+    TRUE_OF_NULL_TO_SOME,
     UNARY_OPERATIONS,
     AlwaysFalse,
     AlwaysTrue,
@@ -128,7 +129,6 @@ _STRICT_PREFIXES: _Prefixes = {
     Operation.NOT_STARTS_WITH: (Operation.NOT_STARTS_WITH, Operation.NOT_EQ, Operation.NOT_EQ),
 }
 _SET_MEMBER = {Operation.IN: Operation.EQ, Operation.NOT_IN: Operation.NOT_EQ}
-_TRUE_OF_NULL_TO_SOME = frozenset({Operation.NOT_EQ, Operation.NOT_IN, Operation.NOT_STARTS_WITH})
 
 
 def _map_predicates(bound: Expression, project: Callable[[BoundPredicate], Expression]) -> Expression:
@@ -152,7 +152,7 @@ def _project_inclusive(part: PartitionField, predicate: BoundPredicate, schema: 
     projected = _project(_INCLUSIVE, part, predicate, schema)
     if projected is None:
         return ALWAYS_TRUE
-    if predicate.operation in _TRUE_OF_NULL_TO_SOME and not predicate.field.required:
+    if predicate.operation in TRUE_OF_NULL_TO_SOME and not predicate.field.required:
         return disjunction((projected, BoundPredicate(Operation.IS_NULL, _target(part, schema))))
     return projected
 
@@ -169,7 +169,10 @@ def _project(rules: "_Rules", part: PartitionField, predicate: BoundPredicate, s
         case Void() | UnknownTransform():
             return None
         case transform if keeps_values(transform, predicate.field.type):
-            return BoundPredicate(predicate.operation, target, predicate.values)
+            return BoundPredicate(predicate.operation, target, predicate.values, predicate.bucket)
+        case transform if predicate.bucket is not None:
+            same = transform == predicate.bucket
+            return BoundPredicate(predicate.operation, target, predicate.values) if same else None
         case _ if predicate.operation in UNARY_OPERATIONS:
             kept = predicate.operation in (Operation.IS_NULL, Operation.NOT_NULL)
             return BoundPredicate(predicate.operation, target) if kept else None

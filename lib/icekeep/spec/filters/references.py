@@ -9,11 +9,10 @@ import msgspec
 
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, and_more
 from icekeep.spec.filters.expressions import Predicate
-from icekeep.spec.filters.formatting import format_expression, format_name
-from icekeep.spec.filters.unfolding import unfold
+from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
-from icekeep.spec.transforms import UnknownTransform, Void
+from icekeep.spec.transforms import Identity, UnknownTransform, Void
 from icekeep.spec.types import NestedField, StructType
 from icekeep.spelling import did_you_mean, near_words
 
@@ -73,13 +72,12 @@ class References:
         if column is None:
             return "it is a partition field whose column was dropped"
         about = f"it is a partition field, {part.transform} of column {column!r}; "
-        if isinstance(part.transform, Void | UnknownTransform):
+        if isinstance(part.transform, Void | UnknownTransform) or column not in self._fields:
             return f"{about}filter on that column"
-        source = self._fields.get(column)
-        same = unfold(predicate, part.transform, source) if source is not None else None
-        if same is None:
-            return f"{about}filter on the values of that column, as in {format_name(column)} = ..."
-        return f"{about}write {format_expression(same)}"
+        transform = None if isinstance(part.transform, Identity) else part.transform
+        return (
+            f"{about}write {format_expression(msgspec.structs.replace(predicate, column=column, transform=transform))}"
+        )
 
 
 def _filterable(struct: StructType, prefix: str, *, optional: bool) -> Iterator[NestedField]:

@@ -1,114 +1,199 @@
-"""A question about a partition value as the same question about its column, for one who named the partition field."""
+"""A question about a transformed column as the same question about the column: `days(ts) = '2026-01-31'` is a range of `ts`.
+
+Transforms but `bucket` keep the order of values: what they make equal lies together. So each comparison of such a one comes to
+comparisons of the column, which all else knows to decide: on partitions of any spec, on statistics, and on rows. What a bucket
+holds lies all over the column: such a question stays one about the number of the bucket.
+"""
 
 import re
 from collections.abc import Callable
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
-from icekeep.spec.filters.expressions import And, Expression, Operation, Or, Predicate
-from icekeep.spec.filters.literals import DateLiteral
-from icekeep.spec.iso8601 import days_from_civil, format_date, format_timestamp
-from icekeep.spec.transforms import Day, Hour, Identity, Month, Transform, Truncate, Year
-from icekeep.spec.types import DATE, INT, LONG, STRING, NestedField
+from icekeep.errors import ExpressionError
+from icekeep.spec.filters.expressions import (
+    ALWAYS_FALSE,
+    PREFIX_OPERATIONS,
+    UNARY_OPERATIONS,
+    And,
+    Expression,
+    Operation,
+    Or,
+    Predicate,
+    conjunction,
+    disjunction,
+)
+from icekeep.spec.filters.formatting import format_operand
+from icekeep.spec.filters.literals import DateLiteral, TimestampLiteral, count_literal, locate_literal
+from icekeep.spec.iso8601 import days_from_civil
+from icekeep.spec.transforms import Day, Hour, Month, Transform, Truncate, Year
+from icekeep.spec.types import BINARY, DATE, STRING, DecimalType, NestedField
+from icekeep.spec.values import NANOS_PER_SECOND
 
 _HOUR_SECONDS = 3600
 _DAY_HOURS = 24
-_FIRST_CALENDAR_YEAR = 1000
+_CALENDAR_YEARS = range(1000, 10_000)
 _UNIT = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2})(?:[-T ]([0-9]{2}))?)?)?")
-_TIME_UNITS: tuple[Transform, ...] = (Year(), Month(), Day(), Hour())
-_NULL_TESTS = (Operation.IS_NULL, Operation.NOT_NULL)
+_UNITS: dict[type[Transform], tuple[int, str]] = {
+    Year: (1, "'2026'"),
+    Month: (2, "'2026-01'"),
+    Day: (3, "'2026-01-31'"),
+    Hour: (4, "'2026-01-31-23'"),
+}
+"""How many numbers the text of a unit has, and such a text."""
 
 
-def unfold(predicate: Predicate, transform: Transform, source: NestedField) -> Expression | None:
-    """The predicate on a partition field as a filter on its source column, null where there is none to show.
+def unfold(operation: Operation, predicate: Predicate, transform: Transform, source: NestedField) -> Expression:
+    """A question about a transformed column as one about the column, which matches the same rows.
 
-    >>> from icekeep.spec.types import TIMESTAMP
-    >>> ts = NestedField(field_id=1, name="ts", type=TIMESTAMP)
-    >>> unfold(Predicate(Operation.LT, "ts_day", ("2026-02-01",)), Day(), ts)
-    Predicate(operation=<Operation.LT: '<'>, column='ts', literals=('2026-02-01',))
+    Args:
+        operation: what is asked, with the literals of `predicate`.
+        transform: any but `bucket`, `void` and one that is not known.
+        source: the column.
+
+    Raises:
+        ExpressionError: the transform does not take the column's type, or a literal is none of its values.
     """
-    if predicate.operation in _NULL_TESTS or isinstance(transform, Identity):
-        return Predicate(predicate.operation, source.name, predicate.literals)
-    limits = _limits(transform, source)
-    if limits is None or len(predicate.literals) != 1:
-        return None
-    literal = predicate.literals[0]
-    if isinstance(transform, Truncate) and source.type == STRING:
-        is_prefix = predicate.operation is Operation.EQ and isinstance(literal, str) and len(literal) == transform.width
-        return Predicate(Operation.STARTS_WITH, source.name, (literal,)) if is_prefix else None
-    try:
-        return _between(predicate.operation, source.name, *limits(literal))
-    except (ValueError, OverflowError):
-        return None
+    column, literals = predicate.column, predicate.literals
+    if operation in (Operation.IS_NULL, Operation.NOT_NULL):
+        return Predicate(operation, column)
+    require_answer(operation, predicate, source)
+    if operation is Operation.IN:
+        return disjunction(unfold(Operation.EQ, _of(predicate, one), transform, source) for one in literals)
+    if operation is Operation.NOT_IN:
+        return conjunction(unfold(Operation.NOT_EQ, _of(predicate, one), transform, source) for one in literals)
+    if isinstance(transform, Truncate) and source.type in (STRING, BINARY):
+        text = locate_literal(_named(predicate, source), literals[0]).value
+        return _unfold_prefix(operation, column, text, transform.width)
+    number, is_between = _number(predicate, transform, source)
+    return _unfold_step(operation, column, number, is_between, _first_of(transform, source))
 
 
-_Limits = Callable[[Any], tuple[Any, Any]]
-"""From a partition value, as a user may write it, to the first value of the column in it and the first one after it."""
+def require_answer(operation: Operation, predicate: Predicate, source: NestedField) -> None:
+    """Refuse what cannot be asked of the transform of a column; raises `ExpressionError`."""
+    transform, shown = predicate.transform, format_operand(predicate)
+    if transform is None or not transform.accepts(source.type):
+        raise ExpressionError(
+            f"{shown} is no filter on column {source.name!r} of type {source.type}, which this transform does not take",
+            column=source.name,
+        )
+    if operation in UNARY_OPERATIONS:
+        raise ExpressionError(f"{shown} is never NaN; only float and double have NaN", column=source.name)
+    if operation in PREFIX_OPERATIONS and not (isinstance(transform, Truncate) and source.type in (STRING, BINARY)):
+        raise ExpressionError(f"{shown} has no prefix; only string and binary start with one", column=source.name)
 
 
-def _limits(transform: Transform, source: NestedField) -> _Limits | None:
-    match transform:
-        case Truncate(width=width) if source.type in (INT, LONG):
-            return lambda literal: _multiples(literal, width)
-        case Truncate() if source.type == STRING:
-            return lambda literal: (literal, literal)
-        case Year() | Month() | Day() | Hour():
-            return lambda literal: _times(transform, literal, is_date=source.type == DATE)
-    return None
+def _of(predicate: Predicate, literal: Any) -> Predicate:
+    return Predicate(predicate.operation, predicate.column, (literal,), predicate.transform)
 
 
-def _between(operation: Operation, column: str, first: Any, after: Any) -> Expression | None:
-    at_least, below = Predicate(Operation.GT_EQ, column, (first,)), Predicate(Operation.LT, column, (after,))
+def _named(predicate: Predicate, source: NestedField) -> NestedField:
+    """What an error names where a literal does not fit."""
+    assert predicate.transform is not None
+    type_ = predicate.transform.result_type(source.type)
+    return NestedField(field_id=source.field_id, name=format_operand(predicate), type=type_)
+
+
+def _unfold_step(
+    operation: Operation, column: str, number: int, is_between: bool, first: Callable[[int], Any]
+) -> Expression:
+    """A comparison with a step of the transform; `is_between` with what lies between that one and the next."""
+
+    def below(step: int) -> Expression:
+        return Predicate(Operation.LT, column, (first(step),))
+
+    def from_(step: int) -> Expression:
+        return Predicate(Operation.GT_EQ, column, (first(step),))
+
     match operation:
         case Operation.EQ:
-            return And(at_least, below)
+            return ALWAYS_FALSE if is_between else And(from_(number), below(number + 1))
         case Operation.NOT_EQ:
-            return Or(Predicate(Operation.LT, column, (first,)), Predicate(Operation.GT_EQ, column, (after,)))
+            never = Predicate(Operation.NOT_NULL, column)
+            return never if is_between else Or(below(number), from_(number + 1))
         case Operation.LT:
-            return Predicate(Operation.LT, column, (first,))
+            return below(number + is_between)
         case Operation.LT_EQ:
-            return below
+            return below(number + 1)
         case Operation.GT:
-            return Predicate(Operation.GT_EQ, column, (after,))
-        case Operation.GT_EQ:
+            return from_(number + 1)
+    return from_(number + is_between)
+
+
+def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> Expression:
+    """A comparison with a truncated text: a shorter one is the whole value, and none is longer than the width."""
+    if len(text) < width or (operation in PREFIX_OPERATIONS and len(text) == width):
+        return Predicate(operation, column, (text,))
+    cut = text[:width]
+    starts, starts_not = (Predicate(one, column, (cut,)) for one in (Operation.STARTS_WITH, Operation.NOT_STARTS_WITH))
+    less, at_least = (Predicate(one, column, (cut,)) for one in (Operation.LT, Operation.GT_EQ))
+    is_longer = len(text) > width
+    match operation:
+        case Operation.EQ | Operation.STARTS_WITH:
+            return ALWAYS_FALSE if is_longer else starts
+        case Operation.NOT_EQ | Operation.NOT_STARTS_WITH:
+            return Predicate(Operation.NOT_NULL, column) if is_longer else starts_not
+        case Operation.LT if not is_longer:
+            return less
+        case Operation.GT_EQ if not is_longer:
             return at_least
-    return None
+        case Operation.LT | Operation.LT_EQ:
+            return Or(less, starts)
+    return And(at_least, starts_not)
 
 
-def _multiples(literal: Any, width: int) -> tuple[int, int]:
-    if type(literal) is not int or literal % width:
-        raise ValueError("it is no value of the partition field")
-    return literal, literal + width
+def _number(predicate: Predicate, transform: Transform, source: NestedField) -> tuple[int, bool]:
+    """Which step of the transform a literal is, and whether it lies between that one and the next."""
+    named, literal = _named(predicate, source), predicate.literals[0]
+    if isinstance(transform, Truncate):
+        count, is_between = count_literal(named, literal)
+        return count // transform.width, is_between or count % transform.width != 0
+    if isinstance(transform, Day):
+        return count_literal(named, literal)
+    if isinstance(literal, str):
+        return _unit(named.name, transform, literal), False
+    number, is_between = count_literal(named, literal)
+    if isinstance(transform, Year) and number in _CALENDAR_YEARS:
+        raise ExpressionError(
+            f"{named.name} counts the years from 1970, so that {literal} is the year {1970 + number}; write '{number}' in quotes "
+            f"for that year, or {number - 1970}",
+            column=source.name,
+        )
+    return number, is_between
 
 
-def _times(transform: Transform, literal: Any, *, is_date: bool) -> tuple[str, str]:
-    unit = _unit(transform, literal)
-    first, after = (_first_hour(transform, number) for number in (unit, unit + 1))
-    if not is_date and isinstance(transform, Hour):
-        return format_timestamp(first * _HOUR_SECONDS, 1), format_timestamp(after * _HOUR_SECONDS, 1)
-    return format_date(first // _DAY_HOURS), format_date(after // _DAY_HOURS)
-
-
-def _unit(transform: Transform, literal: Any) -> int:
-    """Which year, month, day or hour it is, counted from 1970; numbers of calendar years are taken for them."""
-    if isinstance(literal, DateLiteral):
-        literal = format_date(literal.days)
-    if type(literal) is int:
-        is_calendar_year = isinstance(transform, Year) and literal >= _FIRST_CALENDAR_YEAR
-        return literal - 1970 if is_calendar_year else literal
-    match = _UNIT.fullmatch(literal) if isinstance(literal, str) else None
-    given = 0 if match is None else sum(part is not None for part in match.groups())
-    needed = 1 + _TIME_UNITS.index(transform)
-    if match is None or given != needed:
-        raise ValueError("it is no value of the partition field")
-    year, month, day, hour = (int(part) if part is not None else 1 for part in match.groups())
+def _unit(shown: str, transform: Transform, text: str) -> int:
+    """Which year, month or hour a text is, counted from 1970."""
+    needed, example = _UNITS[type(transform)]
+    try:
+        match = _UNIT.fullmatch(text)
+        given = [] if match is None else [int(part) for part in match.groups() if part is not None]
+        if len(given) != needed:
+            raise ValueError
+        year, month, day, hour = (*given, 1, 1, 0)[:4] if needed < 4 else given
+        date(year, month, day)
+        if hour >= _DAY_HOURS:
+            raise ValueError
+    except ValueError:
+        raise ExpressionError(
+            f"{shown} is compared with a whole number, or with text such as {example}, not with {text!r}"
+        ) from None
     if needed <= 2:
-        date(year, month, 1)
         return year - 1970 if needed == 1 else (year - 1970) * 12 + month - 1
-    if hour >= _DAY_HOURS:
-        raise ValueError("there is no such hour")
-    days = days_from_civil(year, month, day)
-    return days if needed == 3 else days * _DAY_HOURS + hour
+    return days_from_civil(year, month, day) * _DAY_HOURS + hour
+
+
+def _first_of(transform: Transform, source: NestedField) -> Callable[[int], Any]:
+    """From a step of the transform to the first value of the column in it, as a literal that may lie beyond the type's ends."""
+    if isinstance(transform, Truncate):
+        width, type_ = transform.width, source.type
+        if isinstance(type_, DecimalType):
+            return lambda step: Decimal(f"{step * width}E-{type_.scale}")
+        return lambda step: step * width
+    if source.type == DATE:
+        return lambda step: DateLiteral(_first_hour(transform, step) // _DAY_HOURS)
+    return lambda step: TimestampLiteral(_first_hour(transform, step) * _HOUR_SECONDS * NANOS_PER_SECOND)
 
 
 def _first_hour(transform: Transform, unit: int) -> int:

@@ -12,8 +12,11 @@ from icekeep.errors import JobFailedError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.compaction.run import Run
+from icekeep.spec.transforms import Bucket
+from icekeep.spec.types import LONG
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch
+from icekeep.tables.scan import read_table
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
 from kit.no_spark import no_spark
 
@@ -254,3 +257,22 @@ def no_other_files(tmp_path: Path) -> Iterator[None]:
     """Nothing is ever written outside the lake's directory."""
     yield
     assert {p.name for p in tmp_path.iterdir()} <= {"catalog.db", "warehouse", "catalog.db-wal", "catalog.db-shm"}
+
+
+def test_one_bucket_is_rewritten_and_the_others_stay(lake: Lake) -> None:
+    table = lake.create([("id", "bucket[2]")])
+    for number in range(6):
+        table = append(table, [events(number)])
+    before, rows = {*live_files(lake)}, lake.rows()
+    result = compact(table, no_spark, where="local.system.bucket(2, id) = 0")
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (6, 1)
+    assert before - {*live_files(lake)} == {path for path in before if "/id_bucket=0/" in path}
+    assert lake.rows() == rows
+
+
+def test_a_filter_on_a_bucket_decides_rows_of_a_table_without_buckets(lake: Lake) -> None:
+    table = append(lake.create(), [events(0)])
+    ids = events(0)["id"].to_pylist()
+    for number in range(3):
+        found = read_table(table, where=f"bucket(3, id) = {number} AND id < 10")["id"].to_pylist()
+        assert sorted(found) == [one for one in ids if Bucket(3).apply(LONG, one) == number and one < 10]

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.filter import evaluate
 from icekeep.formats.arrow.masks import Mask
 from icekeep.formats.base import NeededRows
+from icekeep.formats.filter import evaluate
 from icekeep.formats.parquet.footer_metrics import PartMetrics, leaf_positions, page_metrics
 from icekeep.formats.parquet.page_bounds import order_of, pages_of_index
 from icekeep.formats.parquet.page_choice.footer_places import FooterPlaces

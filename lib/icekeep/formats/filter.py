@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from icekeep.formats.arrow.masks import Column, Mask, where_true
 from icekeep.formats.arrow.schema import field_id
+from icekeep.formats.sort.transforms import transformed
 from icekeep.spec.filters.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -26,6 +27,8 @@ from icekeep.spec.filters.expressions import (
     chain,
     not_bound,
 )
+from icekeep.spec.transforms import Bucket
+from icekeep.spec.types import PrimitiveType, Type
 
 
 def matches(bound: Expression, column: Callable[[BoundPredicate], Column], row_count: int) -> Mask:
@@ -122,8 +125,20 @@ def _values_match(predicate: BoundPredicate, column: Column) -> Mask:
         return np.full(len(column), predicate.operation in _TRUE_OF_NULL)
     if (null_test := _NULL_TESTS.get(predicate.operation)) is not None:
         return where_true(null_test(column))
+    if predicate.bucket is not None:
+        column = _buckets(predicate.bucket, column, predicate.field.type)
     column, literals = _comparable(column, predicate.values)
     return where_true(_TESTS[predicate.operation](column, literals))
+
+
+def _buckets(bucket: Bucket, column: Column, type_: Type) -> pa.Array:
+    """The number of the bucket of each value."""
+    assert isinstance(type_, PrimitiveType)
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    plain = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+    return transformed(plain, type_, bucket)[0]
 
 
 _LONG_LIMIT = 2**63
