@@ -56,9 +56,13 @@ VERBS: Mapping[str, Verb] = {
         settings=(_TAG, _AT, _REF_AGE),
     ),
     "ref replace-branch": Verb(
-        summary="move a branch to any snapshot",
+        summary="move a branch to any snapshot, or to where another branch or a tag is",
         run="icekeep.tables.refs:replace_branch",
-        settings=(_BRANCH, _MOVE_TO),
+        settings=(_name("the branch; made if it is not there and --to is given"),),
+        one_of=(
+            Setting("snapshot_id", Kind.NUMBER, "any snapshot of the table"),
+            Setting("to", Kind.NAME, "the branch or tag to whose snapshot it goes"),
+        ),
     ),
     "ref replace-tag": Verb(
         summary="move a tag to another snapshot",

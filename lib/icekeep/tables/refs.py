@@ -22,6 +22,7 @@ from icekeep.commit.changes.manage_refs import (
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, UsageError
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.refs import is_ancestor
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.times import Span, span_ms
 
@@ -97,16 +98,29 @@ def create_tag(
     return commit(table, CreateRef(name, ref)).table
 
 
-def replace_branch(table: Table, name: str, snapshot_id: int) -> Table:
+def replace_branch(table: Table, name: str, snapshot_id: int | None = None, *, to: str | None = None) -> Table:
     """Move a branch to any snapshot of the table and commit; returns the table after it. Its limits stay.
 
+    Args:
+        name: of the branch. One that is not there is made where `to` is given.
+        snapshot_id: where it goes; this or `to`.
+        to: the branch or tag whose snapshot in `table` it goes to.
+
     Raises:
-        UsageError: it is a tag.
+        UsageError: it is a tag, or not exactly one of the two is given.
         NotFoundError: there is no such branch or snapshot.
         ConflictError: others have moved the branch since `table` was loaded; further as `commit` raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
-    return _replace(table, name, "branch", snapshot_id)
+    if (snapshot_id is None) is (to is None):
+        raise UsageError("replace_branch takes a snapshot's id, or the branch or tag to go to, and not both")
+    if to is None:
+        assert snapshot_id is not None
+        return _replace(table, name, "branch", snapshot_id)
+    target = _head_of(table, to)
+    if _is_missing(table, name):
+        return commit(table, _made_at(name, target)).table
+    return _replace(table, name, "branch", target.snapshot_id)
 
 
 def replace_tag(table: Table, name: str, snapshot_id: int) -> Table:
@@ -117,20 +131,24 @@ def replace_tag(table: Table, name: str, snapshot_id: int) -> Table:
 def fast_forward(table: Table, branch: str, to: str) -> Table:
     """Move a branch on to where another branch or tag is in `table`, and commit; returns the table after it.
 
-    Nothing leaves the branch. One that is not there is created, one that holds the snapshot already stays where it is.
+    Nothing leaves the branch. One that is not there is created, one that is there already stays where it is.
 
     Raises:
-        UsageError: `branch` is a tag, or its head is not an ancestor of the head of `to`.
+        UsageError: `branch` is a tag, or its head is not an ancestor of the head of `to`, such as where `to` is behind.
         NotFoundError: there is no `to`.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    target = table.metadata.head(to)
-    if target is None:
-        raise NotFoundError(f"table {table.name!r} has no snapshot on {to!r} yet", ref=to)
-    change: Change = FastForwardBranch(branch, target.snapshot_id)
-    if branch != MAIN and branch not in table.metadata.refs:
-        change = CreateRef(branch, SnapshotRef(snapshot_id=target.snapshot_id, type="branch"))
-    return commit(table, change).table
+    target = _head_of(table, to)
+    if _is_missing(table, branch):
+        return commit(table, _made_at(branch, target)).table
+    seen_id = named(table.metadata, branch, "branch").snapshot_id
+    # What others bring to the branch meanwhile, this snapshot among it, is no reason to refuse.
+    if seen_id != target.snapshot_id and is_ancestor(table.metadata, target.snapshot_id, of=seen_id):
+        raise UsageError(
+            f"cannot fast-forward {branch!r} to {to!r}, which is behind it: {branch!r} is at snapshot {seen_id}, and {to!r} at "
+            f"{target.snapshot_id}, one of its ancestors; `ref replace-branch` moves a branch back"
+        )
+    return commit(table, FastForwardBranch(branch, target.snapshot_id)).table
 
 
 def rename_branch(table: Table, name: str, new_name: str) -> Table:
@@ -221,6 +239,25 @@ def _check_free(table: Table, name: str) -> None:
     """A reference that the caller can see is not what it asks for, even if it is the same."""
     if (known := table.metadata.refs.get(name)) is not None:
         raise ref_exists(name, known)
+
+
+def _head_of(table: Table, name: str) -> Snapshot:
+    """Where a branch or tag is; raises `NotFoundError` where it is not there, or has no snapshot."""
+    target = table.metadata.head(name)
+    if target is None:
+        raise NotFoundError(f"table {table.name!r} has no snapshot on {name!r} yet", ref=name)
+    return target
+
+
+def _is_missing(table: Table, branch: str) -> bool:
+    return branch not in table.metadata.refs and (branch != MAIN or table.metadata.head() is None)
+
+
+def _made_at(branch: str, target: Snapshot) -> Change:
+    """What makes a branch that is not there; a table without data has `main` all the same, at no snapshot."""
+    if branch == MAIN:
+        return FastForwardBranch(branch, target.snapshot_id)
+    return CreateRef(branch, SnapshotRef(snapshot_id=target.snapshot_id, type="branch"))
 
 
 def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:

@@ -164,6 +164,43 @@ def test_a_fast_forward_goes_where_the_other_branch_was_seen_and_not_further(mem
     assert result.metadata.current_snapshot_id == table.metadata.refs["audit"].snapshot_id
 
 
+def test_a_fast_forward_to_what_is_behind_is_refused_and_to_the_same_snapshot_is_none(memory):
+    first, _, third = ids(memory)
+    table = create_tag(create_tag(memory, "old", first), "same")
+    with pytest.raises(
+        UsageError, match=f"cannot fast-forward 'main' to 'old', which is behind it: 'main' is at .*{third}"
+    ):
+        fast_forward(table, "main", "old")
+    assert fast_forward(table, "main", "same").metadata.current_snapshot_id == third
+
+
+def test_others_who_bring_the_snapshot_to_the_branch_meanwhile_are_no_reason_to_refuse(memory):
+    table = add(create_branch(memory, "audit"), "audited", branch="audit")
+    add(fast_forward(table, "main", "audit"), "more")
+    assert len(ids(fast_forward(table, "main", "audit"))) == 5
+
+
+def test_a_branch_goes_to_where_another_reference_is_and_is_made_where_it_is_not_there(memory):
+    first, _, third = ids(memory)
+    table = create_branch(create_tag(memory, "v1", first), "dev", min_snapshots_to_keep=2)
+    table = replace_branch(table, "dev", to="v1")
+    assert table.metadata.refs["dev"] == SnapshotRef(snapshot_id=first, type="branch", min_snapshots_to_keep=2)
+    table = replace_branch(table, "new", to="main")
+    assert table.metadata.refs["new"] == SnapshotRef(snapshot_id=third, type="branch")
+    for arguments, error in (((1, "main"), UsageError), ((None, None), UsageError), ((None, "x"), NotFoundError)):
+        with pytest.raises(error):
+            replace_branch(table, "dev", arguments[0], to=arguments[1])
+    with pytest.raises(UsageError, match="'v1' is a tag"):
+        replace_branch(table, "v1", to="main")
+
+
+def test_main_of_a_table_without_data_is_made_where_another_branch_is():
+    table = create_branch(memory_table(MemoryCatalog()), "dev")
+    assert (
+        replace_branch(table, "main", to="dev").metadata.current_snapshot_id == table.metadata.refs["dev"].snapshot_id
+    )
+
+
 @pytest.mark.parametrize("verb", [replace_branch, replace_tag, drop_branch, drop_tag, rename_branch, fast_forward])
 def test_a_name_that_is_not_there_is_said_before_anything_is_asked_of_the_catalog(memory, verb):
     arguments = {replace_branch: (1,), replace_tag: (1,), rename_branch: ("y",)}.get(verb, ())
