@@ -208,7 +208,7 @@ def named_command(argv: Sequence[str]) -> str | None:
 
 def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
-    parser = Parser(add_help=False, allow_abbrev=False)
+    parser = Parser(takes_last=True, add_help=False, allow_abbrev=False)
     texts = (name for verb in VERBS.values() for name in verb.texts)
     # What is wrong with the rest is told when the whole is read, in the form that is wanted.
     add_output(parser, tuple(dict.fromkeys((*OUTPUTS, *texts))), log_formats=None)

@@ -1,6 +1,7 @@
 """The help of commands: flags, examples, and what exit statuses mean."""
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
@@ -32,12 +33,39 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30)
 
 
-class Parser(argparse.ArgumentParser):
-    """Parser of one command; what `foot` makes, when help is asked for, stands below the flags."""
+class _Once(argparse.Action):
+    """A value that is given once: argparse would take the last one, and forget the others."""
 
-    def __init__(self, **arguments: Any) -> None:
+    _is_given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if self._is_given:
+            several = "; several values stand behind one, with commas between" if "," in str(self.metavar) else ""
+            raise argparse.ArgumentError(self, f"is given twice; give it once{several}")
+        self._is_given = True
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser of one command line; what `foot` makes, when help is asked for, stands below the flags.
+
+    A flag that has one value is refused where it is given twice, but for `takes_last`.
+    """
+
+    def __init__(self, *, takes_last: bool = False, **arguments: Any) -> None:
         super().__init__(formatter_class=_Help, **arguments)
         self.foot: Callable[[], str] | None = None
+        if not takes_last:
+            self.register("action", None, _Once)
+            self.register("action", "store", _Once)
+        # A value as -1d, too, of which what it is for says what is wrong; no flag begins with a digit.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def format_help(self) -> str:
         if self.foot is not None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, TypeGuard
 
 from icekeep.errors import UsageError
-from icekeep.spec.filters.ages import AGE, UNITS_MS, age_ms
+from icekeep.spec.filters.ages import AGE, FORM, UNITS_MS, age_ms
 from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
 from icekeep.spec.units import DAY_MS, SECOND_MS
 from icekeep.spec.values import NANOS_PER_SECOND
@@ -23,6 +23,7 @@ _DAY = timedelta(days=1)
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIKE_A_DATE = re.compile(r"[0-9]{4}-")
+_BELOW_ZERO = re.compile(rf"-({AGE.pattern})")
 _EPOCH_MS = re.compile(r"[0-9]{1,15}")
 EARLIEST_MS = 100_000_000_000
 """1973: smaller numbers are seconds, or a date without dashes, and would silently mean a moment in 1970."""
@@ -63,17 +64,16 @@ def span_ms(span: Span) -> int:
     (129600000, 129600000, 129600000)
 
     Raises:
-        UsageError: it is no span, or a `timedelta` is below zero.
+        UsageError: it is no span, or is below zero.
     """
     if isinstance(span, str):
         return parse_span(span)
-    if _is_number(span):
-        return span
-    if not isinstance(span, timedelta):
+    if not _is_number(span) and not isinstance(span, timedelta):
         raise UsageError(f"{span!r} is no span; give a timedelta, text such as 7d, or milliseconds as a whole number")
-    if span < timedelta():
+    milliseconds = span // timedelta(milliseconds=1) if isinstance(span, timedelta) else span
+    if milliseconds < 0:
         raise UsageError(f"the duration {span!r} is below zero; give how long, as in timedelta(days=7)")
-    return span // timedelta(milliseconds=1)
+    return milliseconds
 
 
 def whole_days(days: Days) -> int:
@@ -95,7 +95,7 @@ def whole_days(days: Days) -> int:
         span = None
     # Less than a millisecond would be no day at all.
     if not isinstance(span, timedelta) or span % _DAY or span < timedelta():
-        raise UsageError(f"{days!r} is not whole days; give them as 3 or 3d")
+        raise UsageError(f"{days!r} is not whole days, 0 or more; give them as 3 or 3d")
     return span // _DAY
 
 
@@ -114,6 +114,8 @@ def parse_time(text: str, now_ms: int) -> int:
     written = text.strip()
     if AGE.fullmatch(written):
         return now_ms - parse_span(written)
+    if _BELOW_ZERO.fullmatch(written):
+        raise UsageError(f"the age {text!r} is below zero; an age says how long ago, as in {written.removeprefix('-')}")
     if _EPOCH_MS.fullmatch(written):
         return _epoch_ms(int(written), written)
     try:
@@ -126,7 +128,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def parse_span(text: str) -> int:
-    """Milliseconds of a span: a whole number and one of the units s, m, h, d, w.
+    """Milliseconds of a span: a whole number and one of the units ms, s, m, h, d, w.
 
     >>> parse_span("36h")
     129600000
@@ -134,12 +136,13 @@ def parse_span(text: str) -> int:
     Raises:
         UsageError: the text is not a span.
     """
+    written = text.strip()
+    if _BELOW_ZERO.fullmatch(written):
+        raise UsageError(f"the duration {text!r} is below zero; give how long, as in {written.removeprefix('-')}")
     try:
-        return age_ms(text.strip())
+        return age_ms(written)
     except ValueError:
-        raise UsageError(
-            f"cannot read the duration {text!r}; give a whole number with s, m, h, d or w, as in 30m or 7d"
-        ) from None
+        raise UsageError(f"cannot read the duration {text!r}; give {FORM}, as in 30m or 7d") from None
 
 
 def format_time(time_ms: int) -> str:
@@ -154,9 +157,11 @@ def format_time(time_ms: int) -> str:
 def format_span(span_ms: int) -> str:
     """A span in the largest unit that it is a whole number of; about so many days or seconds where it is of none.
 
-    >>> format_span(604_800_000), format_span(129_600_000), format_span(1_500), format_span(90_000_001)
-    ('7d', '36h', '1.5 s', '1.0 d')
+    >>> format_span(604_800_000), format_span(129_600_000), format_span(10), format_span(1_500), format_span(90_000_001)
+    ('7d', '36h', '10ms', '1.5 s', '1.0 d')
     """
+    if 0 < span_ms < SECOND_MS:
+        return f"{span_ms}ms"
     for unit in "dhm":
         if span_ms and span_ms % UNITS_MS[unit] == 0:
             return f"{span_ms // UNITS_MS[unit]:,}{unit}"

@@ -1,3 +1,4 @@
+import argparse
 import re
 import shlex
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command
+from icekeep.operations.arguments import OutputOptions, job_parser, named_command, output_options, parse_command
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.verbs import VERBS
 from kit.cases import for_each
@@ -33,6 +34,25 @@ def test_only_settings_that_were_given_are_passed_on():
         assert (command.output, command.result_file, command.verbose, command.dry_run) == ("table", None, False, False)
 
 
+def test_every_flag_with_one_value_is_refused_where_it_is_given_twice():
+    """Also on the scripts of jobs; a flag without a value says the same twice."""
+    given = {"--output": "json", "--log-format": "json"}
+    for name in (*JOBS, *VERBS):
+        parser = job_parser(name, NOW_MS)
+        valued = [
+            action.option_strings[0]
+            for action in parser._actions
+            if action.option_strings and action.nargs is None and not isinstance(action, argparse._AppendAction)
+        ]
+        assert "--output" in valued
+        for flag in valued:
+            action = parser._option_string_actions[flag]
+            action.type = None
+            words = [f"{flag}={given.get(flag, '1')}"] * 2
+            with pytest.raises(UsageError, match=f"argument .*{flag}.*: is given twice; give it once"):
+                parser.parse_known_args(words)
+
+
 def test_settings_are_read_to_values():
     command = parse(
         "expire_snapshots",
@@ -45,6 +65,7 @@ def test_settings_are_read_to_values():
         "snapshot_ids": (1, 2),
         "clean_expired_metadata": True,
     }
+    assert parse("rewrite_manifests", "--table", "db.t", "--spec-id", "ALL").arguments == {"spec_id": "all"}
 
 
 @pytest.mark.slow
@@ -110,6 +131,41 @@ def test_settings_are_read_to_values():
         (
             ["expire_snapshots", "--table", "db.t", "--older-than", "x"],
             "argument --older-than: cannot read the time 'x'",
+        ),
+        (
+            ["expire_snapshots", "--table", "db.t", "--older-than", "-1d"],
+            "argument --older-than: the age '-1d' is below zero; an age says how long ago, as in 1d",
+        ),
+        (
+            ["ref", "create-tag", "a", "--table", "db.t", "--max-ref-age", "-1d"],
+            "argument --max-ref-age: the duration '-1d' is below zero; give how long, as in 1d",
+        ),
+        (
+            ["expire_snapshots", "--table", "db.t", "--trash", "-1d"],
+            "argument --trash: '-1d' is not whole days, 0 or more",
+        ),
+        (
+            ["expire_snapshots", "--table", "db.t", "--retain-last", "-1"],
+            "--retain-last: '-1' is not a whole number of 1",
+        ),
+        (
+            ["expire_snapshots", "--table", "db.t", "--snapshot-ids", "9223372036854775808"],
+            "'9223372036854775808' is above 9223372036854775807, the largest number that Iceberg has room for",
+        ),
+        (
+            ["rewrite_manifests", "--table", "db.t", "--spec-id", "x"],
+            "argument --spec-id: 'x' is neither a whole number of 0 or more nor 'all'",
+        ),
+        (["compact", "--table", "db.t", "--table", "db.u"], "argument --table: is given twice; give it once; see"),
+        (["compact", "--table", "db.t", "--conf=a", "--config=b"], "argument --config/--conf: is given twice"),
+        (["compact", "--table", "db.t", "--output", "json", "--output", "json"], "argument --output: is given twice"),
+        (
+            ["expire_snapshots", "--table", "db.t", "--snapshot-ids", "1", "--snapshot-ids", "2"],
+            "--snapshot-ids: is given twice; give it once; several values stand behind one, with commas between",
+        ),
+        (
+            ["rollback", "--table", "db.t", "--timestamp", "1d", "--timestamp", "2d"],
+            "argument --timestamp: is given twice",
         ),
         (["compact", "--table", "db.t", "--branch"], "argument --branch: expected one argument"),
         (["plan_scan", "--table", "db.t", "--branch", "b"], "unrecognized arguments: --branch b"),
@@ -228,6 +284,10 @@ def test_help_and_version_are_printed_and_end_the_process(words, capsys):
     [
         (["compact", "--wrong", "--output", "json", "--result-file=r", "--verbose"], OutputOptions("json", "r", True)),
         (["--output=json"], OutputOptions("json", None, False)),
+        (
+            ["--output=json", "--output", "json", "--config=f", "--config=g"],
+            OutputOptions("json", None, False, conf="g"),
+        ),
         (["--output", "xml", "--verbose"], OutputOptions("table", None, True)),
         ([], OutputOptions("table", None, False)),
     ],

@@ -23,6 +23,7 @@ NOW_MS = 1_767_225_600_000
         ("1767225600000", NOW_MS),
         ("0", 0),
         ("0s", NOW_MS),
+        ("500ms", NOW_MS - 500),
         ("30m", NOW_MS - 30 * 60_000),
         ("36h", NOW_MS - 36 * 3_600_000),
         ("7d", NOW_MS - 7 * 86_400_000),
@@ -33,10 +34,20 @@ def test_a_time_is_iso_8601_epoch_milliseconds_or_an_age(text, expected_ms):
     assert parse_time(text, NOW_MS) == expected_ms
 
 
-@for_each("text", ["", "7x", "d", "-7d", "1.5d", "yesterday", "7 d", "2026-13-01", "2026-01-01T25:00", "７d"])
+@for_each("text", ["", "7x", "d", "--7d", "-7", "1.5d", "yesterday", "7 d", "2026-13-01", "2026-01-01T25:00", "７d"])
 def test_anything_else_is_an_error_that_says_what_to_give(text):
     with pytest.raises(UsageError, match=r"cannot read the time .*; give ISO 8601"):
         parse_time(text, NOW_MS)
+
+
+def test_an_age_below_zero_is_refused_with_the_reason():
+    for text in ("-7d", " -10ms "):
+        with pytest.raises(
+            UsageError, match=r"^the age ' ?-.*' is below zero; an age says how long ago, as in (7d|10ms)$"
+        ):
+            parse_time(text, NOW_MS)
+        with pytest.raises(UsageError, match=r"^the duration ' ?-.*' is below zero; give how long, as in (7d|10ms)$"):
+            parse_span(text)
 
 
 @pytest.mark.parametrize("text", ["1767225600", "20260101", "2026"])
@@ -74,7 +85,7 @@ def test_whole_days_are_a_number_a_text_or_a_timedelta(days):
     ],
 )
 def test_what_is_no_whole_number_of_days_is_refused(days):
-    with pytest.raises(UsageError, match="not whole days; give them as 3 or 3d"):
+    with pytest.raises(UsageError, match="not whole days, 0 or more; give them as 3 or 3d"):
         whole_days(days)
 
 
@@ -94,20 +105,26 @@ def test_an_age_is_the_span_before_now(count, unit):
     assert parse_time(f"{count}{unit}", NOW_MS) == NOW_MS - parse_span(f"{count}{unit}")
 
 
+def test_a_span_below_zero_is_refused_from_python_too():
+    for span in (-1, timedelta(milliseconds=-1)):
+        with pytest.raises(UsageError, match="is below zero; give how long, as in timedelta"):
+            span_ms(span)
+
+
 def test_a_span_needs_a_unit():
     assert parse_span(" 5m ") == 300_000
     with pytest.raises(UsageError, match="cannot read the duration '5'"):
         parse_span("5")
 
 
-@for_each("text", ["7d", "36h", "90m", "1d", "1h", "1m"])
+@for_each("text", ["7d", "36h", "90m", "1d", "1h", "1m", "1ms", "999ms"])
 def test_a_span_is_shown_as_it_was_written_in_its_largest_whole_unit(text):
     assert format_span(parse_span(text)) == text
 
 
 @for_each(
     ("span_ms", "shown"),
-    [(0, "0.0 s"), (1, "0.0 s"), (45_000, "45.0 s"), (86_400_001, "1.0 d"), (168 * 3_600_000, "7d")],
+    [(0, "0.0 s"), (45_000, "45.0 s"), (86_400_001, "1.0 d"), (168 * 3_600_000, "7d")],
 )
 def test_a_span_of_no_whole_unit_is_shown_roughly(span_ms, shown):
     assert format_span(span_ms) == shown

@@ -13,7 +13,7 @@ from icekeep.catalog.base import RECLAIM_ROOTS
 from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, Positive, parse_options
 from icekeep.names import NAME_IN_CATALOG, name_of_form
-from icekeep.spec.filters.ages import age_ms
+from icekeep.spec.filters.ages import FORM, age_ms
 from icekeep.spec.times import Days, whole_days
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import split_locations
@@ -178,5 +178,4 @@ def _age(name: str, text: str) -> int:
     try:
         return age_ms(text.strip())
     except ValueError:
-        expected = "0, or a whole number with s, m, h, d or w, as in 36h"
-        raise OptionError(name, given=text, expected=expected) from None
+        raise OptionError(name, given=text, expected=f"0, or {FORM}, as in 36h") from None

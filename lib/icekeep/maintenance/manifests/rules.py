@@ -109,7 +109,7 @@ def checked_rules(metadata: TableMetadata, request: RewriteManifestsRequest) -> 
 
 
 def _spec_ids(metadata: TableMetadata, spec_id: int | str | None) -> tuple[int, ...]:
-    if spec_id == ALL_SPECS:
+    if isinstance(spec_id, str) and spec_id.lower() == ALL_SPECS:
         return tuple(sorted(metadata.specs_by_id))
     if spec_id is None:
         return (metadata.default_spec_id,)

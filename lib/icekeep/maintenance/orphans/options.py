@@ -75,9 +75,11 @@ def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
     before_ms = moment_ms(older_than, now_ms)
     # An age of exactly a day was turned into a moment by our clock; the store's may be a little behind.
     if before_ms - newest_ms > SKEW_MAX_MS:
+        is_future = before_ms - now_ms > SKEW_MAX_MS
+        age = "in the future" if is_future else f"{max(now_ms - before_ms, 0) / HOUR_MS:.1f} hours ago"
         raise UsageError(
-            f"{argument('older_than')} is {(now_ms - before_ms) / HOUR_MS:.1f} hours ago, and files that young may be those of a "
-            "writer that has not committed yet; give an age of 24h or more",
+            f"{argument('older_than')} is {age}, and files that young may be those of a writer that has not committed yet; give "
+            "an age of 24h or more",
             older_than=before_ms,
         )
     return min(before_ms, newest_ms)

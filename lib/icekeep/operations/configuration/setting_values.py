@@ -35,7 +35,7 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         case Kind.NUMBER:
             return _whole_number(text, setting.minimum)
         case Kind.NUMBER_OR_ALL:
-            return text if text == _ALL else _whole_number(text, setting.minimum)
+            return _ALL if text.lower() == _ALL else _whole_number(text, setting.minimum, f" nor {_ALL!r}")
         case Kind.IDS:
             return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
         case Kind.NAMES:
@@ -163,7 +163,12 @@ def _locations(text: str) -> tuple[str, ...]:
     return locations
 
 
-def _whole_number(text: str, minimum: int) -> int:
-    if not (text.isascii() and text.isdigit()) or not minimum <= int(text[:20]) <= MAX_LONG or len(text) > 19:
-        raise UsageError(f"{text!r} is not a whole number of {minimum} or more")
-    return int(text)
+def _whole_number(text: str, minimum: int, nor: str = "") -> int:
+    """A number of a text; `nor` says what else the text could have been."""
+    is_number = text.isascii() and text.isdigit()
+    digits = text.lstrip("0") or "0"
+    if is_number and (len(digits) > len(str(MAX_LONG)) or int(digits) > MAX_LONG):
+        raise UsageError(f"{text!r} is above {MAX_LONG}, the largest number that Iceberg has room for")
+    if not is_number or int(digits) < minimum:
+        raise UsageError(f"{text!r} is {'neither' if nor else 'not'} a whole number of {minimum} or more{nor}")
+    return int(digits)

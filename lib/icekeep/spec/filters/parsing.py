@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn
 
 from icekeep.errors import ExpressionError, UsageError
-from icekeep.spec.filters.ages import age_ms
+from icekeep.spec.filters.ages import AGE, age_ms
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -71,7 +71,7 @@ _TOKEN = re.compile(
     rf"""
     {SPACE}
     | (?P<bytes>[xX]'[^']*')
-    | (?P<age>[0-9]{{1,9}}[smhdw](?!\w))
+    | (?P<age>(?:{AGE.pattern})(?!\w))
     | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     | (?P<name>[^\W\d]\w*)
     | (?P<string>'(?:[^']|'')*+')

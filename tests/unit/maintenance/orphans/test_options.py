@@ -37,6 +37,20 @@ def test_an_age_below_a_day_is_refused_in_the_library_too(hours):
     assert raised.value.exit_status == 2
 
 
+@for_each(
+    ("age_ms", "told"),
+    [
+        (HOUR_MS, "is 1.0 hours ago, and"),
+        (0, "is 0.0 hours ago, and"),
+        (-1000, "is 0.0 hours ago, and"),
+        (-631_936 * HOUR_MS, "is in the future, and"),
+    ],
+)
+def test_the_error_says_when_it_is(age_ms, told):
+    with pytest.raises(UsageError, match=told):
+        eligible_before_ms(NOW_MS - age_ms, NOW_MS)
+
+
 @given(st.integers(-(2**40), 2**42))
 def test_no_file_is_old_enough_that_is_younger_than_a_day(age_ms):
     try:
