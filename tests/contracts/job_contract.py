@@ -36,6 +36,7 @@ from kit.published_schema import problems_of_result
 KEYS = Path(__file__).with_name("json_keys.txt")
 KINDS = dict.fromkeys(("read", "open", "head", "list", "list_share", "shares", "child_names", "load"), "read")
 KINDS |= {"write": "write", "create": "write", "delete_many": "delete", "capabilities": "read"}
+READS = {operation for operation, kind in KINDS.items() if kind == "read"} | {"directory_exists", "child_directories"}
 LATER = {"elapsed_ms", "cpu_ms", "planning_time_after_ms", "overlap_depth_after"}
 """Figures that a plan can only estimate."""
 
@@ -108,7 +109,9 @@ class JobContract:
         assert self.is_finished(ran.after.copy())
 
     def test_a_plan_writes_nothing(self, ran: "Ran") -> None:
+        """Nor does it make a file and remove it again: who may only read can plan."""
         assert ran.planned.state() == ran.before.state()
+        assert {*(ran.planned.storage.fired - ran.before.storage.fired)} <= READS
 
     def test_the_figures_of_a_plan_are_those_of_the_run(self, ran: "Ran", version: int) -> None:
         planned, done = figures_of(ran.plan), figures_of(ran.result)

@@ -289,6 +289,7 @@ def test_files_may_be_listed_in_files(place: Place, spark_session: SparkSession,
     [
         "file_path bigint, last_modified timestamp",
         "file_path string, last_modified string",
+        "file_path string, last_modified timestamp_ntz",
         "path string",
         "bucket string, key string",
     ],
@@ -297,6 +298,28 @@ def test_a_view_of_other_columns_is_a_mistake(place: Place, spark_session: Spark
     spark_session.createDataFrame([], columns).createOrReplaceTempView("wrong")
     with pytest.raises(UsageError, match=r"give the columns file_path \(string\) and last_modified \(timestamp\)"):
         plan_orphans(place.table, spark_session, search(file_list_view="wrong"), SYSTEM)
+
+
+def test_moments_of_a_view_need_a_time_zone(place: Place, spark_session: SparkSession) -> None:
+    spark_session.createDataFrame([], "file_path string, last_modified timestamp_ntz").createOrReplaceTempView("naive")
+    with pytest.raises(
+        UsageError, match="of type timestamp_ntz, which has no time zone: write it with one, such as UTC; give"
+    ):
+        plan_orphans(place.table, spark_session, search(file_list_view="naive"), SYSTEM)
+
+
+def test_a_view_that_names_no_file_of_the_table_is_refused_as_that(place: Place, spark_session: SparkSession) -> None:
+    """The last step of testCompareToFileList; the view may be that of another table."""
+    for rows, told in (
+        ([], "names none there; nothing"),
+        (["/tmp/mock1"], "names none there, and 1 that lie elsewhere"),
+    ):
+        listed = [
+            {"file_path": row, "last_modified": datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)} for row in rows
+        ]
+        name = view(spark_session, listed, "others")
+        with pytest.raises(SafetyError, match=told):
+            plan_orphans(place.table, spark_session, search(file_list_view=name), SYSTEM)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,20 @@ def canonical(location: str) -> str:
     return f"{kind}://{store_authority(kind, parsed.authority)}/{'/'.join(_components(parsed.path))}"
 
 
+def without_dots(location: str) -> str:
+    """A location without `.` and `..`, in the spelling that it has otherwise: what is listed there has the keys of `canonical`.
+
+    A store may resolve them in another way: on a disk `..` behind a symbolic link leads to where the link points.
+
+    >>> without_dots("file:/wh/t/data/../data"), without_dots("s3://bucket/wh//t")
+    ('file:/wh/t/data', 's3://bucket/wh//t')
+    """
+    path = parse_location(location).path
+    if not {".", ".."} & {*path.split("/")}:
+        return location
+    return f"{location.removesuffix(path)}/{'/'.join(_components(path))}"
+
+
 def split_locations(text: str) -> tuple[str, ...]:
     """The locations in a text that are joined by commas, as options and properties have them."""
     return tuple(filter(None, (one.strip() for one in text.split(","))))

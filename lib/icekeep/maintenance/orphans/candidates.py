@@ -15,7 +15,7 @@ from icekeep.catalog.dropped_versions import dropped_heads
 from icekeep.catalog.metadata_files import is_metadata_file
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import SafetyError
-from icekeep.events import Listener, StepFinished, StepStarted
+from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.neighbours import neighbours
@@ -31,7 +31,7 @@ from icekeep.maintenance.orphans.checks import (
     refuse_outside,
     refuse_unmatched,
 )
-from icekeep.maintenance.orphans.comparing import Compared, Mismatch, any_below, compare
+from icekeep.maintenance.orphans.comparing import Compared, Mismatch, any_below, compare, listed_count
 from icekeep.maintenance.orphans.hidden import hidden_names
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import (
@@ -45,7 +45,7 @@ from icekeep.maintenance.orphans.listing import (
 )
 from icekeep.maintenance.orphans.metadata_files import SORTED, MetadataFileSorter, Sort
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
-from icekeep.maintenance.orphans.reachable import reached_by
+from icekeep.maintenance.orphans.reachable import former_statistics, reached_by
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs.left_behind import living_runs
@@ -74,6 +74,8 @@ class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
         versions_count: metadata files that may be the current version for a catalog that finds them by name.
         unborn_count: metadata of tables that were to be this one and never had a snapshot (`ignore-metadata-of` lets it go).
         adopted_count: metadata led to them when it was read again right before the deletion.
+        former_statistics_count: statistics that were taken off the table, and that metadata in its log still names, for a
+            rollback of the catalog; they are among `reachable_files_count`.
         waiting_count: plans of other runs name them: they wait for their time, or `restore` is bringing them back.
     """
 
@@ -84,6 +86,7 @@ class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
     versions_count: int = 0
     unborn_count: int = 0
     adopted_count: int = 0
+    former_statistics_count: int = 0
     waiting_count: int = 0
 
 
@@ -137,7 +140,7 @@ def find_candidates(
 
     Args:
         keeper: keeps rows that tasks find, for as long as anybody looks at the candidates.
-        is_plan: nobody goes on to delete it, so that the store need not let anything be written.
+        is_plan: nobody goes on to delete it: nothing is written, so that only our clock is asked.
 
     Raises:
         UsageError: the search asks for files that are too young, for a list that cannot be read, or for no location.
@@ -147,7 +150,7 @@ def find_candidates(
     """
     root = checked_root(table.metadata, search)
     refuse_outside(table, root, search)
-    now_ms = safe_now_ms(table, runtime, is_plan=is_plan)
+    now_ms = runtime.now_ms() if is_plan else safe_now_ms(table, runtime)
     before_ms = eligible_before_ms(search.older_than, now_ms)
     found = neighbours(
         table,
@@ -161,13 +164,17 @@ def find_candidates(
     places = territory(table, search.options.roots, found.other_roots)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search, keeper)
+    if search.location is not None and search.file_list_view is None and not listing.files_count + listing.hidden_count:
+        listener.on(
+            Warned(f"there is no file below {search.location!r}; see whether the location is the one that you mean")
+        )
     living = living_runs(table, runtime, is_plan=is_plan)
     latest = _loaded_anew(table)
     with fails_closed():
         reached = _reached(latest, root, spark, search)
         compared = compare(listing.files, listing.files_count, reached, search.spelling, spark, keeper)
         if not compared.named_count and any_below(root, reached, spark):
-            refuse_unmatched(table, root)
+            refuse_unmatched(table, root, listing, search)
     if search.mode is PrefixMismatchMode.ERROR:
         refuse_mismatches(compared.mismatched_count, compared.mismatches)
     unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
@@ -189,7 +196,16 @@ def find_candidates(
         share=OrphanShare(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),
         listed_count=listing.files_count,
         named_count=compared.named_count,
-        kept=_kept(listing, compared, counts, waiting_count),
+        kept=KeptFiles(
+            young_count=counts[Sort.YOUNG],
+            hidden_count=listing.hidden_count,
+            outside_count=listing.outside_count,
+            mismatched_count=compared.mismatched_count,
+            versions_count=counts[Sort.VERSION],
+            unborn_count=counts[Sort.UNBORN],
+            former_statistics_count=listed_count(listing.files, former_statistics(latest, reached), search.spelling),
+            waiting_count=waiting_count,
+        ),
         mismatches=compared.mismatches,
         unlisted_reason=found.unlisted_reason,
         accepted=found.accepted,
@@ -358,15 +374,3 @@ def _first(files: Rows, sort: Sort) -> list[dict[str, str]]:
 def _history(table: Table) -> set[str]:
     metadata: TableMetadata = table.metadata
     return {canonical(table.metadata_location), *(canonical(entry.metadata_file) for entry in metadata.metadata_log)}
-
-
-def _kept(listing: Listing, compared: Compared, counts: dict[Sort, int], waiting_count: int) -> KeptFiles:
-    return KeptFiles(
-        waiting_count=waiting_count,
-        young_count=counts[Sort.YOUNG],
-        hidden_count=listing.hidden_count,
-        outside_count=listing.outside_count,
-        mismatched_count=compared.mismatched_count,
-        versions_count=counts[Sort.VERSION],
-        unborn_count=counts[Sort.UNBORN],
-    )

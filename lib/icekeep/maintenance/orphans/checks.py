@@ -11,11 +11,12 @@ from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import check_roots, territory
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.comparing import Mismatch
+from icekeep.maintenance.orphans.listing import Listing
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
-from icekeep.storage.locations import parse_location
+from icekeep.storage.locations import is_location, parse_location, without_dots
 
 _NAMED_TABLES = 5
 
@@ -56,14 +57,16 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
     """
     refuse(metadata)
     check_roots(search.options.roots)
-    root = (metadata.location if search.location is None else search.location).rstrip("/")
+    given = metadata.location if search.location is None else search.location
     try:
-        path = parse_location(root).path
+        location = without_dots(given)
     except InvalidTableError as error:
         raise UsageError(f"{error.message}", location=search.location) from None
-    if OWN_DIRECTORY in path.split("/"):
-        raise SafetyError(f"location {root!r} is icekeep's own, which keeps its files itself; name another directory")
-    return root
+    if OWN_DIRECTORY in parse_location(location).path.split("/"):
+        raise SafetyError(f"location {given!r} is icekeep's own, which keeps its files itself; name another directory")
+    # Of a whole disk no more than the scheme would be left.
+    root = location.rstrip("/")
+    return root if is_location(root) else location
 
 
 def refuse_outside(table: Table, root: str, search: Search) -> None:
@@ -78,14 +81,25 @@ def refuse_outside(table: Table, root: str, search: Search) -> None:
         )
 
 
-def refuse_unmatched(table: Table, root: str) -> None:
-    """Raise `SafetyError`: metadata leads to files below the root, and none of them was listed (prefix mismatch)."""
-    raise SafetyError(
-        f"metadata of table {table.name!r} leads to files below {root!r}, but none of those listed there is one of them: paths "
-        "must be spelled in different ways, and live files would be taken for orphans; nothing is deleted; "
-        "compare a path that is listed with one in the metadata",
-        location=root,
-    )
+def refuse_unmatched(table: Table, root: str, listing: Listing, search: Search) -> None:
+    """Raise `SafetyError`: metadata leads to files below the root, and none of them was listed.
+
+    Where something was listed, paths are spelled in different ways; where nothing was, it is the wrong list or place.
+    """
+    if listing.files_count:
+        problem = (
+            "none of those listed there is one of them: paths must be spelled in different ways, and live files would be taken "
+            "for orphans; nothing is deleted; compare a path that is listed with one in the metadata"
+        )
+    elif search.file_list_view is None:
+        problem = "no file was listed there; nothing is deleted; see whether they are gone, or lie in another store"
+    else:
+        others = f", and {listing.outside_count:,} that lie elsewhere" if listing.outside_count else ""
+        problem = (
+            f"{argument('file_list_view')} {search.file_list_view!r} names none there{others}; nothing is deleted; give a list "
+            "of all files below that location"
+        )
+    raise SafetyError(f"metadata of table {table.name!r} leads to files below {root!r}, but {problem}", location=root)
 
 
 def refuse_mismatches(count: int, mismatches: Sequence[Mismatch]) -> None:

@@ -22,7 +22,7 @@ from icekeep.planning.entries.read import folded
 from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
 from icekeep.planning.spark.lazily import F, to_arrow_schema
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.storage.location_keys import ANY_PREFIX, Spelling
+from icekeep.storage.location_keys import ANY_PREFIX, Spelling, loose_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -78,6 +78,20 @@ def any_below(root: str, reached: Reached, spark: SparkSource) -> bool:
     task = reached.decode_task()
     fold = partial(_BelowFold, below)
     return folded(task.storage, spark, task.manifests, task.wanted, task.columns, fold).found
+
+
+def listed_count(files: Rows, locations: pa.Array, spelling: Spelling) -> int:
+    """How many listed files have the paths of some locations, few of them.
+
+    Args:
+        files: rows of `LISTED`.
+    """
+    if not len(locations):
+        return 0
+    keys = np.unique(loose_keys(locations, spelling)[0])
+    if isinstance(files, pa.Table):
+        return int(np.count_nonzero(np.isin(files["path_key"].to_numpy(), keys)))
+    return arrow_rows(files.where(F.col("path_key").isin(keys.tolist())), LISTED).num_rows
 
 
 class _BelowFold:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
@@ -21,6 +22,7 @@ from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadat
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical_or_text
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _HELD_BYTES = 256 * MIB
@@ -46,6 +48,17 @@ def reached_by(table: Table, spark: SparkSource, *, trust_manifest_list: bool, s
     older = garbage_table(GarbageFile(FileKind.STATISTICS, one) for some in statistics.values() for one in some)
     seen = msgspec.structs.replace(reached.seen, metadata_files=since.metadata_files.union(statistics))
     return msgspec.structs.replace(reached, named=pa.concat_tables([reached.named, older]), seen=seen)
+
+
+def former_statistics(table: Table, reached: Reached) -> pa.Array:
+    """The locations of statistics that are reached through older metadata alone: they were taken off the table since."""
+    metadata = table.metadata
+    current = {
+        canonical_or_text(file.statistics_path) for file in (*metadata.statistics, *metadata.partition_statistics)
+    }
+    named = reached.named.filter(pc.equal(reached.named["kind"], FileKind.STATISTICS.value))["location"]
+    former = dict.fromkeys(one for one in named.to_pylist() if canonical_or_text(one) not in current)
+    return pa.array(former, pa.string())
 
 
 class _Named(msgspec.Struct):

@@ -155,8 +155,11 @@ def _plain_list(name: str, rows: "DataFrame", *, is_text: bool) -> "DataFrame":
     wanted = {"file_path": ("string",), "last_modified": ("timestamp", "string") if is_text else ("timestamp",)}
     for column, allowed in wanted.items():
         if types[column] not in allowed:
+            zone = (
+                ", which has no time zone: write it with one, such as UTC" if types[column] == "timestamp_ntz" else ""
+            )
             raise UsageError(
-                f"{argument('file_list_view')} {name!r} has a column {column} of type {types[column]}; {_WANTED}",
+                f"{argument('file_list_view')} {name!r} has a column {column} of type {types[column]}{zone}; {_WANTED}",
                 file_list_view=name,
             )
     size = F.col("size").try_cast("bigint") if "size" in types else F.lit(None).cast("bigint")

@@ -79,7 +79,7 @@ def living_runs(table: Table, runtime: Runtime, *, is_plan: bool = False) -> fro
     since has files that are younger.
 
     Args:
-        is_plan: as for `earlier_clock_ms`.
+        is_plan: nothing is deleted by it, and nothing written: only our clock is asked.
 
     Raises:
         IcekeepError: the store cannot be asked, so nobody knows.
@@ -145,9 +145,8 @@ def _have_head(directories: Iterable[str], storage: Storage) -> bool:
 def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime, *, is_plan: bool = False) -> list[str]:
     """The runs whose newest file is too old by the earlier of our clock and the store's; the store is asked only if need be."""
     now_ms = runtime.now_ms()
-    if not any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
-        return []
-    now_ms = earlier_clock_ms(table, runtime, is_plan=is_plan)
+    if not is_plan and any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
+        now_ms = earlier_clock_ms(table, runtime)
     return [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
 
 

@@ -12,6 +12,9 @@ from icekeep.catalog.base import Description
 from icekeep.errors import OptionError, SafetyError, TryAgainError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT, Warned
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
+from icekeep.maintenance.orphans.checks import refuse_unmatched
+from icekeep.maintenance.orphans.job import RemoveOrphanFilesRequest
+from icekeep.maintenance.orphans.listing import LISTED, Listing
 from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS
 from icekeep.spec.metadata_codec import format_metadata
@@ -134,18 +137,21 @@ def test_ages_are_told_by_the_earlier_of_the_clocks(world):
 
 
 def test_who_may_only_read_can_plan_and_not_run(world):
-    """Our clock may be ahead of the store's then: files are shown that are old enough by ten minutes more."""
+    """A plan asks for our clock alone, and so writes nothing to see the store's."""
     Heartbeat(world.table, RUN, "compact", world.runtime, SILENT).beat()
     world.pass_days(1.1)
-    stray = world.put("data/x.parquet", days=3.01)
-    world.put("data/y.parquet", days=3.005)
+    stray = world.put("data/x.parquet", days=3.001)
+    world.put("data/y.parquet", days=2.999)
+    tried = []
 
     def deny(what, location):
-        if what in ("create", "write", "delete_many"):
+        if what in ("create", "write", "delete_many", "move", "make_directory", "remove_directory"):
+            tried.append(location)
             raise UsageError("the store denies access")
 
     world.storage.before = deny
     assert world.plan().orphan_file_locations == (stray,)
+    assert tried == []
     with pytest.raises(UsageError, match="denies access"):
         world.run()
     assert stray in world.memory.files
@@ -198,7 +204,15 @@ def test_a_location_below_the_table_is_all_that_is_listed(world):
 
 @pytest.mark.parametrize(
     "location",
-    ["memory://lake/wh/db", "memory://lake/wh/db/events2", "memory://lake/wh/db/events/../other", "memory://lake/"],
+    [
+        "memory://lake/wh/db",
+        "memory://lake/wh/db/events2",
+        "memory://lake/wh/db/events/../other",
+        "memory://lake/",
+        "/",
+        "file:///",
+        f"{ROOT}/../../../..",
+    ],
 )
 def test_a_location_outside_of_the_table_is_refused(world, location):
     """apache/iceberg #16493."""
@@ -530,8 +544,26 @@ def test_statistics_of_all_kinds_are_kept_those_of_the_metadata_log_too(world):
     current = document(world, **{"statistics": [statistics[0]], "partition-statistics": [statistics[1]]})
     world.memory.files[world.table.metadata_location] = (json.dumps(current).encode(), 0)
     stray = world.put("metadata/stray.puffin")
-    assert world.run().orphan_file_locations == (stray,)
+    assert world.plan().kept.former_statistics_count == 2
+    done = world.run()
+    assert (done.orphan_file_locations, done.kept.former_statistics_count) == ((stray,), 2)
     assert set(kept) <= set(world.memory.files)
+    # Those that are listed are counted.
+    assert world.run(location=f"{ROOT}/data").kept.former_statistics_count == 0
+
+
+def test_statistics_that_were_attached_again_are_no_former_ones(world):
+    """The log names them, and the current metadata does, in another spelling."""
+    location = world.put("metadata/s.puffin")
+    one = {"snapshot-id": world.table.metadata.current_snapshot_id, "file-size-in-bytes": 5}
+    one |= {"file-footer-size-in-bytes": 1, "blob-metadata": []}
+    older = world.table.metadata.metadata_log[0].metadata_file
+    previous = {**json.loads(world.memory.read(older)), "statistics": [{**one, "statistics-path": location}]}
+    world.memory.files[older] = (json.dumps(previous).encode(), 0)
+    spelled = location.replace("/metadata/", "/./metadata//")
+    current = document(world, statistics=[{**one, "statistics-path": spelled}])
+    world.memory.files[world.table.metadata_location] = (json.dumps(current).encode(), 0)
+    assert world.plan().kept.former_statistics_count == 0
 
 
 def test_metadata_of_the_log_that_is_gone_or_broken_stops_nothing(world):
@@ -592,9 +624,53 @@ def test_a_store_that_fails_for_now_stops_it_and_may_be_tried_again(world):
 def test_where_no_listed_file_is_a_live_one_paths_are_taken_to_be_spelled_in_two_ways(world):
     for location in [*world.memory.files]:
         world.memory.files[location.replace("/data/", "/data/moved-")] = world.memory.files.pop(location)
-    with pytest.raises(SafetyError, match="none of those listed there"):
+    with pytest.raises(
+        SafetyError, match="none of those listed there is one of them: paths must be spelled in different"
+    ):
         world.run(location=f"{ROOT}/data", force=True)
     assert "data/moved-a0.parquet" in world.names()
+
+
+def test_where_nothing_is_listed_the_reason_is_not_the_spelling(world):
+    for location in [location for location in world.memory.files if "/data/" in location]:
+        del world.memory.files[location]
+    with pytest.raises(SafetyError, match="no file was listed there; nothing is deleted; see whether they are gone"):
+        world.run(location=f"{ROOT}/data", force=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "outside_count", "told"),
+    [
+        (0, 0, "'files' names none there; nothing is deleted"),
+        (0, 1, "names none there, and 1 that lie elsewhere; nothing"),
+    ],
+)
+def test_a_list_that_names_no_file_of_the_location_is_told_as_that(world, names, outside_count, told):
+    listing = Listing(files=LISTED.empty_table(), files_count=names, outside_count=outside_count)
+    search = RemoveOrphanFilesRequest(file_list_view="files").search()
+    with pytest.raises(SafetyError, match=told) as raised:
+        refuse_unmatched(world.table, ROOT, listing, search)
+    assert "spelled" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "location", [f"{ROOT}/data/../data", f"{ROOT}/./data/", f"{ROOT}//data", f"{ROOT}/x/../data/."]
+)
+def test_a_location_is_listed_by_the_names_that_it_comes_to(world, location):
+    stray = world.put("data/lost.parquet")
+    world.put("data/_hidden")
+    done = world.run(location=location, options={"max-orphan-ratio": 0.5})
+    assert (done.orphan_files_count, done.reachable_files_count, done.kept.hidden_count) == (1, 6, 1)
+    assert stray not in world.memory.files
+
+
+def test_a_location_with_no_file_below_it_is_perhaps_mistyped(world):
+    told = "there is no file below 'memory://lake/wh/db/events/dta'; see whether the location is the one that you mean"
+    assert world.run(location=f"{ROOT}/dta").status == "done"
+    assert world.heard.warnings == [told]
+    world.put("new/_hidden")
+    world.run(location=f"{ROOT}/new")
+    assert world.heard.warnings == [told]
 
 
 def test_a_place_to_which_no_metadata_leads_may_hold_orphans_only(world):
