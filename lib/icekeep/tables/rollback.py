@@ -109,6 +109,6 @@ def publish_changes(table: Table, wap_id: str) -> Table:
     if len(staged) > 1:
         raise UsageError(
             f"snapshots {', '.join(map(str, staged))} of table {table.name!r} all have the {STAGED_WAP_ID} {wap_id!r}; "
-            "cherry-pick one by its id"
+            "publish one by its id, with `icekeep ref publish --snapshot-id`"
         )
     return cherrypick_snapshot(table, staged[0])

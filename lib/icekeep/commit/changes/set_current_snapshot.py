@@ -39,7 +39,7 @@ class RollbackToSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         if not is_ancestor(base, self.snapshot_id, of=self.expected_id):
             raise UsageError(
                 f"cannot roll back to snapshot {self.snapshot_id}: it is not an ancestor of the current snapshot "
-                f"{self.expected_id}; set_current_snapshot takes any snapshot"
+                f"{self.expected_id}; `icekeep rollback --set-current`, in Python set_current_snapshot, takes any snapshot"
             )
         return _main_at(base, self.snapshot_id)
 

@@ -139,6 +139,17 @@ def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> 
         )
 
 
+def tell_unread(found: ClassifiedGarbage, rest: str, listener: Listener) -> None:
+    """Warn of files that could not be read, since what only they lead to stays; `rest` says who finds that."""
+    if found.unreadable:
+        listener.on(
+            Warned(
+                f"{len(found.unreadable):,} files of what is to go cannot be read, such as {found.unreadable[0]!r}: what only "
+                f"they lead to stays; {rest}"
+            )
+        )
+
+
 def plan_directory(table: Table, draft: PlanDraft) -> str:
     """Where the plan of a draft lies."""
     above = trash_directory(table.metadata) if draft.trash_until_ms is not None else plans_directory(table.metadata)

@@ -24,6 +24,7 @@ from icekeep.maintenance.deletion.plan_writing import (
     classify_garbage,
     plan_directory,
     tell_outside,
+    tell_unread,
     write_plan,
 )
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved, remove_draft
@@ -32,7 +33,7 @@ from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.exact_plans import AlreadyApplied
 from icekeep.maintenance.expiration import JOB
-from icekeep.maintenance.expiration.plan import after_expiration, expiration_draft, garbage_between
+from icekeep.maintenance.expiration.plan import REST_IS_ORPHANED, after_expiration, expiration_draft, garbage_between
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
@@ -229,6 +230,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
     try:
         found = classify_garbage(made.garbage, request.territory, directory, table.storage, only)
         tell_outside(found, table, listener)
+        tell_unread(found, REST_IS_ORPHANED, listener)
         if after_metadata is not None:
             if given is not None:
                 given.hold(found, table)

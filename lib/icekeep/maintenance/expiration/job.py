@@ -26,7 +26,13 @@ from icekeep.maintenance.deletion.options import (
     checked_options,
     trash_days,
 )
-from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage, tell_outside
+from icekeep.maintenance.deletion.plan_writing import (
+    ClassifiedGarbage,
+    PlanDraft,
+    classify_garbage,
+    tell_outside,
+    tell_unread,
+)
 from icekeep.maintenance.deletion.plans import refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory, check_roots, named_roots, territory
@@ -36,6 +42,7 @@ from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and
 from icekeep.maintenance.expiration.given_expiration import expired_lines, given_expired
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
+    REST_IS_ORPHANED,
     ExpireSnapshotsPlan,
     after_expiration,
     expiration_draft,
@@ -248,6 +255,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
         only = None if planned is None else planned.files
         found = classify_garbage(garbage, places, None, table.storage, only)
         tell_outside(found, table, request.listener)
+        tell_unread(found, REST_IS_ORPHANED, request.listener)
         untotalled_count = garbage.untotalled_count
     if planned is not None:
         planned.hold(found, table)

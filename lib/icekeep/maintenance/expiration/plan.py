@@ -67,6 +67,10 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
     unreadable_tables: tuple[str, ...] = ()
 
 
+REST_IS_ORPHANED = "no later expiration finds it, and `icekeep remove_orphan_files` does"
+"""What to do about files to which only unreadable files of expired snapshots lead."""
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What an expiration makes garbage, and what was read of what is retained to prove it."""
 

@@ -26,6 +26,7 @@ from icekeep.maintenance.deletion.plan_writing import (
     PlanDraft,
     classify_garbage,
     tell_outside,
+    tell_unread,
     write_plan,
 )
 from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
@@ -248,6 +249,7 @@ def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
     beside = _beside(table)
     found = classify_garbage(garbage, places, None, table.storage).with_beside(garbage_table(beside))
     tell_outside(found, table, request.listener)
+    tell_unread(found, _rest_of(table), request.listener)
     shown = DropPlan(
         is_purged=True,
         files_by_kind=found.files,
@@ -316,6 +318,10 @@ def _dropped(table: Table, table_uuid: str | None, metadata_location: str | None
     return table.catalog.drop(table.identifier, table_uuid=table_uuid, metadata_location=metadata_location)
 
 
+def _rest_of(table: Table) -> str:
+    return f"no command finds it when the table is gone: look below {table.metadata.location!r} then, and delete it by hand"
+
+
 def _written(
     table: Table,
     draft: PlanDraft,
@@ -332,6 +338,7 @@ def _written(
         beside = garbage_table(_beside(table))
         found = classify_garbage(all_garbage(table, spark), places, directory, storage).with_beside(beside)
         tell_outside(found, table, listener)
+        tell_unread(found, _rest_of(table), listener)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
         claim = new_claim(directory, JOB.name, storage, runtime)

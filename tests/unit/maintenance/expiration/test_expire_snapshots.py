@@ -498,7 +498,14 @@ def test_a_snapshot_that_is_unreadable_among_the_expired_is_told_and_its_files_s
     [second] = [s for s in table.metadata.snapshots if s.sequence_number == 2]
     table.storage.delete_many([second.manifest_list])
     table.storage.create(second.manifest_list, b"nonsense")
-    result = expired(table)
+    heard = Recorder()
+    plan_expire_snapshots(table, no_spark, older_than="0s", listener=heard)
+    result = expired(table, listener=heard)
+    told = (
+        f"1 files of what is to go cannot be read, such as '{second.manifest_list}': what only they lead to stays; no later "
+        "expiration finds it, and `icekeep remove_orphan_files` does"
+    )
+    assert heard.warnings == [told, told]
     assert result.unreadable_files == (second.manifest_list,)
     assert second.manifest_list in table.catalog.storage.files
     assert "ab" in data(table)

@@ -263,8 +263,14 @@ def test_a_waiting_plan_that_cannot_be_read_is_told_by_a_purge():
     world.expire(options={"grace": "1d"})
     head = next(at for at in world.memory.files if at.endswith("/plan.json"))
     world.memory.files[head] = (b"{", 0)
-    result = drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True)
-    assert result.unreadable_files == (head.rpartition("/")[0],)
+    heard = Recorder()
+    plan_drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True, listener=heard)
+    result = drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True, listener=heard)
+    directory = head.rpartition("/")[0]
+    assert result.unreadable_files == (directory,)
+    assert [f"such as '{directory}': what only they lead to stays; no command" in one for one in heard.warnings] == [
+        True
+    ] * 2
 
 
 def test_the_plan_is_beside_the_tables_until_it_is_carried_out():
