@@ -16,7 +16,7 @@ from icekeep.catalog import database as database_module
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.database import Database
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.errors import JobFailedError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.tables.create import create_table
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.postgres import Postgres
@@ -106,10 +106,10 @@ def files_below(directory: Path) -> set[Path]:
         ("53100", UnavailableError),
         ("58030", UnavailableError),
         ("XX000", UnavailableError),
-        ("23514", UsageError),
+        ("23514", JobFailedError),
         ("25006", UsageError),
         ("42501", UsageError),
-        ("P0001", UsageError),
+        ("P0001", JobFailedError),
     ],
 )
 def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, table, query, code, expected):
@@ -117,7 +117,8 @@ def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, 
     if expected is Conflict:
         assert catalog.swap(table, [], set_counter(1)) == Conflict("not today", is_final=True)
     else:
-        with pytest.raises(expected, match=r"^the database of catalog 'local' failed: not today$"):
+        verb = "refused the change" if expected is JobFailedError else "failed"
+        with pytest.raises(expected, match=f"^the database of catalog 'local' {verb}: not today$"):
             catalog.swap(table, [], set_counter(1))
     assert pointer(query) == table.metadata_location
     assert metadata_files(table) == [table.metadata_location]
@@ -128,7 +129,7 @@ def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, 
     [
         ("40001", Conflict),
         ("40P01", Conflict),
-        ("23514", UsageError),
+        ("23514", JobFailedError),
         ("57014", Unknown),
         ("53100", Unknown),
         ("XX000", Unknown),
@@ -139,8 +140,8 @@ def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, 
 )
 def test_an_error_at_the_commit_proves_nothing_unless_it_is_listed(catalog, table, query, code, expected):
     query(RAISING.format(code=code, when="DEFERRABLE INITIALLY DEFERRED"))
-    if expected is UsageError:
-        with pytest.raises(UsageError, match="failed: not today"):
+    if expected is JobFailedError:
+        with pytest.raises(JobFailedError, match="refused the change: not today"):
             catalog.swap(table, [], set_counter(1))
     else:
         outcome = catalog.swap(table, [], set_counter(1))
@@ -160,7 +161,7 @@ def test_a_name_that_somebody_took_in_the_meantime_is_taken(catalog, table, quer
 
 def test_a_location_that_does_not_fit_the_column_is_refused_and_leaves_nothing(catalog, query, tmp_path):
     deep = f"file://{tmp_path}/" + "/".join(["a" * 100] * 10)
-    with pytest.raises(UsageError, match=r"value too long for type character varying\(1000\)"):
+    with pytest.raises(JobFailedError, match=r"value too long for type character varying\(1000\)"):
         catalog.create(EVENTS, simple_metadata(deep))
     assert files_below(tmp_path) == set()
 

@@ -19,10 +19,11 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from icekeep.catalog.database_engine import WRITES, file_of, make_engine
-from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal
+from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal, refuses_change
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
+    JobFailedError,
     OutcomeUnknownError,
     UnavailableError,
     UnsupportedError,
@@ -197,7 +198,8 @@ class Database:
             DatabaseBusyError: another writer is in the way; nothing was changed.
             DuplicateRowError: a row with the same key exists; nothing was changed.
             UnavailableError: the database failed, or its file is away; nothing was changed.
-            UsageError: the database refused the statement; nothing was changed.
+            JobFailedError: a constraint or a trigger refused the change; nothing was changed.
+            UsageError: the database cannot carry out the statement; nothing was changed.
             OutcomeUnknownError: the COMMIT was sent, and what came of it proves nothing.
         """
         engine = self._opened_to_write(creates=creates)
@@ -281,6 +283,8 @@ class Database:
     def _translated(self, error: Exception) -> IcekeepError:
         if self._sighting.is_seen and not self.is_there:
             return self._away()
+        if refuses_change(error):
+            return JobFailedError(f"{self._title} refused the change: {_text(error)}", **self._facts)
         # Of a name with several addresses each attempt has a line.
         away = _NO_CONNECTION.search(str(getattr(error, "orig", None) or error))
         message = f"{self._title} is out of reach: {away[1]}" if away else f"{self._title} failed: {_text(error)}"

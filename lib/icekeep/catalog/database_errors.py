@@ -11,9 +11,12 @@ _SQLITE_BUSY = (5, 6)
 _SQLITE_ERROR = 1
 _SQLITE_LASTING = (_SQLITE_ERROR, 3, 8, 14, 23)
 """Wrong SQL or no such table, no permission, read-only, cannot open, not authorized: trying again does not help."""
+_SQLITE_CONSTRAINT = 19
 _SQLITE_DUPLICATE_KEY = 1555
 
 _POSTGRESQL_DUPLICATE_KEY = "23505"
+_POSTGRESQL_REFUSED = ("22", "23", "P0")
+"""Data that does not fit, a constraint, what a trigger raises."""
 _POSTGRESQL_ROLLED_BACK = ("40001", "40P01")
 """Serialization failure, deadlock."""
 _POSTGRESQL_BUSY = (*_POSTGRESQL_ROLLED_BACK, "55P03")
@@ -38,6 +41,15 @@ def is_duplicate(error: Exception) -> bool:
 def is_absent(error: Exception) -> bool:
     """Whether the query named a table or a column that is not there."""
     return _sqlite_code(error) & 0xFF == _SQLITE_ERROR or _sqlstate(error) in _POSTGRESQL_ABSENT
+
+
+def refuses_change(error: Exception) -> bool:
+    """Whether the database's own rules stand against what is written: a constraint, a trigger, a value that does not fit.
+
+    >>> refuses_change(ValueError("no database said this"))
+    False
+    """
+    return _sqlite_code(error) & 0xFF == _SQLITE_CONSTRAINT or _sqlstate(error).startswith(_POSTGRESQL_REFUSED)
 
 
 def may_pass(error: Exception) -> bool:

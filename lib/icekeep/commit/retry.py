@@ -301,8 +301,14 @@ def _swap(
         outcome = Unknown(error.message, str(error.facts.get("metadata_location", "")))
     except UnavailableError as error:
         return error
-    except IcekeepError:
-        with leaving_nothing(files, lambda: None, late):
+    except IcekeepError as error:
+        try:
+            with leaving_nothing(files, lambda: None, late):
+                raise
+        except OutcomeUnknownError:
+            raise
+        except IcekeepError:
+            error.append("nothing was committed")
             raise
     adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
     outcome = settle(outcome, base, snapshot_id if adds_snapshot else None, runtime, requirements)

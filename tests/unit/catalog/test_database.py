@@ -6,7 +6,7 @@ import sqlalchemy
 
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url, sqlite_uri
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
+from icekeep.errors import ConfigError, JobFailedError, UnavailableError, UnsupportedError, UsageError
 from kit.cases import for_each
 
 
@@ -180,7 +180,9 @@ def test_only_a_key_that_is_taken_is_a_duplicate(database):
     database.transact(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (1, 1)"))
     with pytest.raises(DuplicateRowError):
         database.transact(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (1, 2)"))
-    with pytest.raises(UsageError, match="CHECK constraint failed"):
+    with pytest.raises(
+        JobFailedError, match="the database of catalog 'local' refused the change: CHECK constraint failed"
+    ):
         database.transact(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (2, 0)"))
     assert rows(database) == [(1, 1)]
 

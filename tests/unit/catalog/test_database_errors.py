@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 
-from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal
+from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal, refuses_change
 from kit.cases import for_each
 
 
@@ -37,8 +37,10 @@ def test_what_postgresql_says_is_known_by_its_code_alone(driver):
         "40001": {is_busy, may_pass, proves_refusal},
         "40P01": {is_busy, may_pass, proves_refusal},
         "55P03": {is_busy, may_pass},
-        "23505": {is_duplicate, proves_refusal},
-        "23514": {proves_refusal},
+        "22001": {refuses_change},
+        "23505": {is_duplicate, proves_refusal, refuses_change},
+        "23514": {proves_refusal, refuses_change},
+        "P0001": {refuses_change},
         "42P01": {is_absent},
         "42703": {is_absent},
         "42501": set(),
@@ -52,7 +54,7 @@ def test_what_postgresql_says_is_known_by_its_code_alone(driver):
         "53300": {may_pass},
         "XX000": {may_pass},
     }
-    questions = (is_absent, is_busy, is_duplicate, may_pass, proves_refusal)
+    questions = (is_absent, is_busy, is_duplicate, may_pass, proves_refusal, refuses_change)
     for kind in (OperationalError, ProgrammingError, IntegrityError, DataError):
         for code, expected in facts.items():
             assert {asks for asks in questions if asks(postgresql(code, kind, driver))} == expected, code
@@ -70,6 +72,10 @@ def test_what_sqlite_says_is_known_by_its_code():
     assert not is_absent(sqlite(14))
     assert is_duplicate(sqlite(1555))
     assert not is_duplicate(sqlite(19))
+    # A constraint, and what a trigger raises.
+    assert refuses_change(sqlite(19))
+    assert refuses_change(sqlite(19 | 7 << 8))
+    assert not any(refuses_change(sqlite(code)) for code in (1, 3, 5, 8, 10, 14))
 
 
 @for_each("code", [1, 5, 6, 8, 10, 13, 14, 19, 1555])
@@ -81,7 +87,7 @@ def test_no_error_of_sqlite_at_a_commit_proves_anything(code):
 def test_an_error_without_a_code_proves_nothing_and_may_pass(kind):
     broken = postgresql(None, kind)
     assert may_pass(broken)
-    assert not any(asks(broken) for asks in (is_absent, is_busy, is_duplicate, proves_refusal))
+    assert not any(asks(broken) for asks in (is_absent, is_busy, is_duplicate, proves_refusal, refuses_change))
 
 
 @for_each("error", [RuntimeError("odd"), postgresql(""), postgresql("P0001"), postgresql("57P01")])

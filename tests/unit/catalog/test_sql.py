@@ -19,6 +19,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConfigError,
     InvalidTableError,
+    JobFailedError,
     MissingFileError,
     NotFoundError,
     OutcomeUnknownError,
@@ -392,7 +393,7 @@ def test_a_create_that_fails_at_the_commit_is_unknown_and_its_file_stays(catalog
 
 def test_a_statement_that_the_database_refuses_proves_that_nothing_landed(catalog, table, database):
     run(database, "CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'not today'); END")
-    with pytest.raises(UsageError, match="not today"):
+    with pytest.raises(JobFailedError, match="the database of catalog 'local' refused the change: not today"):
         catalog.swap(table, [], set_counter(1))
     assert metadata_files(table) == [table.metadata_location]
 

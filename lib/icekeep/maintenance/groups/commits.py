@@ -316,7 +316,13 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         except BaseException:
             self.discard(done)
             raise
-        self.commit(done, is_last=True)
+        try:
+            self.commit(done, is_last=True)
+        except (OutcomeUnknownError, TryAgainError):
+            raise
+        except IcekeepError as error:
+            error.append(f"its {self.files} are as they were and the new files are removed")
+            raise
 
     def _commit_in_batches(
         self, finished: Iterator[RewrittenT | FailedGroup[Any]], groups_count: int, *, has_more: bool

@@ -680,10 +680,13 @@ def test_many_files_are_removed_by_a_set_in_storage_that_is_gone_afterwards(tabl
 def test_a_set_in_storage_is_gone_whatever_comes_of_the_commit(table, catalog, how):
     run = Run(table, "ab", "cd")
     catalog.follow(how)
-    with pytest.raises((OutcomeUnknownError, UsageError)):
+    with pytest.raises((OutcomeUnknownError, UsageError)) as raised:
         run.commit()
     assert not [at for at in stored(catalog) if ".icekeep" in at]
     assert bool(new_files(catalog)) is (how is IS_UNKNOWN)
+    if how is not IS_UNKNOWN:
+        told = "denied; nothing was committed; its data files are as they were and the new files are removed"
+        assert raised.value.message == told
 
 
 @pytest.mark.usefixtures("few_are_held")
