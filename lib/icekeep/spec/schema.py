@@ -1,14 +1,14 @@
 """A table's schema: a struct with an id (spec, "Schemas and Data Types", Appendix C "Schemas")."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from typing import Any
 
 import msgspec
 
-from icekeep.errors import InvalidTableError, NotFoundError
+from icekeep.errors import InvalidTableError, NotFoundError, and_more
 from icekeep.spec.defaults import validate_defaults
 from icekeep.spec.type_json import field_from_json, field_to_json
 from icekeep.spec.types import (
@@ -26,7 +26,12 @@ from icekeep.spec.types import (
     walk,
     with_child_fields,
 )
+from icekeep.spelling import did_you_mean, near_words
 
+_MAX_SHOWN = 10
+"""Of more columns an error names the first ones."""
+
+_LONGEST_COMPARED = 200
 _TYPES_SINCE_V3 = {"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"}
 
 
@@ -86,13 +91,36 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         field_id = self.ids_by_name.get(name)
         if field_id is None:
-            known = ", ".join(f.name for f in self.fields)
-            raise NotFoundError(f"there is no column {name!r}; the columns are {known}", column=name)
+            raise NotFoundError(f"there is no column {name!r}; {self._meant(name)}", column=name)
         return self.fields_by_id[field_id]
+
+    def _meant(self, name: str) -> str:
+        return meant_column(name, self.ids_by_name, [field.name for field in self.fields])
 
     def same_columns(self, other: "Schema") -> bool:
         """Whether two schemas differ in their ids only."""
         return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
+
+
+def meant_column(name: str, known: Iterable[str], shown: Sequence[str], what: str = "the columns") -> str:
+    """What an error says behind a name that is no column: those that may be meant, also by the last part alone, else `shown`.
+
+    Args:
+        known: all names that there are.
+        shown: those that are listed where none is near; `what` they are.
+
+    >>> meant_column("City", ["home", "home.city"], ["home"]), meant_column("x", ["home", "home.city"], ["home"])
+    ("did you mean 'home.city'?", 'the columns are home')
+    """
+    known = [*known]
+    by_lower = {one.rpartition(".")[2].lower(): one for one in known} | {one.lower(): one for one in known}
+    wanted = name.lower()
+    near = [by_lower[wanted]] if wanted in by_lower else []
+    if not near and len(name) <= _LONGEST_COMPARED:
+        near = [by_lower[close] for close in near_words(wanted, by_lower)]
+    if near:
+        return did_you_mean(dict.fromkeys(near))
+    return f"{what} are {', '.join(shown[:_MAX_SHOWN]) or 'none'}{and_more(shown, _MAX_SHOWN)}"
 
 
 def validate_schema(schema: Schema) -> Schema:

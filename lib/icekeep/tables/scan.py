@@ -40,7 +40,7 @@ from icekeep.spec.metadata_columns import (
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.spec.partitioning import identity_values
 from icekeep.spec.position_sets import Part, PositionSet, unpacked_positions
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import Schema, meant_column
 from icekeep.storage.base import Storage
 from icekeep.tables.explained import explaining
 
@@ -275,7 +275,7 @@ def _selected(schema: Schema, select: Sequence[str] | None, metadata: TableMetad
     missing = next((name for name in select if name not in known), None)
     if missing is not None:
         raise NotFoundError(
-            f"the table has no column {missing!r}; its columns are {', '.join(f.name for f in schema.fields)}",
+            f"there is no column {missing!r}; {meant_column(missing, known, [field.name for field in schema.fields])}",
             column=missing,
         )
     return msgspec.structs.replace(schema, fields=tuple(known[name] for name in select))

@@ -76,7 +76,12 @@ def test_names_agree_with_pyiceberg(schema: Schema):
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(NotFoundError, match="no column 'ID'; the columns are id, cities, counts, home"):
+    with pytest.raises(NotFoundError, match=r"no column 'xyz'; the columns are id, cities, counts, home$"):
+        SCHEMA.field("xyz")
+
+
+def test_a_column_in_another_case_is_guessed():
+    with pytest.raises(NotFoundError, match=r"^there is no column 'ID'; did you mean 'id'\?$"):
         SCHEMA.field("ID")
 
 

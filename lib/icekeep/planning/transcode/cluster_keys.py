@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepError, NotFoundError, UnsupportedError, UsageError, argument
 from icekeep.spec.ordering import java_order, sort_key
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import Schema, meant_column
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import StructType, Type
 from icekeep.spec.values import value_from_bytes
@@ -61,10 +61,10 @@ def _part(name: str, partition: StructType, schema: Schema) -> SortPart:
     try:
         column = schema.field(name)
     except NotFoundError:
-        fields = ", ".join(repr(field.name) for field in partition.fields) or "none"
+        fields = [field.name for field in partition.fields]
+        meant = meant_column(name, [*schema.ids_by_name, *fields], fields, "the partition fields")
         raise NotFoundError(
-            f"{argument('sort_by')}: there is neither a partition field nor a column {name!r}; the partition fields are {fields}",
-            name=name,
+            f"{argument('sort_by')}: there is neither a partition field nor a column {name!r}; {meant}", name=name
         ) from None
     if not Identity().accepts(column.type):
         raise UnsupportedError(

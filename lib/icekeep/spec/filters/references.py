@@ -7,17 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, and_more
+from icekeep.errors import ExpressionError, IcekeepError, NotFoundError
 from icekeep.spec.filters.expressions import Predicate
 from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import Schema, meant_column
 from icekeep.spec.transforms import Identity, UnknownTransform, Void
 from icekeep.spec.types import NestedField, StructType
-from icekeep.spelling import did_you_mean, near_words
-
-_MAX_SHOWN = 10
-_LONGEST_COMPARED = 200
 
 
 class References:
@@ -50,21 +46,9 @@ class References:
         part = next((field for spec in reversed(self._specs) for field in spec.fields if field.name == name), None)
         if part is not None:
             return NotFoundError(f"there is no column {name!r}: {self._about(part, predicate)}", column=name)
-        return NotFoundError(f"there is no column {name!r}; {self._suggestion(name)}", column=name)
-
-    def _suggestion(self, name: str) -> str:
-        by_lower: dict[str, str] = {}
-        for known in self._fields:
-            by_lower[known.rpartition(".")[2].lower()] = known
-        by_lower |= {known.lower(): known for known in self._fields}
-        wanted = name.lower()
-        near = [by_lower[wanted]] if wanted in by_lower else []
-        if not near and len(name) <= _LONGEST_COMPARED:
-            near = [by_lower[close] for close in near_words(wanted, by_lower)]
-        if near:
-            return did_you_mean(dict.fromkeys(near))
-        names = list(self._fields)
-        return f"the columns are {', '.join(names[:_MAX_SHOWN])}{and_more(names, _MAX_SHOWN)}"
+        return NotFoundError(
+            f"there is no column {name!r}; {meant_column(name, self._fields, [*self._fields])}", column=name
+        )
 
     def _about(self, part: PartitionField, predicate: Predicate) -> str:
         """What partition field it is, and how to write the same filter with its column."""

@@ -94,8 +94,9 @@ def test_bounds_are_needed_where_a_column_is_asked_for():
         (
             ["week"],
             NotFoundError,
-            "neither a partition field nor a column 'week'; the partition fields are 'day', 'kind'",
+            "neither a partition field nor a column 'week'; the partition fields are day, kind",
         ),
+        (["Kind"], NotFoundError, "neither a partition field nor a column 'Kind'; did you mean 'kind'?"),
         (["place"], UnsupportedError, "column 'place' is of type struct"),
         (["anything"], UnsupportedError, "column 'anything' is of type variant"),
         (["shape"], UnsupportedError, "column 'shape' is of type geometry"),
