@@ -45,6 +45,9 @@ def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str
     """
     beside = {one[-1]: format_identifier(one) for one in known if one[:-1] == wanted[:-1]}
     near = with_one_typo(wanted[-1], beside) if wanted else []
+    if wanted in known:
+        # Some servers answer so for what the user may not read.
+        return "the catalog lists it, and says that it is not there: see whether you may read it"
     if near:
         return did_you_mean(beside[one] for one in near)
     if not known:

@@ -3,10 +3,10 @@
 file read -> name free -> asked for -> looked at where the answer was lost. The file is not ours alone: it is never removed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from icekeep.catalog.base import Catalog, Identifier, Table, validate_table_identifier
-from icekeep.catalog.metadata_files import read_table
+from icekeep.catalog.metadata_files import file_version, is_metadata_file, read_table
 from icekeep.catalog.name_errors import table_exists
 from icekeep.errors import (
     IcekeepError,
@@ -14,10 +14,15 @@ from icekeep.errors import (
     MissingFileError,
     NotFoundError,
     OutcomeUnknownError,
+    UnsupportedError,
     UsageError,
+    and_more,
 )
-from icekeep.storage.base import Storage
+from icekeep.spec.manifests.decode import read_manifest_list
+from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.base import ListingShare, Storage
 from icekeep.storage.locations import canonical
+from icekeep.storage.many import head_many
 
 
 def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_location: str, storage: Storage) -> Table:
@@ -26,7 +31,7 @@ def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_locatio
     Raises:
         UsageError: there is a table of that name, or the metadata file is no location.
         NotFoundError: the metadata file is not there.
-        MissingFileError: what the current snapshot begins with is not there.
+        MissingFileError: the current snapshot's manifest list, or a manifest, is not there.
         InvalidTableError: it is no table metadata.
     """
     validate_table_identifier(identifier)
@@ -43,23 +48,66 @@ def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_locatio
         raise UsageError(f"metadata {error.message}", **error.facts) from error
     try:
         table = read_table(catalog, identifier, metadata_location, storage)
-    except MissingFileError as error:
+    except (InvalidTableError, UsageError) as error:
+        if newest := _newest_below(metadata_location, storage):
+            raise UsageError(
+                f"{metadata_location!r} is a directory, and a table is registered by one of its metadata files; the newest is "
+                f"{newest!r} (icekeep help dropped-table)",
+                location=metadata_location,
+            ) from error
+        if not isinstance(error, MissingFileError):
+            raise
         raise NotFoundError(
             f"there is no metadata file {metadata_location!r}: mend the location; a table that was purged has none",
             location=metadata_location,
         ) from error
-    snapshot = table.metadata.current_snapshot
-    named = (
-        () if snapshot is None else (snapshot.manifest_list,) if snapshot.manifest_list else snapshot.manifests or ()
-    )
-    for location in named:
-        if storage.head(location) is None:
-            raise MissingFileError(
-                f"table {table.name!r} cannot be registered: manifest list {location!r} of the current snapshot of "
-                f"{metadata_location!r} is missing; was the table purged?",
-                location=location,
-            )
+    if table.metadata.current_snapshot is not None:
+        _refuse_purged(table, table.metadata.current_snapshot)
     return table
+
+
+def _refuse_purged(table: Table, snapshot: Snapshot) -> None:
+    """Raise `MissingFileError` where files by which a snapshot is read are gone; a list that is damaged says nothing of them.
+
+    A purge by older metadata leaves the newer list, and takes the manifests that both name.
+    """
+    if snapshot.manifest_list is None:
+        manifests: Sequence[str] = snapshot.manifests or ()
+    elif table.storage.head(snapshot.manifest_list) is None:
+        raise _purged(table, "manifest list", [snapshot.manifest_list])
+    else:
+        try:
+            data = table.storage.read(snapshot.manifest_list)
+            manifests = [one.manifest_path for one in read_manifest_list(data, snapshot.manifest_list)]
+        except (InvalidTableError, UnsupportedError):
+            return
+    found = head_many(manifests, table.storage)
+    if missing := [location for location, info in zip(manifests, found, strict=True) if info is None]:
+        raise _purged(table, "manifest", missing)
+
+
+def _purged(table: Table, what: str, missing: Sequence[str]) -> MissingFileError:
+    return MissingFileError(
+        f"table {table.name!r} cannot be registered: {what} {missing[0]!r}{and_more(missing)} of the current snapshot of "
+        f"{table.metadata_location!r} is missing; was the table purged?",
+        location=missing[0],
+    )
+
+
+def _newest_below(location: str, storage: Storage) -> str:
+    """The metadata file with the highest version in a directory, the table's or that of its metadata; empty if there is none."""
+    for directory in (location.rstrip("/"), f"{location.rstrip('/')}/metadata"):
+        try:
+            found = [
+                one
+                for one in storage.list_share(ListingShare(directory, is_deep=False))
+                if is_metadata_file(one.location)
+            ]
+        except IcekeepError:
+            continue
+        if found:
+            return max(found, key=lambda one: (file_version(one.location), one.modified_ms)).location
+    return ""
 
 
 def registered(table: Table, send: Callable[[], None]) -> Table:

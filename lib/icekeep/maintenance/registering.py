@@ -28,10 +28,10 @@ def register_table(
         The table. A catalog that finds tables by their directory moves the version files back that its drop moved aside.
 
     Raises:
-        UsageError: the name is taken; the metadata file is no location; or the catalog finds tables by their directory, and
-            this one lies in another.
+        UsageError: the name is taken; the metadata file is no location, or a directory; or the catalog finds tables by their
+            directory, and this one lies in another.
         NotFoundError: there is no such namespace, or no such metadata file.
-        MissingFileError: what its current snapshot begins with is not there: as after a purge.
+        MissingFileError: the manifest list of its current snapshot, or a manifest, is not there: as after a purge.
         InvalidTableError: the file is no table metadata.
         SafetyError: another table of the catalog lies in the same place, or is this one under another name.
         UnsupportedError: the catalog cannot register tables.

@@ -2,12 +2,16 @@
 
 import pytest
 
-from icekeep.catalog.name_errors import table_exists
+from icekeep.catalog.name_errors import no_such_table, table_exists
 from icekeep.catalog.registering import read_unregistered, registered
-from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.errors import MissingFileError, NotFoundError, OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.maintenance.purge.job import drop_table
+from icekeep.maintenance.registering import register_table
 from kit.cases import for_each
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.memory_catalog import MemoryCatalog
+from kit.no_spark import no_spark
+from kit.tables import add, memory_table
 
 LOST = OutcomeUnknownError("the connection was lost")
 
@@ -51,6 +55,39 @@ def test_a_registration_that_landed_is_told_however_often_it_was_sent(answers, l
     asked = Asked(*answers, lands=lands)
     assert registered(asked.table, asked.send).metadata == asked.table.metadata
     assert (asked.count, asked.is_there()) == (count, True)
+
+
+def test_a_table_that_was_purged_in_part_is_refused():
+    """By an older metadata file: the newer manifest list stays, and a manifest that both name is gone."""
+    catalog = MemoryCatalog()
+    table = add(add(memory_table(catalog), "a"), "b")
+    older = table.metadata.metadata_log[-1].metadata_file
+    catalog.drop(EVENTS)
+    drop_table(register_table(catalog, EVENTS, older), no_spark, purge=True)
+    assert catalog.storage.head(table.metadata.current_snapshot.manifest_list) is not None
+    with pytest.raises(
+        MissingFileError, match=r"manifest 'memory://.*' of the current snapshot of .* is missing; was the table"
+    ):
+        read_unregistered(catalog, EVENTS, table.metadata_location, catalog.storage)
+
+
+def test_a_damaged_manifest_list_is_left_to_a_check():
+    catalog = MemoryCatalog()
+    table = add(memory_table(catalog), "a")
+    catalog.storage.files[table.metadata.current_snapshot.manifest_list] = (b"nonsense", 0)
+    catalog.drop(EVENTS)
+    assert read_unregistered(catalog, EVENTS, table.metadata_location, catalog.storage).metadata == table.metadata
+
+
+def test_a_table_that_is_listed_and_not_there_is_no_misspelt_one():
+    """Some servers answer so for a table that the user may not read."""
+    catalog = MemoryCatalog()
+    memory_table(catalog)
+    told = (
+        "there is no table 'db.events' in catalog 'local'; the catalog lists it, and says that it is not there: see whether you "
+        "may read it"
+    )
+    assert no_such_table(catalog, EVENTS).message == told
 
 
 def test_a_request_that_was_sent_twice_on_the_way_meets_itself():
