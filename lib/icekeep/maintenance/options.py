@@ -3,7 +3,7 @@
 A job's options are a frozen struct whose fields are renamed to the option names; what Iceberg does not know is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -39,12 +39,18 @@ def parse_options(cls: type[O], given: Mapping[str, Any] | O) -> O:
         hint = hints[attributes[name]]
         choices = get_args(hint) if get_origin(hint) is Literal else ()
         try:
-            plain = value.lower() if choices and isinstance(value, str) else value
+            plain = _choice(value, choices) if isinstance(value, str) else value
             values[attributes[name]] = from_plain(plain, hint, strict=False)
         except msgspec.ValidationError as error:
             expected = f"one of {', '.join(choices)}" if choices else _expected(name, str(error))
             raise OptionError(name, given=value, expected=expected) from None
     return cls(**values)
+
+
+def _choice(text: str, choices: Sequence[str]) -> str:
+    """The choice that a text is in any case, and with underscores for dashes, as Iceberg's enums have them; else the text."""
+    by_spelling = {choice.replace("-", "_"): choice for choice in choices}
+    return by_spelling.get(text.lower().replace("-", "_"), text)
 
 
 def _expected(name: str, problem: str) -> str:

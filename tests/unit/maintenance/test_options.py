@@ -46,8 +46,8 @@ def test_true_is_written_in_several_ways(text):
     assert parsed(rewrite_all={"1": "0"}.get(text, "FALSE")).all is False
 
 
-@pytest.mark.parametrize("text", ["bytes-asc", "BYTES-ASC", "Bytes-Asc"])
-def test_a_choice_may_be_written_in_any_case(text):
+@pytest.mark.parametrize("text", ["bytes-asc", "BYTES-ASC", "Bytes-Asc", "BYTES_ASC", "bytes_asc"])
+def test_a_choice_may_be_written_in_any_case_and_with_underscores(text):
     assert parsed(job_order=text).order == "bytes-asc"
 
 
