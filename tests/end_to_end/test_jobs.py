@@ -91,11 +91,16 @@ def test_a_wrong_catalog_or_table_or_file_is_one_line_and_exit_status_2(operator
     operator.lake.filled(commits=1, files=1)
     assert operator.run_here("compact", table="db.event").status == 2
     assert "'db.events'" in operator.run_here("compact", table="db.event").complaint
-    assert operator.run_here("compact", "--catalog", "prod").status == 2
-    assert operator.run_here("compact", "--conf", "/nowhere/icekeep.yaml").status == 2
+    unknown = operator.run_here("compact", catalog="prod")
+    assert (unknown.status, "'prod'" in unknown.complaint) == (2, True)
+    twice = operator.run_here("compact", "--catalog", "prod")
+    assert (twice.status, "--catalog: is given twice" in twice.complaint) == (2, True)
     operator.conf.write_text(operator.conf.read_text() + "catalog: {}\n")
     broken = operator.run_here("compact")
     assert (broken.status, "catalog" in broken.complaint) == (2, True)
+    operator.conf.unlink()
+    absent = operator.run_here("compact")
+    assert (absent.status, str(operator.conf) in absent.complaint) == (2, True)
 
 
 def test_gc_disabled_is_exit_status_4(operator: Operator) -> None:

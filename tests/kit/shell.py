@@ -92,9 +92,9 @@ class Operator:
         )
         return Finished(done.returncode, done.stdout, done.stderr)
 
-    def run_here(self, job: str, *arguments: str, table: str = "db.events") -> Finished:
+    def run_here(self, job: str, *arguments: str, table: str = "db.events", catalog: str = "local") -> Finished:
         """Run a command, whose name may be two words, in this process: for what a process of its own would show no better."""
-        words = [*job.split(), "--conf", str(self.conf), "--catalog", "local", "--table", table, *arguments]
+        words = [*job.split(), "--conf", str(self.conf), "--catalog", catalog, "--table", table, *arguments]
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             try:

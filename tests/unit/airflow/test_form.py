@@ -29,7 +29,7 @@ def test_a_form_is_a_call():
         ({"arguments": ["--help"]}, "ask for help"),
         ({"arguments": ["--config=/etc/passwd"]}, "give settings of the job"),
         ({"arguments": ["--result-file=/etc/cron.d/x"]}, "give settings of the job"),
-        ({"arguments": ["--table=c.d.other"]}, "give settings of the job"),
+        ({"arguments": ["--table=c.d.other"]}, "argument --table: is given twice"),
         ({"arguments": ["--catalog=other"]}, "give settings of the job"),
         ({"arguments": ["--output=json"]}, "give settings of the job"),
         ({"arguments": ["--policy=mine"]}, "give settings of the job"),

@@ -53,9 +53,9 @@ def reached_by(table: Table, spark: SparkSource, *, trust_manifest_list: bool, s
 def former_statistics(table: Table, reached: Reached) -> pa.Array:
     """The locations of statistics that are reached through older metadata alone: they were taken off the table since."""
     metadata = table.metadata
-    current = {
-        canonical_or_text(file.statistics_path) for file in (*metadata.statistics, *metadata.partition_statistics)
-    }
+    paths = [file.statistics_path for file in metadata.statistics]
+    paths += [file.statistics_path for file in metadata.partition_statistics]
+    current = {*map(canonical_or_text, paths)}
     named = reached.named.filter(pc.equal(reached.named["kind"], FileKind.STATISTICS.value))["location"]
     former = dict.fromkeys(one for one in named.to_pylist() if canonical_or_text(one) not in current)
     return pa.array(former, pa.string())
