@@ -90,7 +90,9 @@ def count_nans(table: pa.Table, schema: Schema) -> dict[int, int]:
     """
     return {
         field.field_id: pc.sum(pc.is_nan(column)).as_py() or 0
-        for field, column in primitive_columns(table, schema)
+        for number, top in enumerate(schema.fields)
+        if _holds_floats(top)
+        for field, column in _primitive_columns(table.column(number), top)
         if field.type in _FLOATING
     }
 
@@ -103,11 +105,18 @@ def primitive_columns(table: pa.Table, schema: Schema) -> Iterator[tuple[NestedF
 
 def _primitive_columns(column: Any, field: NestedField) -> Iterator[tuple[NestedField, Any]]:
     if isinstance(field.type, StructType):
-        for position, child in enumerate(field.type.fields):
-            # Not the child array alone: what lies below a null struct is no value.
-            yield from _primitive_columns(pc.struct_field(column, [position]), child)
+        # All children at once: to ask for one takes time for each of the others. Below a null struct they are null.
+        for child, below in zip(field.type.fields, column.flatten(), strict=True):
+            yield from _primitive_columns(below, child)
     elif isinstance(field.type, PrimitiveType) and field.type != UNKNOWN:
         yield field, column
+
+
+def _holds_floats(field: NestedField) -> bool:
+    """Whether a field is a `float` or a `double`, or a struct that has one at any depth."""
+    if isinstance(field.type, StructType):
+        return any(map(_holds_floats, field.type.fields))
+    return field.type in _FLOATING
 
 
 def _comparable(column: Any) -> Any:

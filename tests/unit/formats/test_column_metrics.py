@@ -6,10 +6,12 @@ Those that Parquet's footers tell are in `test_footer_metrics`.
 import math
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.formats import column_metrics
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
 from icekeep.formats.column_metrics import MetricsCollector, count_nans
 from icekeep.spec.metrics_modes import COUNTS, FULL, NONE, metrics_modes
@@ -17,6 +19,7 @@ from icekeep.spec.types import (
     DOUBLE,
     FLOAT,
     INT,
+    LONG,
     STRING,
     TIMESTAMP,
     TIMESTAMP_NS,
@@ -136,3 +139,36 @@ def test_nan_is_counted_in_structs_but_not_below_null_ones_nor_in_lists():
         2: 1
     }
     assert count_nans(empty_table(schema), schema) == {2: 0, 4: 0}
+
+
+class CountedCalls:
+    """Arrow's functions; the names of those that are called are kept."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __getattr__(self, name: str):
+        self.names.append(name)
+        return getattr(pc, name)
+
+
+def test_only_floats_cost_anything_where_nans_are_counted(monkeypatch):
+    # Arrow takes time for all children of a struct when it is asked for one: 10,000 of them took minutes.
+    fields = [column(n, f"f{n}", LONG) for n in range(2, 500)]
+    of_longs = schema_of(column(1, "s", StructType(tuple(fields))))
+    with_one = schema_of(column(1, "s", StructType((*fields, column(500, "x", DOUBLE)))))
+    called = CountedCalls()
+    monkeypatch.setattr(column_metrics, "pc", called)
+    assert count_nans(empty_table(of_longs), of_longs) == {}
+    assert called.names == []
+    assert count_nans(empty_table(with_one), with_one) == {500: 0}
+    assert sorted(called.names) == ["is_nan", "sum"]
+
+
+def test_children_of_a_struct_are_taken_out_of_it_at_once(monkeypatch):
+    schema = schema_of(column(1, "s", StructType(tuple(column(n, f"f{n}", LONG) for n in range(2, 100)))))
+    called = CountedCalls()
+    monkeypatch.setattr(column_metrics, "pc", called)
+    metrics = collected(schema, [{"s": None}])
+    assert metrics.null_value_counts == dict.fromkeys(range(2, 100), 1)
+    assert {*called.names} == {"min_max"}
