@@ -18,7 +18,7 @@ from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import Curve, Ordering
-from icekeep.formats.sort.ranges import sample_keys, split_points
+from icekeep.formats.sort.ranges import ranges_of_files, sample_keys, split_points
 from icekeep.maintenance.compaction import shuffle
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.spec.manifests.structs import DataFile
@@ -116,7 +116,7 @@ def test_rows_of_every_type_arrive_unchanged(tmp_path_factory, spark_session: Sp
     ordering = by(schema, "c10_string", "key")
     points = split_points([sample_keys(tables, ordering, schema)], 3)
     whole = task_of(directory, pieces_of(directory, schema, tables), schema, ordering)
-    ran = shuffled(whole, points, spark_session, STORAGE)
+    ran = shuffled(whole, points, None, spark_session, STORAGE)
     assert text_of(assert_ordered(ran, schema, ordering)) == text_of(pa.concat_tables(tables))
     assert sum(done.outcome.live_count for done in ran.done) == len(data)
 
@@ -138,24 +138,26 @@ def test_deleted_rows_stay_away_and_each_row_that_was_read_counts_once(
     deletes = write_position_deletes(STORAGE, (tmp_path / "deletes.parquet").as_uri(), "PARQUET", pairs, spec_id=0)
     ordering = by(EVENTS, "id")
     points = split_points([sample_keys(tables, ordering, EVENTS)], points_count + 1)
-    whole = task_of(tmp_path, pieces, EVENTS, ordering, delete_files=(deletes,), files_count=2 * (points_count + 1))
-    ran = shuffled(whole, points, spark_session, STORAGE)
+    whole = task_of(tmp_path, pieces, EVENTS, ordering, delete_files=(deletes,))
+    counts = [2] * (points_count + 1)
+    ran = shuffled(whole, points, counts, spark_session, STORAGE)
     expected = pa.concat_tables([t.filter(pa.array([n % 10 != 0 for n in range(100)])) for t in tables])
     assert text_of(assert_ordered(ran, EVENTS, ordering)) == text_of(expected)
     assert sum(done.outcome.read_count for done in ran.done) == 1000
     assert sum(done.outcome.live_count for done in ran.done) == 900
     assert all(done.cpu_ms >= 0 and done.outcome.peak_bytes > 0 for done in ran.done)
-    assert [len(files) for files in files_by_range(ran)] == [2] * (points_count + 1)
+    assert [len(files) for files in files_by_range(ran)] == counts
 
 
-def test_of_more_ranges_than_files_several_make_one(tmp_path: Path, spark_session: SparkSession) -> None:
+def test_each_range_makes_as_many_files_as_it_is_told(tmp_path: Path, spark_session: SparkSession) -> None:
     tables = [events(range(1000))]
     ordering = by(EVENTS, "id")
-    points = split_points([sample_keys(tables, ordering, EVENTS)], 8)
-    whole = task_of(tmp_path, pieces_of(tmp_path, EVENTS, tables), EVENTS, ordering, files_count=4)
-    ran = shuffled(whole, points, spark_session, STORAGE)
+    points, counts = ranges_of_files([sample_keys(tables, ordering, EVENTS)], 4, 3, finer=2)
+    whole = task_of(tmp_path, pieces_of(tmp_path, EVENTS, tables), EVENTS, ordering)
+    ran = shuffled(whole, points, counts, spark_session, STORAGE)
     assert text_of(assert_ordered(ran, EVENTS, ordering)) == text_of(tables[0])
-    assert [[file.record_count for file in files] for files in files_by_range(ran)] == [[250]] * 4
+    assert sorted(counts) == [1, 1, 2]
+    assert [[file.record_count for file in files] for files in files_by_range(ran)] == [[250] * n for n in counts]
 
 
 def test_ranges_that_no_row_is_in_make_no_file(tmp_path: Path, spark_session: SparkSession) -> None:
@@ -163,7 +165,7 @@ def test_ranges_that_no_row_is_in_make_no_file(tmp_path: Path, spark_session: Sp
     # As wide as a key, above that of any row.
     nowhere = [bytes([first]) + bytes(8) for first in (2, 3, 4)]
     pieces = pieces_of(tmp_path, EVENTS, [events(range(10))])
-    ran = shuffled(task_of(tmp_path, pieces, EVENTS, ordering), nowhere, spark_session, STORAGE)
+    ran = shuffled(task_of(tmp_path, pieces, EVENTS, ordering), nowhere, None, spark_session, STORAGE)
     assert text_of(assert_ordered(ran, EVENTS, ordering)) == text_of(events(range(10)))
     assert sum(len(done.outcome.files) for done in ran.done) == 1
 
@@ -179,7 +181,7 @@ def test_rows_keep_their_lineage(tmp_path: Path, spark_session: SparkSession) ->
     )
     ordering = Ordering(curve=Curve(kind="hilbert", column_ids=(1, 2)))
     points = split_points([sample_keys(tables, ordering, EVENTS)], 2)
-    ran = shuffled(task_of(tmp_path, pieces, EVENTS, ordering), points, spark_session, STORAGE)
+    ran = shuffled(task_of(tmp_path, pieces, EVENTS, ordering), points, None, spark_session, STORAGE)
     wanted = schema_of(*EVENTS.fields, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
     found = pa.concat_tables(
         [
@@ -206,7 +208,7 @@ def test_rows_that_move_to_another_spec_lie_in_files_of_its_partitions(
     tables = [events(range(start, start + 50)) for start in (0, 50)]
     points = split_points([sample_keys(tables, ordering, EVENTS)], 2)
     whole = task_of(tmp_path, pieces_of(tmp_path, EVENTS, tables), EVENTS, ordering, spec)
-    ran = shuffled(whole, points, spark_session, STORAGE)
+    ran = shuffled(whole, points, None, spark_session, STORAGE)
     files = [file for done in ran.done for file in done.outcome.files]
     # Five partitions, one of which the cut may go through.
     assert len(files) in (5, 6)
@@ -222,7 +224,7 @@ def test_rows_that_move_to_another_spec_lie_in_files_of_its_partitions(
 def test_a_file_that_is_gone_is_the_error_and_nothing_is_written(tmp_path: Path, spark_session: SparkSession) -> None:
     pieces = pieces_of(tmp_path, EVENTS, [events(range(10)), events(range(10, 20))])
     (tmp_path / "old-1.parquet").unlink()
-    ran = shuffled(task_of(tmp_path, pieces, EVENTS, by(EVENTS, "id")), [], spark_session, STORAGE)
+    ran = shuffled(task_of(tmp_path, pieces, EVENTS, by(EVENTS, "id")), [], None, spark_session, STORAGE)
     assert [type(error) for error in ran.errors] == [MissingFileError]
     assert not ran.done
     assert [path.name for path in tmp_path.iterdir()] == ["old-0.parquet"]
@@ -236,7 +238,7 @@ def test_a_property_that_is_wrong_is_the_error_of_every_task_and_nothing_is_left
         task_of(tmp_path, pieces, EVENTS, by(EVENTS, "id")), properties={"write.parquet.compression-codec": "shiny"}
     )
     points = split_points([sample_keys([events(range(20))], by(EVENTS, "id"), EVENTS)], 2)
-    ran = shuffled(whole, points, spark_session, STORAGE)
+    ran = shuffled(whole, points, None, spark_session, STORAGE)
     assert len(ran.errors) == 2
     assert all("shiny" in str(error) for error in ran.errors)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old-0.parquet", "old-1.parquet"]
@@ -247,7 +249,11 @@ def test_a_not_a_number_keeps_its_bits(tmp_path: Path, spark_session: SparkSessi
     odd = pa.array([0x7FF8_0000_0000_0001, -1, -(2**63), 0], pa.int64()).view(pa.float64())
     table = pa.table([pa.array(range(4), pa.int64()), odd], schema=arrow_schema(schema))
     ran = shuffled(
-        task_of(tmp_path, pieces_of(tmp_path, schema, [table]), schema, by(schema, "id")), [], spark_session, STORAGE
+        task_of(tmp_path, pieces_of(tmp_path, schema, [table]), schema, by(schema, "id")),
+        [],
+        None,
+        spark_session,
+        STORAGE,
     )
     found = assert_ordered(ran, schema, by(schema, "id"))
     assert found["x"].combine_chunks().view(pa.int64()).to_pylist() == [0x7FF8_0000_0000_0001, -1, -(2**63), 0]
@@ -278,7 +284,7 @@ def test_tasks_tell_where_each_row_went_that_others_read(
     deletes, pieces = deleting(STORAGE, files, f"{table}/deletes")
     tables = [read_table(STORAGE, file.file_path, MOVING) for file in data]
     points = split_points([sample_keys(tables, ordering, MOVING)], files_count)
-    ran = shuffled(moving_task(pieces, deletes, table, ordering=ordering), points, spark_session, STORAGE)
+    ran = shuffled(moving_task(pieces, deletes, table, ordering=ordering), points, None, spark_session, STORAGE)
     assert not ran.errors
     outcomes = [done.outcome for done in ran.done]
     assert len([outcome for outcome in outcomes if outcome.files]) == files_count

@@ -48,7 +48,10 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
     if spliced is not None:
         return spliced
     rows = TaskRows(task, storage, in_order=task.ordering is None)
-    written = write_rows(task, rows.columns, rows, storage)
+    if task.is_ordered or task.files_count in (None, 1):
+        written = write_rows(task, rows.columns, rows, storage)
+    else:
+        written = _write(task, rows.columns, _dealt(rows, task.files_count, task.pieces), storage)
     with removed_on_failure(written.locations, storage):
         moves = reported_moves(task, storage, rows.pieces, written.origins)
         order = rows.hashed if isinstance(rows.hashed, RowSequence) else None
@@ -102,12 +105,35 @@ def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], sto
             for table in rows:
                 writing.add(table)
             return writing.written()
+    return _write(task, columns, ((table, False) for table in rows), storage)
+
+
+def _write(task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, bool]], storage: Storage) -> Written:
+    """Write tables, each with whether a file ends behind it."""
     with TaskWriter(task, columns, storage) as writer:
         taken_count = 0
-        for table in rows:
+        for table, ends in tables:
             taken_count += table.num_rows
             writer.write(table)
+            if ends:
+                writer.end_file()
         return _checked(writer.close(), taken_count)
+
+
+def _dealt(rows: TaskRows, files_count: int, pieces: Sequence[FilePiece]) -> Iterator[tuple[pa.Table, bool]]:
+    """Rows in tables that end where a file shall end, and whether it ends there: of as many rows that are read for each."""
+    total = sum(piece.record_count if piece.part_rows is None else piece.part_rows for piece in pieces)
+    number = before = 0
+    for table in rows:
+        start = 0
+        while number + 1 < files_count and (end := total * (number + 1) // files_count) <= rows.read_count:
+            # Which rows of a table are deleted is not known any more: they are taken to lie evenly.
+            stop = table.num_rows * (end - before) // max(1, rows.read_count - before)
+            yield table.slice(start, max(0, stop - start)), True
+            start, number = max(start, stop), number + 1
+        if start < table.num_rows:
+            yield table.slice(start), False
+        before = rows.read_count
 
 
 def _read_into(
@@ -155,9 +181,8 @@ class _OrderedWriting:
 
     def written(self) -> Written:
         """Write all rows that were taken."""
-        row_count, files_count = self._sorter.row_count, self._task.files_count
-        file_rows = None if files_count is None else max(1, -(-row_count // files_count))
-        for table, ends in _cut_into_files(self._sorter.sorted_rows(), file_rows):
+        row_count, files_count = self._sorter.row_count, self._task.files_count or 1
+        for table, ends in _cut_into_files(self._sorter.sorted_rows(), row_count, files_count):
             self._writer.write(table)
             if ends:
                 self._writer.end_file()
@@ -184,17 +209,14 @@ def _checked(written: Written, taken_count: int) -> Written:
     return written
 
 
-def _cut_into_files(tables: Iterator[pa.Table], file_rows: int | None) -> Iterator[tuple[pa.Table, bool]]:
-    """Tables cut where a file shall end, and whether it ends there."""
-    free = file_rows or 0
+def _cut_into_files(tables: Iterator[pa.Table], row_count: int, files_count: int) -> Iterator[tuple[pa.Table, bool]]:
+    """Tables of so many rows cut where a file shall end, and whether it ends there: evenly, as many as there are to be."""
+    number = before = 0
     for table in tables:
-        if file_rows is None:
-            yield table, False
-            continue
         start = 0
-        while start < table.num_rows:
-            piece = table.slice(start, free)
-            start += piece.num_rows
-            free -= piece.num_rows
-            yield piece, free == 0
-            free = free or file_rows
+        while number + 1 < files_count and (end := row_count * (number + 1) // files_count) <= before + table.num_rows:
+            yield table.slice(start, end - before - start), True
+            start, number = end - before, number + 1
+        if start < table.num_rows:
+            yield table.slice(start), False
+        before += table.num_rows

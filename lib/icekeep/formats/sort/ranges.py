@@ -1,5 +1,6 @@
 """Ranges of keys: how the rows of a group are shared out to tasks that each read all of it, or by a shuffle."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
@@ -80,6 +81,47 @@ def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
         if key > (points[-1] if points else weighted[0][0]):
             points.append(key)
     return tuple(points)
+
+
+def ranges_of_files(
+    samples: Sequence[KeySample], files_count: int, ranges_count: int, *, finer: int = 1
+) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+    """Cut the rows of all samples into at most so many ranges of whole files.
+
+    Args:
+        files_count: how many files there are to be, of about as many rows each.
+        ranges_count: no more than `files_count`.
+        finer: of how many parts a file is made, at least; more find the middle between equal keys better.
+
+    Returns:
+        Split points, as `split_points`, and how many of the files each range makes: one at least, and in all `files_count`.
+    """
+    points: Sequence[bytes] = split_points(samples, files_count * finer)
+    for count in (files_count, ranges_count):
+        rows = _rows_of_ranges(samples, points)
+        points = [points[some[0] - 1] for some in cut_evenly(range(len(rows)), rows.__getitem__, count)[1:]]
+    return tuple(points), _apportioned(files_count, _rows_of_ranges(samples, points))
+
+
+def _rows_of_ranges(samples: Sequence[KeySample], points: Sequence[bytes]) -> list[float]:
+    """About how many rows are in each range between split points."""
+    rows = [0.0] * (len(points) + 1)
+    for sample in samples:
+        for key in sample.keys:
+            rows[bisect_right(points, key)] += sample.row_count / len(sample.keys)
+    return rows
+
+
+def _apportioned(count: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """A number, at least that of the weights, divided into parts of 1 or more that are about as the weights are."""
+    total = sum(weights)
+    wanted = [count * weight / total if total else count / len(weights) for weight in weights]
+    parts = [max(1, int(some)) for some in wanted]
+    while (short := count - sum(parts)) != 0:
+        step = 1 if short > 0 else -1
+        open_ones = [number for number, part in enumerate(parts) if part + step > 0]
+        parts[max(open_ones, key=lambda number: step * (wanted[number] - parts[number]))] += step
+    return tuple(parts)
 
 
 def key_ranges(points: Sequence[bytes]) -> tuple[KeyRange, ...]:

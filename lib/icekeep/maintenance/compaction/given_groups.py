@@ -110,7 +110,7 @@ def plan_given(
         directory: as for `planner.plan`.
 
     Raises:
-        SafetyError: a file is gone, or other deletes reach it, or a group would become other files.
+        SafetyError: a file is gone, or other deletes reach it, or a group would be of another partition spec.
         AlreadyApplied: nothing is left.
         InvalidTableError, MissingFileError, UnsupportedError, OptionError, NotFoundError: as `planner.plan`.
     """
@@ -214,8 +214,6 @@ def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -
         now = {} if group is None else _states_now(group, storage)
         gone += [path for path in one.states if path not in now]
         changed += [path for path, state in one.states.items() if path in now and state not in now[path]]
-        if group is not None and group.expected_files_count != one.line.says.get(_EXPECTED):
-            others.append(f"group {one.line.group} would become {group.expected_files_count} files")
         if group is not None and group.output_spec_id != one.line.says.get(_OUTPUT_SPEC):
             others.append(f"files of group {one.line.group} would be of partition spec {group.output_spec_id}")
         order.append(one.line.group)
@@ -255,7 +253,7 @@ def _group_line(group: FileGroup, method: GroupMethod) -> PlanLine:
             _OUTPUT_SPEC: group.output_spec_id,
             "files_count": group.files_count,
             "delete_files_count": group.delete_files_count,
-            _EXPECTED: group.expected_files_count,
+            _EXPECTED: method.files_count,
             "method": str(method.method),
         },
     )

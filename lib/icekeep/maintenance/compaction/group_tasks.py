@@ -6,12 +6,11 @@ from typing import NamedTuple
 import msgspec
 
 from icekeep.formats.rewrite.task import RewriteTask
-from icekeep.maintenance.compaction.methods import GroupMethod
-from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, group_files
+from icekeep.maintenance.compaction.methods import GroupMethod, shares_of_group
+from icekeep.maintenance.compaction.plan import FileGroup, group_files
 from icekeep.maintenance.compaction.rewriting import Done, run_task
-from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
-from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
-from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, stitch_task
+from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, share_task, whole_task
 from icekeep.storage.base import Storage
 
 
@@ -32,7 +31,6 @@ class GroupWork(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     context: GroupContext
-    sizes: FileSizes
     groups: Mapping[int, FileGroup]
     methods: Mapping[int, GroupMethod]
     metrics: Mapping[str, Metrics]
@@ -58,14 +56,13 @@ class GroupWork(msgspec.Struct, frozen=True, kw_only=True):
     def _bare_tasks(self, group: FileGroup) -> list[tuple[RewriteTask, bool]]:
         """All tasks of a group, each with whether it puts its files together byte for byte; without metrics, which are wide."""
         method, files = self.methods[group.number], group_files(group, self.storage)
-        whole = whole_task(group, files, self.context)
         if ordering_of(group, self.context) is not None:
-            return [(whole, False)]
-        copied = {position for some in method.stitched for position in some}
-        left = tuple(file for position, file in enumerate(files.files) if position not in copied)
-        encoded = rewrite_tasks(group, GroupFiles(left, files.deletes), self.context, self.sizes) if left else []
-        stitched = (set_of(whole, some, number) for number, some in enumerate(method.stitched, start=len(encoded)))
-        return [*((task, False) for task in encoded), *((task, True) for task in stitched)]
+            return [(whole_task(group, files, self.context), False)]
+        copied = {*method.stitched}
+        return [
+            (share_task(group, files, share, self.context, number), share.whole_files in copied)
+            for number, share in enumerate(shares_of_group(files, method.stitched, self.context.sizes))
+        ]
 
     def _ready(self, bare: tuple[RewriteTask, bool]) -> RewriteTask | StitchTask:
         task, is_stitched = bare

@@ -193,7 +193,7 @@ def _tell(run: Run, planned: RewritePlan, listener: Listener) -> None:
     for note in planned.notes:
         listener.on(Warned(note))
     _LOG.info(
-        "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups, %d new files expected",
+        "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups",
         run.table.name,
         run.run_id,
         planned.snapshot_id,
@@ -201,7 +201,6 @@ def _tell(run: Run, planned: RewritePlan, listener: Listener) -> None:
         planned.candidate_files_count,
         planned.rewritten_bytes_count,
         len(planned.groups),
-        planned.expected_files_count,
         extra=log_context(run.table),
     )
 

@@ -4,11 +4,9 @@ Few files are looked at by threads of the driver, many in Spark tasks; what come
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -26,8 +24,9 @@ from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.options import StitchChoice
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
-from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks_count, whole_pieces
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.compaction.shares import Share, Slice, shares_of
+from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
+from icekeep.maintenance.groups.file_sizes import FileSizes, are_merged, expected_output_files
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import cut_evenly, packed
@@ -35,7 +34,7 @@ from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 MAX_RANGES = 8
-"""In a local session a group above so many times the budget is shuffled: until then it is cheaper to read it so often."""
+"""In a local session a group above so many times the budget is shuffled: until then threads put some of it on disk."""
 
 MAX_RUNS = 2
 """On a cluster a task that has a group to itself puts so many ordered runs of the budget on disk; more goes to several tasks."""
@@ -56,6 +55,7 @@ class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
         stitched_bytes: of these files.
         reason: why the others are not, the reason of most of them; empty where nobody would ask.
         tasks_count: how many tasks rewrite the group, where these need nothing of each other.
+        files_count: how many files come of it.
     """
 
     method: RewriteMethod
@@ -63,6 +63,7 @@ class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
     stitched_bytes: int = 0
     reason: str = ""
     tasks_count: int = 1
+    files_count: int
 
     @property
     def stitched_files_count(self) -> int:
@@ -75,16 +76,16 @@ class _Examination(msgspec.Struct, frozen=True, kw_only=True):
 
     context: GroupContext
     rules: StitchRules
-    sizes: FileSizes
     choice: StitchChoice
+    min_input_files: int
     storage: Storage
 
 
 def choose_methods(
     plan: RewritePlan,
     context: GroupContext,
-    sizes: FileSizes,
     choice: StitchChoice,
+    min_input_files: int,
     storage: Storage,
     workers: Workers,
 ) -> dict[int, GroupMethod]:
@@ -92,6 +93,7 @@ def choose_methods(
 
     Args:
         choice: the option `stitch`: `auto` copies what may be and is worth it, `always` all files or fails, `never` none.
+        min_input_files: the option: how many small files the next run puts together.
 
     Raises:
         UnsupportedError: `always`, and a file cannot be copied.
@@ -100,12 +102,16 @@ def choose_methods(
     methods = {}
     open_groups = []
     for group in plan.groups:
+        files_count = group.expected_files_count
         if ordering_of(group, context) is not None:
             shuffles = _is_shuffled(group, context.budget_bytes, workers)
-            methods[group.number] = GroupMethod(method=RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT)
+            method = RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT
+            methods[group.number] = GroupMethod(method=method, files_count=files_count)
         elif not group.has_files:
             methods[group.number] = GroupMethod(
-                method=RewriteMethod.REENCODE, reason="not looked at in a preview of so many files"
+                method=RewriteMethod.REENCODE,
+                reason="not looked at in a preview of so many files",
+                files_count=files_count,
             )
         else:
             open_groups.append(group)
@@ -114,8 +120,8 @@ def choose_methods(
     examination = _Examination(
         context=context,
         rules=StitchRules(schema=metadata.schema, options=write_options(properties), floor_bytes=floor_bytes),
-        sizes=sizes,
         choice=choice,
+        min_input_files=min_input_files,
         storage=storage,
     )
     return methods | _examined(open_groups, examination, workers)
@@ -141,31 +147,77 @@ def _methods_of(groups: Sequence[FileGroup], examination: _Examination, threads:
         return {group.number: _method_of(group, examination, pool) for group in groups}
 
 
+def shares_of_group(files: GroupFiles, stitched: Collection[tuple[int, ...]], sizes: FileSizes) -> list[Share]:
+    """What each task reads of a group whose rows stay in their order, and how many files it makes of it.
+
+    Args:
+        stitched: as in `GroupMethod`; these come last.
+    """
+    copied = {position for some in stitched for position in some}
+    left = [position for position in range(len(files.files)) if position not in copied]
+    left_bytes = sum(files.files[position].file_size_in_bytes for position in left)
+    encoded = shares_of(files.files, left, expected_output_files(left_bytes, sizes), sizes) if left else []
+    return encoded + [
+        Share(tuple(Slice(position, files.files[position].file_size_in_bytes) for position in some), 1)
+        for some in stitched
+    ]
+
+
 def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecutor) -> GroupMethod:
-    files, metadata = group_files(group, examination.storage), examination.context.metadata
-    if examination.choice == "never":
-        count = rewrite_tasks_count(group, files, metadata, examination.sizes)
-        return GroupMethod(method=RewriteMethod.REENCODE, reason="option stitch is never", tasks_count=count)
-    pieces = whole_pieces(files, metadata)
-    look = partial(examine, rules=examination.rules, storage=examination.storage)
-    found = [*pool.map(look, pieces)]
-    if examination.choice == "always":
-        _require_stitchable(files, found)
-    stitched = _sets(files, found, examination)
-    positions = {position for some in stitched for position in some}
-    stitched_bytes = sum(files.files[position].file_size_in_bytes for position in positions)
-    reasons = Counter(one.reason for one in found if isinstance(one, NotStitchable))
-    if not reasons and len(positions) < len(found):
-        reasons["no other file of the group has the same layout"] += 1
-    left = tuple(file for position, file in enumerate(files.files) if position not in positions)
-    encoded = GroupFiles(left, files.deletes)
+    sizes, choice = examination.context.sizes, examination.choice
+    files = group_files(group, examination.storage)
+    stitched: list[tuple[int, ...]] = []
+    if choice == "never":
+        reason = "option stitch is never"
+    else:
+        look = partial(examine, rules=examination.rules, storage=examination.storage)
+        found = [*pool.map(look, whole_pieces(files, examination.context.metadata))]
+        if choice == "always":
+            _require_stitchable(files, found)
+            stitched = [some for alike in _alike(found) for some in _cut_to_size(alike, files, found, sizes)]
+        else:
+            stitched = _worth_copying(files, found, examination)
+        reasons = Counter(one.reason for one in found if isinstance(one, NotStitchable))
+        if not reasons and sum(map(len, stitched)) < len(found):
+            reasons["no other files of the group have the same layout and make one of a good size with them"] += 1
+        reason = reasons.most_common(1)[0][0] if reasons else ""
+    stitched_bytes = sum(files.files[position].file_size_in_bytes for some in stitched for position in some)
+    shares = shares_of_group(files, stitched, sizes)
     return GroupMethod(
         method=RewriteMethod.STITCH if 2 * stitched_bytes > group.bytes else RewriteMethod.REENCODE,
-        stitched=stitched,
+        stitched=tuple(stitched),
         stitched_bytes=stitched_bytes,
-        reason=reasons.most_common(1)[0][0] if reasons else "",
-        tasks_count=len(stitched) + (rewrite_tasks_count(group, encoded, metadata, examination.sizes) if left else 0),
+        reason=reason,
+        tasks_count=len(shares),
+        files_count=sum(share.files_count for share in shares),
     )
+
+
+def _worth_copying(
+    files: GroupFiles, found: Sequence[Stitchable | NotStitchable], examination: _Examination
+) -> list[tuple[int, ...]]:
+    """Files of one layout in sets of about the target size.
+
+    Small ones are kept only as long as the next run would leave all small files alone that come of the group.
+    """
+    sizes = examination.context.sizes
+
+    def size_of(positions: Iterable[int]) -> int:
+        return sum(files.files[position].file_size_in_bytes for position in positions)
+
+    sets = []
+    for alike in _alike(found):
+        shares = shares_of(files.files, alike, expected_output_files(size_of(alike), sizes), sizes)
+        sets += [share.whole_files for share in shares if share.files_count == 1]
+    sets = [some for some in sets if len(some) > 1 and _go_together(some, found)]
+    small = [size for some in sets if (size := size_of(some)) < sizes.min_bytes]
+    left_bytes = size_of(range(len(found))) - sum(map(size_of, sets))
+    if left_bytes:
+        left_count = expected_output_files(left_bytes, sizes)
+        small += [left_bytes // left_count] * left_count if left_bytes < left_count * sizes.min_bytes else []
+    if not are_merged(len(small), sum(small), examination.min_input_files, sizes):
+        return sets
+    return [some for some in sets if size_of(some) >= sizes.min_bytes]
 
 
 def _require_stitchable(files: GroupFiles, found: Sequence[Stitchable | NotStitchable]) -> None:
@@ -177,35 +229,44 @@ def _require_stitchable(files: GroupFiles, found: Sequence[Stitchable | NotStitc
             )
 
 
-def _sets(
-    files: GroupFiles, found: Sequence[Stitchable | NotStitchable], examination: _Examination
-) -> tuple[tuple[int, ...], ...]:
-    """Files with equal keys in sets of about the target size; a file alone is left to be written anew."""
-    by_key: dict[bytes, list[_ToStitch]] = defaultdict(list)
-    for position, (file, one) in enumerate(zip(files.files, found, strict=True)):
+def _alike(found: Sequence[Stitchable | NotStitchable]) -> list[list[int]]:
+    """The positions of files that may be put together byte for byte with each other."""
+    by_key: dict[bytes, list[int]] = defaultdict(list)
+    for position, one in enumerate(found):
         if isinstance(one, Stitchable):
-            counted = _ToStitch(position, file.file_size_in_bytes, one.row_groups_count, one.footer_bytes)
-            by_key[one.key].append(counted)
-    least = 1 if examination.choice == "always" else 2
-    sets = [some for alike in by_key.values() for some in _cut_to_size(alike, examination.sizes)]
-    return tuple(tuple(one.position for one in some) for some in sets if len(some) >= least)
+            by_key[one.key].append(position)
+    return [*by_key.values()]
 
 
-class _ToStitch(NamedTuple):
-    position: int
-    size_bytes: int
-    row_groups_count: int
-    footer_bytes: int
-
-
-def _cut_to_size(files: Sequence[_ToStitch], sizes: FileSizes) -> list[Sequence[_ToStitch]]:
-    """Neighbours in as many sets as a rewrite would make files, of about one size: no small rest is left over."""
-    size_of = attrgetter("size_bytes")
-    return cut_evenly(
-        files,
-        size_of,
-        expected_output_files(sum(map(size_of, files)), sizes),
-        (size_of, sizes.max_bytes),
-        (attrgetter("row_groups_count"), MAX_ROW_GROUPS),
-        (attrgetter("footer_bytes"), MAX_STITCHED_FOOTER_BYTES),
+def _go_together(positions: Sequence[int], found: Sequence[Stitchable | NotStitchable]) -> bool:
+    """Whether files may be put into one, byte for byte."""
+    some = [found[position] for position in positions]
+    parts = [one for one in some if isinstance(one, Stitchable)]
+    return (
+        len(parts) == len(some)
+        and len({one.key for one in parts}) == 1
+        and sum(one.row_groups_count for one in parts) <= MAX_ROW_GROUPS
+        and sum(one.footer_bytes for one in parts) <= MAX_STITCHED_FOOTER_BYTES
     )
+
+
+def _cut_to_size(
+    positions: Sequence[int], files: GroupFiles, found: Sequence[Stitchable | NotStitchable], sizes: FileSizes
+) -> list[tuple[int, ...]]:
+    """Neighbours of one layout as whole files in as many sets as a rewrite would make files, of about one size."""
+
+    def size_of(position: int) -> int:
+        return files.files[position].file_size_in_bytes
+
+    def of(name: str) -> Callable[[int], int]:
+        return lambda position: getattr(found[position], name)
+
+    sets = cut_evenly(
+        positions,
+        size_of,
+        expected_output_files(sum(map(size_of, positions)), sizes),
+        (size_of, sizes.max_bytes),
+        (of("row_groups_count"), MAX_ROW_GROUPS),
+        (of("footer_bytes"), MAX_STITCHED_FOOTER_BYTES),
+    )
+    return [*map(tuple, sets)]

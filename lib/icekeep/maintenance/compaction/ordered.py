@@ -14,15 +14,13 @@ from operator import attrgetter
 
 import msgspec
 
-from icekeep.errors import IcekeepBug, IcekeepError
+from icekeep.errors import IcekeepError
 from icekeep.formats.rewrite.sampling import sample_task
 from icekeep.formats.rewrite.task import RewriteTask
-from icekeep.formats.row_hash.multiset import RowSum
-from icekeep.formats.sort.ranges import split_points
+from icekeep.formats.sort.ranges import KeySample, ranges_of_files, split_points
 from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.methods import ARROW_GROWTH
 from icekeep.maintenance.compaction.plan import FileGroup
-from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
+from icekeep.maintenance.compaction.rewriting import Ran, rewritten
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.tasks import range_tasks
 from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
@@ -51,57 +49,30 @@ def run_ordered(
     Args:
         whole: the task that would do all of it.
         slots: how many tasks this group may have at once.
-        parts_a_file: ranges for each file that is expected (option `shuffle-partitions-per-file`), where rows are shuffled.
+        parts_a_file: how many parts of a file are told apart where it is cut off (option `shuffle-partitions-per-file`).
     """
-    if method is RewriteMethod.SHUFFLE:
-        parts = group.expected_files_count * parts_a_file
-        points, errors = _points(whole, parts, workers, storage, slots)
-        assert workers.spark is not None
-        return Ran((), errors) if errors else shuffled(whole, points, workers.spark, storage)
-    parts = min(slots, group.expected_files_count)
-    for_memory = math.ceil(group.bytes * ARROW_GROWTH / whole.budget_bytes)
-    if for_memory > parts and workers.spark is not None:
-        # All slots have as much to do in each round.
-        parts = math.ceil(for_memory / slots) * slots
-    if parts == 1:
+    shuffles = method is RewriteMethod.SHUFFLE
+    parts = group.expected_files_count if shuffles else min(slots, group.expected_files_count)
+    if parts == 1 and not shuffles:
         return rewritten(workers, storage, [whole])
-    points, errors = _points(whole, parts, workers, storage, slots)
+    samples, errors = _samples(whole, parts, workers, storage, slots)
     if errors:
         return Ran((), errors)
-    tasks = range_tasks(whole, points, group)
-    done: list[Done] = []
-    for first in range(0, len(tasks), slots):
-        ran = rewritten(workers, storage, [tuple(tasks[first : first + slots])])
-        done += ran.done
-        if ran.errors:
-            return Ran(done, ran.errors)
-    return _agreed(Ran(done))
+    if whole.files_count is None:
+        points, files_counts = split_points(samples, parts * parts_a_file if shuffles else parts), None
+    else:
+        points, files_counts = ranges_of_files(samples, whole.files_count, parts, finer=parts_a_file)
+    if shuffles:
+        assert workers.spark is not None
+        return shuffled(whole, points, files_counts, workers.spark, storage)
+    # What outgrows the memory of a range is put on disk.
+    return rewritten(workers, storage, [tuple(range_tasks(whole, points, files_counts))])
 
 
-def _agreed(ran: Ran) -> Ran:
-    """Tasks that each read everything must have read the same; what they read counts once."""
-    if ran.errors or len(ran.done) < 2:
-        return ran
-    if len(set(map(_reading, ran.done))) > 1:
-        return Ran(ran.done, [IcekeepBug("tasks that read the same files found different rows in them")])
-    return Ran([ran.done[0], *map(_without_reading, ran.done[1:])])
-
-
-def _reading(done: Done) -> tuple[int, int, bytes, RowSum | None]:
-    outcome = done.outcome
-    dropped = b"" if outcome.moves is None else outcome.moves.reading
-    return outcome.read_count, outcome.live_count, dropped, outcome.hash_in
-
-
-def _without_reading(done: Done) -> Done:
-    nothing = None if done.outcome.hash_in is None else RowSum()
-    return Done(msgspec.structs.replace(done.outcome, read_count=0, live_count=0, hash_in=nothing), done.cpu_ms)
-
-
-def _points(
+def _samples(
     whole: RewriteTask, parts: int, workers: Workers, storage: Storage, slots: int
-) -> tuple[tuple[bytes, ...], Sequence[IcekeepError]]:
-    """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
+) -> tuple[Sequence[KeySample], Sequence[IcekeepError]]:
+    """Samples of the keys of some files, chosen by no chance."""
     files_count = min(_SAMPLED_FILES_COUNT, _SAMPLED_FILES_A_PART * parts)
     pieces = whole.pieces[:: math.ceil(len(whole.pieces) / files_count)]
     size_bytes = sum(piece.size_bytes for piece in pieces)
@@ -110,7 +81,7 @@ def _points(
         pieces, attrgetter("size_bytes"), slots if spark is None else tasks_count(spark, size_bytes, DATA_BYTES)
     )
     tasks = [msgspec.structs.replace(whole, pieces=tuple(some), delete_files=()) for some in bins]
-    samples, errors = run_tasks(
+    return run_tasks(
         spark,
         tasks,
         sample_task,
@@ -118,4 +89,3 @@ def _points(
         step="sampling sort keys",
         threads=min(slots, REQUESTS_AT_ONCE),
     )
-    return (() if errors else split_points(samples, parts)), errors

@@ -151,6 +151,7 @@ class Run:
         """What all tasks have in common."""
         return GroupContext(
             metadata=without_history(self.table.metadata),
+            sizes=self.sizes,
             ordering=self.strategy.ordering,
             sort_order_id=self.strategy.sort_order_id,
             run_id=self.run_id,
@@ -163,8 +164,9 @@ class Run:
 
     def methods(self, planned: RewritePlan, workers: Workers) -> dict[int, GroupMethod]:
         """How each group is rewritten."""
-        context = self.context(workers)
-        return choose_methods(planned, context, self.sizes, self.options.stitch, self.table.storage, workers)
+        context, options = self.context(workers), self.options
+        storage = self.table.storage
+        return choose_methods(planned, context, options.stitch, options.min_input_files, storage, workers)
 
     def metrics(self, groups: Iterable[FileGroup], methods: Mapping[int, GroupMethod]) -> dict[str, Metrics]:
         """What manifests say of the files of some groups that are put together byte for byte."""
@@ -193,7 +195,6 @@ class Run:
             workers=workers,
             work=GroupWork(
                 context=self.context(workers),
-                sizes=self.sizes,
                 groups={group.number: group for group in planned.groups},
                 methods=methods,
                 metrics={},
@@ -242,7 +243,7 @@ class Run:
             slots=workers.slots,
             groups_count=len(planned.groups),
             files_count=planned.rewritten_data_files_count + sum(group.delete_files_count for group in planned.groups),
-            new_files_count=planned.expected_files_count,
+            new_files_count=sum(methods[group.number].files_count for group in planned.groups),
             delete_bytes=sum(group.delete_bytes for group in planned.groups),
         )
 
@@ -254,7 +255,7 @@ def _works(group: FileGroup, method: GroupMethod) -> Sequence[Work]:
     if method.stitched:
         works.append(Work(RewriteMethod.STITCH, method.stitched_bytes, len(method.stitched)))
     if left_bytes:
-        works.append(Work(other, left_bytes, max(1, group.expected_files_count - len(method.stitched))))
+        works.append(Work(other, left_bytes, max(1, method.files_count - len(method.stitched))))
     return works
 
 

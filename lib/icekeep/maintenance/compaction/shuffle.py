@@ -28,7 +28,7 @@ from icekeep.maintenance.compaction.rewriting import Done, Ran
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import run_exchange
 from icekeep.runtime import process_cpu_ms
-from icekeep.spec.bins import cut_evenly, each_once, packed
+from icekeep.spec.bins import packed
 from icekeep.spec.schema import Schema
 from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
@@ -68,35 +68,40 @@ class _Exchange(msgspec.Struct, frozen=True):
     Attributes:
         task: without the pieces that others read, but one, which says what partition new files are of.
         points: where ranges end.
+        files_counts: how many files come of each; `None` where their size alone says it.
         max_bytes: what is told of moves that takes more goes into storage.
     """
 
     task: RewriteTask
     points: tuple[bytes, ...]
+    files_counts: tuple[int, ...] | None
     storage: Storage
     max_bytes: int
 
 
-def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: "SparkSession", storage: Storage) -> Ran:
+def shuffled(
+    whole: RewriteTask,
+    points: Sequence[bytes],
+    files_counts: Sequence[int] | None,
+    spark: "SparkSession",
+    storage: Storage,
+) -> Ran:
     """Rewrite the pieces of a task in its order, each range of keys by a task of its own.
 
     Args:
         whole: the task that would do all of it.
-        points: where ranges end and the next begin, ascending, each a whole key. Of more ranges than the task's
-            `files_count` several make one file.
+        points: where ranges end and the next begin, ascending, each a whole key.
+        files_counts: how many files come of each range; `None` where their size alone says it.
     """
-    if whole.files_count is not None:
-        ranges = cut_evenly(range(len(points) + 1), each_once, whole.files_count)
-        points = [points[some[0] - 1] for some in ranges[1:]]
     whole = numbered(msgspec.structs.replace(whole, is_shuffled=True))
     whole = msgspec.structs.replace(whole, keeps_lineage=len(columns_to_write(whole).fields) > len(whole.schema.fields))
     parts = len(points) + 1
     bins = packed(whole.pieces, (attrgetter("size_bytes"), _READ_BYTES))
     readings = [_Reading(number, tuple(some)) for number, some in enumerate(bins)]
-    files_count = None if whole.files_count is None else max(1, round(whole.files_count / parts))
     exchange = _Exchange(
-        msgspec.structs.replace(whole, pieces=whole.pieces[:1], files_count=files_count),
+        msgspec.structs.replace(whole, pieces=whole.pieces[:1]),
         tuple(points),
+        None if files_counts is None else tuple(files_counts),
         storage,
         # One task is told the moves of all that read, and tells them all.
         MAX_REPORTED_BYTES // max(1, len(readings)),
@@ -156,7 +161,10 @@ def _parcels(
 
 def _written(part: int, sent: Iterable[tuple[int, _Sent]], exchange: _Exchange) -> Done:
     began_ms = process_cpu_ms()
-    task = msgspec.structs.replace(exchange.task, delete_files=(), partition_id=part, task_attempt_id=attempt_id())
+    files_count = None if exchange.files_counts is None else exchange.files_counts[part]
+    task = msgspec.structs.replace(
+        exchange.task, delete_files=(), files_count=files_count, partition_id=part, task_attempt_id=attempt_id()
+    )
     arrived = _Arrived(sent, part)
     written = write_rows(task, columns_to_write(task), arrived, exchange.storage)
     moves = None

@@ -188,10 +188,3 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
         hash_out=proved,
         peak_bytes=peak_memory_bytes(),
     )
-
-
-def set_of(whole: RewriteTask, positions: Sequence[int], partition_id: int) -> RewriteTask:
-    """The part of a task that reads some of its files, by their positions."""
-    return msgspec.structs.replace(
-        whole, pieces=tuple(whole.pieces[position] for position in positions), partition_id=partition_id
-    )

@@ -1,7 +1,6 @@
 """A group of files as tasks: what each of them reads, which deletes it applies, and what it writes. Pure."""
 
-from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -9,16 +8,14 @@ from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import key_ranges
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.maintenance.compaction.shares import Share, Slice
+from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.planning.entries.delete_files import delete_file
-from icekeep.spec.bins import cut_evenly, packed
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.position_sets import narrowed
-
-_SPLITTABLE = ("PARQUET", "ORC")
 
 
 class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +29,12 @@ class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
         moves_pages: whether tasks may move data pages of small files as they are.
         slots: how many tasks share the memory of an executor.
         is_local: whether Spark's master is a local one.
+        sizes: of the new files.
         verifies: whether tasks hash the rows that go in, and read what they wrote again.
     """
 
     metadata: TableMetadata
+    sizes: FileSizes
     ordering: Ordering | None
     sort_order_id: int
     run_id: str
@@ -54,33 +53,18 @@ def ordering_of(group: FileGroup, context: GroupContext) -> Ordering | None:
     return msgspec.structs.replace(ordering, partition_by=context.metadata.specs_by_id[group.output_spec_id])
 
 
-def rewrite_tasks(group: FileGroup, files: GroupFiles, context: GroupContext, sizes: FileSizes) -> list[RewriteTask]:
-    """Tasks for some files of a group that read about as much as makes one file each, and keep the order of the rows.
-
-    A file larger than one task's share is cut where its row groups or stripes begin, if its entry says where.
-    """
-    shares = _shares(group, files, context.metadata, sizes)
-    return [_task(group, files, some, context, number) for number, some in enumerate(shares)]
-
-
-def rewrite_tasks_count(group: FileGroup, files: GroupFiles, metadata: TableMetadata, sizes: FileSizes) -> int:
-    """How many tasks `rewrite_tasks` makes."""
-    return len(_shares(group, files, metadata, sizes))
-
-
-def _shares(
-    group: FileGroup, files: GroupFiles, metadata: TableMetadata, sizes: FileSizes
-) -> Sequence[Sequence[FilePiece]]:
-    total = sum(file.file_size_in_bytes for file in files.files)
-    pieces = list(_pieces(files, input_split_bytes(total, sizes), metadata))
-    size_of = attrgetter("size_bytes")
-    return cut_evenly(pieces, size_of, expected_output_files(total, sizes), (size_of, group.write_max_bytes))
+def share_task(group: FileGroup, files: GroupFiles, share: Share, context: GroupContext, number: int) -> RewriteTask:
+    """The task for a share of a group whose rows stay in their order."""
+    partitions = PartitionCodecs(context.metadata.partition_types)
+    pieces = [_piece(files.files[one.position], partitions, one) for one in share.slices]
+    return _task(group, files, pieces, context, number, share.files_count)
 
 
 def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> RewriteTask:
     """One task that reads all files of a group and orders their rows."""
-    task = _task(group, files, whole_pieces(files, context.metadata), context, 0)
-    return msgspec.structs.replace(task, files_count=_files_count(group, 1))
+    # Rows that move go to partitions which nobody knows yet.
+    files_count = None if group.is_moved else group.expected_files_count
+    return _task(group, files, whole_pieces(files, context.metadata), context, 0, files_count)
 
 
 def whole_pieces(files: GroupFiles, metadata: TableMetadata) -> list[FilePiece]:
@@ -89,27 +73,28 @@ def whole_pieces(files: GroupFiles, metadata: TableMetadata) -> list[FilePiece]:
     return [_piece(file, partitions) for file in files.files]
 
 
-def range_tasks(whole: RewriteTask, points: Sequence[bytes], group: FileGroup) -> list[RewriteTask]:
+def range_tasks(whole: RewriteTask, points: Sequence[bytes], files_counts: Sequence[int] | None) -> list[RewriteTask]:
     """The same work for several tasks: each reads all files and takes the rows of its range of keys.
 
     Args:
         points: where ranges end and the next begin, ascending.
+        files_counts: how many files come of each range; `None` where their size alone says it.
     """
     ranges = key_ranges(points)
-    files_count = _files_count(group, len(ranges))
+    counts = [None] * len(ranges) if files_counts is None else files_counts
     return [
-        msgspec.structs.replace(whole, key_range=one, partition_id=number, files_count=files_count)
-        for number, one in enumerate(ranges)
+        msgspec.structs.replace(whole, key_range=one, partition_id=number, files_count=count)
+        for number, (one, count) in enumerate(zip(ranges, counts, strict=True))
     ]
 
 
-def _files_count(group: FileGroup, tasks_count: int) -> int | None:
-    """How many files a task makes; unknown where its rows go to several partitions."""
-    return None if group.is_moved else max(1, round(group.expected_files_count / tasks_count))
-
-
 def _task(
-    group: FileGroup, files: GroupFiles, pieces: Sequence[FilePiece], context: GroupContext, number: int
+    group: FileGroup,
+    files: GroupFiles,
+    pieces: Sequence[FilePiece],
+    context: GroupContext,
+    number: int,
+    files_count: int | None,
 ) -> RewriteTask:
     metadata = context.metadata
     deletes, positions = narrowed(files.deletes, [piece.deletes for piece in pieces])
@@ -124,7 +109,9 @@ def _task(
         spec_id=group.output_spec_id,
         table_location=metadata.location,
         properties=metadata.properties,
-        target_file_size_bytes=group.write_max_bytes,
+        # How many files there are to be is known: one ends by its size only before it would be too large.
+        target_file_size_bytes=group.write_max_bytes if files_count is None else context.sizes.max_bytes,
+        files_count=files_count,
         sort_order=metadata.sort_order,
         sort_order_id=context.sort_order_id,
         ordering=ordering,
@@ -143,30 +130,16 @@ def _delete_file(delete: GroupDelete, partitions: PartitionCodecs) -> DataFile:
     return delete_file(msgspec.structs.asdict(delete), partitions.decode(delete.spec_id, delete.partition))
 
 
-def _pieces(files: GroupFiles, split_bytes: int, metadata: TableMetadata) -> Iterator[FilePiece]:
-    partitions = PartitionCodecs(metadata.partition_types)
-    for file in files.files:
-        whole = _piece(file, partitions)
-        offsets = file.split_offsets or ()
-        splits = file.file_format.upper() in _SPLITTABLE and list(offsets) == sorted(set(offsets))
-        if not splits or file.file_size_in_bytes <= split_bytes or len(offsets) < 2:
-            yield whole
-            continue
-        ends = [*offsets[1:], file.file_size_in_bytes]
-        sizes = [end - start for start, end in zip(offsets, ends, strict=True)]
-        for some in packed(range(len(sizes)), (sizes.__getitem__, split_bytes)):
-            # The first piece begins where the file does: an entry need not name the very first byte of data.
-            start = 0 if some[0] == 0 else offsets[some[0]]
-            size_bytes = sum(sizes[number] for number in some)
-            yield msgspec.structs.replace(whole, size_bytes=size_bytes, split=(start, ends[some[-1]] - start))
-
-
-def _piece(file: GroupFile, partitions: PartitionCodecs) -> FilePiece:
+def _piece(file: GroupFile, partitions: PartitionCodecs, part: Slice | None = None) -> FilePiece:
+    size_bytes = file.file_size_in_bytes if part is None else part.size_bytes
+    split = None if part is None else part.split
     return FilePiece(
         location=file.file_path,
         file_format=file.file_format,
         record_count=file.record_count,
-        size_bytes=file.file_size_in_bytes,
+        size_bytes=size_bytes,
+        split=split,
+        part_rows=None if split is None else file.record_count * size_bytes // file.file_size_in_bytes,
         spec_id=file.spec_id,
         partition=partitions.decode(file.spec_id, file.partition),
         first_row_id=file.first_row_id,

@@ -54,8 +54,26 @@ def expected_output_files(input_bytes: int, sizes: FileSizes, compression_factor
         return whole
     if rest > sizes.min_bytes:
         return whole + 1
-    average = input_bytes / whole
-    return whole if average < min(1.1 * sizes.target_bytes, sizes.write_max_bytes) else whole + 1
+    return whole if input_bytes / whole < _spread_bytes(sizes) else whole + 1
+
+
+def are_merged(files_count: int, input_bytes: int, min_input_files: int, sizes: FileSizes) -> bool:
+    """Whether files, none of which is too large, are put together: there are enough of them, and fewer come of them."""
+    is_enough = files_count >= min_input_files or input_bytes > sizes.target_bytes
+    return files_count > 1 and is_enough and expected_output_files(input_bytes, sizes) < files_count
+
+
+def least_output_bytes(files_count: int, sizes: FileSizes) -> float:
+    """How small one of so many files of a group may be, so that fewer would come neither of all of them nor of some.
+
+    A file of `min_bytes` is no candidate again. Smaller ones are, but `expected_output_files` of them are as many.
+    """
+    return min(sizes.min_bytes, _spread_bytes(sizes) * (files_count - 1) / files_count)
+
+
+def _spread_bytes(sizes: FileSizes) -> float:
+    """Below this size on average, files take in what is too little for one of its own."""
+    return min(1.1 * sizes.target_bytes, sizes.write_max_bytes)
 
 
 def input_split_bytes(input_bytes: int, sizes: FileSizes, compression_factor: float = 1.0) -> int:

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import KeyRange, Ordering
-from icekeep.formats.sort.ranges import KeySample, key_ranges, keys_inside, range_numbers, sample_keys, split_points
+from icekeep.formats.sort.ranges import (
+    KeySample,
+    key_ranges,
+    keys_inside,
+    range_numbers,
+    ranges_of_files,
+    sample_keys,
+    split_points,
+)
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import LONG
 from kit.cases import cases, for_each
@@ -104,3 +112,33 @@ def test_rows_of_one_key_are_never_cut_apart_and_no_part_is_empty():
 def test_without_rows_nothing_is_cut():
     assert split_points([], 4) == ()
     assert split_points([sample_of([])], 4) == ()
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=60),
+    st.integers(1, 9).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, count))),
+    st.integers(1, 3),
+)
+def test_ranges_make_all_files_and_each_one_at_least(numbers, counts, finer):
+    files_count, ranges_count = counts
+    points, files_counts = ranges_of_files([sample_of(numbers)], files_count, ranges_count, finer=finer)
+    assert len(points) + 1 == len(files_counts) <= ranges_count
+    assert sum(files_counts) == files_count
+    assert min(files_counts) >= 1
+
+
+@for_each(
+    ("numbers", "ranges_count", "finer", "expected"),
+    [
+        # Five files in two ranges: none of half of the rows that makes two, or three.
+        (range(1000), 2, 1, [(400, 2), (600, 3)]),
+        (range(1000), 2, 2, [(400, 2), (600, 3)]),
+        (range(1000), 5, 3, [(200, 1)] * 5),
+        # Rows of one key stay together, and make as many files as they are.
+        ([5] * 600 + [*range(10, 410)], 5, 1, [(600, 3), (200, 1), (200, 1)]),
+        ([5] * 1000, 5, 2, [(1000, 5)]),
+    ],
+)
+def test_a_range_makes_files_by_the_rows_that_it_has(numbers, ranges_count, finer, expected):
+    points, files_counts = ranges_of_files([sample_of(numbers)], 5, ranges_count, finer=finer)
+    assert sorted(zip(parts_of(points, [*numbers]), files_counts, strict=True)) == sorted(expected)

@@ -222,7 +222,7 @@ class TestPlan(PlanContract):
         world = self._filled()
         self.write(world, path)
         commit(world.table, ChangeProperties(updates={"write.target-file-size-bytes": "1000"}))
-        self.refused(world, path, "group 0 would become .* files by the table's properties")
+        self.refused(world, path, "the table's property write.target-file-size-bytes is 1000 by now")
 
     def test_of_a_branch_its_own_files_count(self, path: Path) -> None:
         world = self._filled()

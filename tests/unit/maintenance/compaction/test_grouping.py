@@ -17,6 +17,7 @@ from icekeep.maintenance.compaction.plan import (
     unpack_group_files,
 )
 from icekeep.maintenance.compaction.planner import BEYOND_LIMIT, NOT_BETTER, DriverPacker, chosen_groups
+from icekeep.maintenance.compaction.shares import shares_of
 from icekeep.maintenance.compaction.strategy import Strategy
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, file_sizes
 from icekeep.maintenance.groups.options import in_job_order
@@ -41,7 +42,8 @@ METADATA = new_table_metadata(
 CODEC = PartitionCodec(METADATA.partition_type(3))
 
 
-def candidate(name: str, size: int, partition: str = "p", **fields) -> PlannedFile:
+def candidate(name: str, size: int, partition: str = "p", parts: int = 1, **fields) -> PlannedFile:
+    """A file of a bad size, of so many row groups."""
     file = GroupFile(
         file_path=name,
         file_format="PARQUET",
@@ -53,6 +55,7 @@ def candidate(name: str, size: int, partition: str = "p", **fields) -> PlannedFi
         sequence_number=1,
         file_sequence_number=1,
         manifest_path="m",
+        split_offsets=tuple(4 + size * n // parts for n in range(parts)) if size > 8 * parts else None,
     )
     return PlannedFile(file=file, has_bad_size=True, **fields)
 
@@ -360,23 +363,56 @@ def test_every_candidate_is_in_one_group_or_none_and_no_group_is_overfull(files,
 
 
 def written(groups, sizes: FileSizes) -> list[PlannedFile]:
-    """The files that the groups become, of equal sizes, as far as they are candidates again."""
+    """The files that the groups become, as far as they are candidates again; each may be cut as its tasks' rows may be."""
     out = []
     for number, group in enumerate(groups):
-        share, rest = divmod(group.bytes, group.expected_files_count)
-        for n in range(group.expected_files_count):
-            size = share + (n < rest)
-            if size < sizes.min_bytes or size > sizes.max_bytes:
-                name = f"{files_of(group)[0].file_path}+{number}-{n}"
-                out.append(candidate(name, size, group.partition.removeprefix("part=")))
+        files = files_of(group)
+        shares = shares_of(files, range(len(files)), group.expected_files_count, sizes)
+        assert sum(share.files_count for share in shares) == group.expected_files_count
+        sizes_of_files = []
+        for share in shares:
+            size, rest = divmod(sum(one.size_bytes for one in share.slices), share.files_count)
+            sizes_of_files += [size + (n < rest) for n in range(share.files_count)]
+        assert sum(sizes_of_files) == group.bytes
+        for n, size in enumerate(sizes_of_files):
+            assert size <= sizes.write_max_bytes
+            if size < sizes.min_bytes:
+                name = f"{files[0].file_path}+{number}-{n}"
+                out.append(candidate(name, size, group.partition.removeprefix("part="), parts=1 + n % 7))
     return out
 
 
-@given(st.lists(st.integers(0, 749) | st.integers(1801, 9000), max_size=30), some_options)
+some_sizes = st.lists(
+    st.tuples(st.integers(0, 749) | st.integers(690, 749) | st.integers(1801, 9000), st.integers(1, 20)), max_size=30
+)
+
+
+def in_row_groups(*files: tuple[int, int]) -> list[PlannedFile]:
+    return [candidate(f"p-{number:04d}", size, parts=parts) for number, (size, parts) in enumerate(files)]
+
+
+@given(some_sizes, some_options)
 def test_what_a_group_becomes_is_not_planned_again(sizes, options):
     options.pop("rewrite_all", None)
-    for group in planned(sized(*sizes), **options):
+    for group in planned(in_row_groups(*sizes), **options):
         assert planned(written([group], SIZES), **options) == ()
+
+
+@given(some_sizes, st.integers(1, 8))
+def test_a_second_run_does_nothing(sizes, min_input_files):
+    files = in_row_groups(*sizes)
+    groups = planned(files, min_input_files=min_input_files)
+    rewritten = {name for group in names(groups) for name in group}
+    left = [one for one in files if one.file.file_path not in rewritten]
+    assert planned([*left, *written(groups, SIZES)], min_input_files=min_input_files) == ()
+
+
+@for_each(("count", "parts", "expected"), [(5, 1, 4), (6, 1, 4), (6, 2, 4), (10, 1, 7), (10, 7, 7)])
+def test_files_a_little_below_the_least_size_are_cut_so_that_fewer_come(count, parts, expected):
+    # Two of them are more than a writer puts into one file: as many were written as had been read, by every run.
+    (group,) = planned(in_row_groups(*[(720, parts)] * count))
+    assert group.expected_files_count == expected
+    assert written([group], SIZES) == []
 
 
 @cases(100)

@@ -88,7 +88,7 @@ def test_many_files_metrics_are_read_for_the_groups_that_are_at_work(monkeypatch
         )
         for number in range(3)
     ]  # fmt: skip
-    method = GroupMethod(method=RewriteMethod.STITCH, stitched=((0, 1),))
+    method = GroupMethod(method=RewriteMethod.STITCH, stitched=((0, 1),), files_count=1)
     read = []
 
     def reading(some):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
-from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, range_tasks, rewrite_tasks, whole_task
+from icekeep.maintenance.compaction.shares import shares_of
+from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, range_tasks, share_task, whole_task
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent
@@ -74,11 +75,15 @@ def group(*files: GroupFile, moved: bool = False) -> FileGroup:
 
 
 def context(ordering: Ordering | None = None) -> GroupContext:
-    return GroupContext(metadata=METADATA, ordering=ordering, sort_order_id=0, run_id="run", budget_bytes=5)
+    return GroupContext(
+        metadata=METADATA, sizes=SIZES, ordering=ordering, sort_order_id=0, run_id="run", budget_bytes=5
+    )
 
 
 def tasks(*files: GroupFile, deletes: tuple[GroupDelete, ...] = ()):
-    return rewrite_tasks(group(*files), GroupFiles(files, deletes), context(), SIZES)
+    one = group(*files)
+    shares = shares_of(files, range(len(files)), one.expected_files_count, SIZES)
+    return [share_task(one, GroupFiles(files, deletes), share, context(), n) for n, share in enumerate(shares)]
 
 
 def test_each_task_reads_about_one_new_file_in_the_order_of_the_files():
@@ -138,9 +143,10 @@ def test_ranges_share_out_all_keys_and_the_expected_files():
     files = [file(f"f{n}", 900) for n in range(4)]
     whole = whole_task(group(*files), GroupFiles(tuple(files)), context(BY_ID))
     assert (whole.ordering, whole.key_range, whole.files_count, whole.budget_bytes) == (BY_ID, None, 4, 5)
-    ranges = range_tasks(whole, [b"g"], group(*files))
+    ranges = range_tasks(whole, [b"g"], [3, 1])
     assert [(r.key_range.lower, r.key_range.upper) for r in ranges] == [(None, b"g"), (b"g", None)]
-    assert [(r.partition_id, r.files_count, r.pieces) for r in ranges] == [(0, 2, whole.pieces), (1, 2, whole.pieces)]
+    assert [(r.partition_id, r.files_count, r.pieces) for r in ranges] == [(0, 3, whole.pieces), (1, 1, whole.pieces)]
+    assert [one.files_count for one in range_tasks(whole, [b"g"], None)] == [None, None]
 
 
 def test_rows_that_move_to_another_spec_lie_together_by_its_partitions_first():

@@ -87,7 +87,7 @@ def _may_splice(task: RewriteTask) -> bool:
         task.moves_pages
         and task.ordering is None
         and task.key_range is None
-        and task.files_count is None
+        and task.files_count in (None, 1)
         and bool(task.pieces)
         and all(
             piece.file_format.upper() == "PARQUET"
