@@ -5,24 +5,33 @@ are also chosen by what they say of their order and by how they overlap, so that
 
 * of a sort, all files that would leave a look-up with more than `key_overlap.WORTH_DEPTH` files;
 * of a curve, all files of the partition once more overlap than a curve leaves (`key_overlap.worth_box_depth`), unless all of
-  them were written along this curve before: values may be so skewed that no curve separates them.
+  them were written along this curve before: values may be so skewed that no curve separates them. Files of a bad size that were
+  written along it before and lie far apart stay where all would overlap more once they are put together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 
 from icekeep.errors import SafetyError
 from icekeep.maintenance.compaction.group_deletes import with_deletes_once
-from icekeep.maintenance.compaction.key_overlap import along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
+from icekeep.maintenance.compaction.key_overlap import (
+    along_boxes,
+    around,
+    box_depth,
+    depth_sum,
+    overlapping,
+    worth_box_depth,
+)
 from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.strategy import Strategy
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
 from icekeep.maintenance.intervals import Intervals
-from icekeep.spec.bins import each_once, packed
+from icekeep.spec.bins import cut_evenly, each_once, packed
 
 
 class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +181,12 @@ def _chosen_to_sort(files: list[PlannedFile], rules: GroupRules, tally: FileTall
     tally.depth_sum += depth_sum(ends, space) if line is None else float(line.depths().sum())
     asking = [rules.options.rewrite_all or one.has_many_deletes or _is_out_of_order(one, rules) for one in files]
     by_size = [one.has_bad_size for one in files]
+    if line is None and any(by_size) and not _is_no_deeper(files, by_size, rules):
+        # What was put in order before would be torn out of its neighbourhood.
+        by_size = [
+            badly_sized and one.file.snapshot_id not in rules.in_order
+            for one, badly_sized in zip(files, by_size, strict=True)
+        ]
     if _sizes_are_worth_it(files, by_size, rules):
         asking = [asks or badly_sized for asks, badly_sized in zip(asking, by_size, strict=True)]
     taken, deep = _with_deep_ones(files, line, asking, rules)
@@ -204,6 +219,24 @@ def _with_deep_ones(
     """
     taken = _along_curve(files, asking, rules) if line is None else overlapping(line, asking).tolist()
     return taken, {number for number, is_taken in enumerate(taken) if is_taken and not asking[number]}
+
+
+def _is_no_deeper(files: Sequence[PlannedFile], chosen: Sequence[bool], rules: GroupRules) -> bool:
+    """Whether files of a curve overlap no more once the chosen ones are written anew along it.
+
+    Each new file is taken for the box around neighbours on the curve that make a file together.
+    """
+    kept = [one.ends for one, is_chosen in zip(files, chosen, strict=True) if not is_chosen and one.ends is not None]
+    moved = [
+        (one.file.file_size_in_bytes, one.ends)
+        for one, is_chosen in zip(files, chosen, strict=True)
+        if is_chosen and one.ends is not None
+    ]
+    count = expected_output_files(sum(size for size, _ in moved), rules.sizes, rules.strategy.compression_factor)
+    in_order = [moved[number] for number in along_boxes([ends for _, ends in moved])]
+    stretches = cut_evenly(in_order, itemgetter(0), count)
+    new = [around([ends for _, ends in stretch]) for stretch in stretches]
+    return box_depth([*kept, *new]) <= box_depth([*kept, *(ends for _, ends in moved)])
 
 
 def _along_curve(files: Sequence[PlannedFile], asking: Sequence[bool], rules: GroupRules) -> list[bool]:

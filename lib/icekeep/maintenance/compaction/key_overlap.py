@@ -74,6 +74,12 @@ def worth_box_depth(files_count: int) -> float:
     return 2 + math.log2(max(1, files_count))
 
 
+def around(boxes: Sequence[Ends]) -> Ends:
+    """The box of several files together."""
+    lower, upper = (list(zip(*ends, strict=True)) for ends in zip(*boxes, strict=True))
+    return tuple(map(min, lower)), tuple(map(max, upper))
+
+
 def along_boxes(boxes: Sequence[Ends]) -> list[int]:
     """The files in an order in which neighbours lie near each other in all columns: a z-order of their middles' ranks."""
     lower, upper = _box_places(boxes)
