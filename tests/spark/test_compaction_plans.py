@@ -255,7 +255,7 @@ def test_deletes_ask_for_a_rewrite_by_number_or_by_share(lake: Lake, spark_sessi
         table, spark_session, limit=limit, run="1", delete_file_threshold="2", delete_ratio_threshold="1.0"
     ).groups
     assert names(group, table) == {"many"}
-    [group] = planned(table, spark_session, limit=limit, run="2", delete_file_threshold="0").groups
+    [group] = planned(table, spark_session, limit=limit, run="2", delete_file_threshold="1").groups
     assert names(group, table) == {"many", "most", "few"}
     [group] = planned(table, spark_session, limit=limit, run="3", delete_ratio_threshold="0.2").groups
     assert names(group, table) == {"many", "most", "few"}

@@ -34,7 +34,7 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
             refuses files that it cannot copy.
     """
 
-    delete_file_threshold: NotNegative = field(name="delete-file-threshold", default=MAX_INT)
+    delete_file_threshold: Positive = field(name="delete-file-threshold", default=MAX_INT)
     delete_ratio_threshold: Annotated[float, Meta(gt=0, le=1)] = field(name="delete-ratio-threshold", default=0.3)
     max_files_to_rewrite: Positive | None = field(name="max-files-to-rewrite", default=None)
     output_spec_id: NotNegative | None = field(name="output-spec-id", default=None)

@@ -52,7 +52,7 @@ def test_deletes_ask_by_number_where_one_at_least_reaches_the_file() -> None:
     data = [entry("two", 5), entry("one", 8), entry("none", 9)]
     deletes = [equality("e", 7), equality("f", 9)]
     assert asking(data, deletes, HAS_MANY_DELETES, delete_file_threshold=2) == ["two"]
-    assert asking(data, deletes, HAS_MANY_DELETES, delete_file_threshold=0) == ["two", "one"]
+    assert asking(data, deletes, HAS_MANY_DELETES, delete_file_threshold=1) == ["two", "one"]
     assert asking(data, deletes, HAS_MANY_DELETES) == []
 
 

@@ -59,8 +59,8 @@ def test_no_option_takes_what_is_neither_number_nor_truth(name, value):
     "name",
     ["target-file-size-bytes", "max-file-size-bytes", "min-input-files", "max-file-group-size-bytes",
      "max-file-group-input-files", "max-files-to-rewrite", "max-concurrent-file-group-rewrites",
-     "partial-progress.max-commits", "delete-ratio-threshold", "compression-factor", "shuffle-partitions-per-file",
-     "var-length-contribution", "max-output-size"],
+     "partial-progress.max-commits", "delete-file-threshold", "delete-ratio-threshold", "compression-factor",
+     "shuffle-partitions-per-file", "var-length-contribution", "max-output-size"],
 )  # fmt: skip
 def test_some_options_must_be_above_zero(name):
     with pytest.raises(OptionError):
@@ -68,16 +68,19 @@ def test_some_options_must_be_above_zero(name):
     assert parse_options(RewriteDataFilesOptions, {name: "1"})
 
 
-@for_each(
-    "name", ["min-file-size-bytes", "delete-file-threshold", "output-spec-id", "partial-progress.max-failed-commits"]
-)
+@for_each("name", ["min-file-size-bytes", "output-spec-id", "partial-progress.max-failed-commits"])
 def test_some_options_may_be_zero(name):
     assert parse_options(RewriteDataFilesOptions, {name: "0"})
 
 
 @for_each("order", ["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"])
 def test_job_orders_are_those_of_iceberg(order):
-    assert parsed(rewrite_job_order=order).rewrite_job_order == order
+    # RewriteJobOrder.fromName takes the names of its constants, and what procedures are given.
+    for spelled in (order, order.upper(), order.upper().replace("-", "_"), order.title().replace("-", "_")):
+        assert parsed(rewrite_job_order=spelled).rewrite_job_order == order
+    for wrong in (f"{order}-", order.replace("-", " ") + " "):
+        with pytest.raises(OptionError, match="one of none, bytes-asc"):
+            parsed(rewrite_job_order=wrong)
 
 
 def test_sizes_follow_the_tables_target_by_icebergs_ratios():
