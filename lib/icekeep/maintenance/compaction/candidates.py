@@ -52,7 +52,7 @@ def candidates(files: "DataFrame", *, rewrite_all: bool) -> "DataFrame":
 
 def _many_deletes(options: RewriteDataFilesOptions) -> "Column":
     count = F.size(F.filter("deletes", _may_apply))
-    enough = count >= max(1, options.delete_file_threshold)
+    enough = count >= options.delete_file_threshold
     own = F.filter("deletes", lambda delete: _is_of_positions(delete) & _is_own(delete))
     deleted = F.aggregate(own, F.lit(0).cast("long"), lambda total, delete: total + delete.record_count)
     rows = F.col("record_count")
@@ -67,7 +67,7 @@ def _many_deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> NDA
     if reaching is None or not reaching.deletes.num_rows:
         return np.zeros(len(records), np.bool_)
     counts = _counts_of_runs(reaching, pc.fill_null(few.files["file_sequence_number"], 0).to_numpy())
-    enough = _by_row(reaching, counts) >= max(1, options.delete_file_threshold)
+    enough = _by_row(reaching, counts) >= options.delete_file_threshold
     deleted = reaching.own_record_counts(few.files["file_path"])
     return enough | ((deleted > 0) & (np.minimum(deleted, records) >= records * options.delete_ratio_threshold))
 

@@ -19,7 +19,7 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
     whole row groups, or data pages of small files, are copied byte for byte.
 
     Attributes:
-        delete_file_threshold: a data file that so many deletes reach, or more, is rewritten; 0 is 1.
+        delete_file_threshold: a data file that so many deletes reach, or more, is rewritten.
         delete_ratio_threshold: a data file is rewritten of whose rows so large a part is deleted, or a larger one.
         max_files_to_rewrite: how many files one run rewrites, at most; the others are for the next run.
         output_spec_id: the partition spec of new files; by default the current one.
