@@ -8,6 +8,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
+from pyiceberg.table.statistics import StatisticsFile
 
 from icekeep.errors import SafetyError
 from icekeep.maintenance.orphans.job import remove_orphan_files
@@ -68,6 +69,34 @@ def test_rows_are_as_before_and_strays_are_in_the_trash(lake):
     again = remove_orphan_files(lake.load(), no_spark)
     # The stray, the plan of two files, and beside them what says that nobody is at work on it any more.
     assert (again.orphan_files_count, again.kept.hidden_count) == (0, 6)
+
+
+def test_statistics_that_pyiceberg_took_off_stay_and_are_counted(tmp_path):
+    """testRemoveOrphanFilesWithStatisticFiles, but that Java deletes them."""
+    lake = Lake(tmp_path)
+    lake.filled(1, 1)
+    path = put(lake, "data/some-stats.puffin")
+    foreign = lake.foreign()
+    snapshot_id = foreign.current_snapshot().snapshot_id
+    statistics = StatisticsFile.model_validate(
+        {
+            "snapshot-id": snapshot_id,
+            "statistics-path": path.as_uri(),
+            "file-size-in-bytes": 5,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        }
+    )
+    with foreign.update_statistics() as update:
+        update.set_statistics(statistics)
+    age_all(lake)
+    assert remove_orphan_files(lake.load(), no_spark).kept.former_statistics_count == 0
+    with lake.foreign().update_statistics() as update:
+        update.remove_statistics(snapshot_id)
+    age_all(lake)
+    assert lake.load().metadata.statistics == ()
+    done = remove_orphan_files(lake.load(), no_spark)
+    assert (done.orphan_files_count, done.kept.former_statistics_count, path.exists()) == (0, 1, True)
 
 
 def test_live_files_that_metadata_names_through_a_link_stay(lake, tmp_path):
