@@ -199,6 +199,22 @@ def _metrics(damager: Damager) -> Lie:
 
 def _crossed_paths(damager: Damager) -> Lie:
     """Bounds of the paths of data files in a file of position deletes, the wrong way round."""
+    return _paths(damager, "crossed", _crossed)
+
+
+def _cut_paths(damager: Damager) -> Lie:
+    """The same bounds, cut to the directory of all paths, and not incremented: both are the path of no data file."""
+    return _paths(damager, "cut", _cut)
+
+
+def _cut(lower: bytes, upper: bytes) -> tuple[bytes, bytes]:
+    directory = lower[: lower.rindex(b"/") + 1]
+    if not upper.startswith(directory):
+        raise CannotDamageError
+    return directory, directory
+
+
+def _paths(damager: Damager, how: str, changed: Callable[[bytes, bytes], tuple[bytes, bytes]]) -> Lie:
     places = [
         place
         for place in damager.entries(POSITION_DELETES)
@@ -206,12 +222,12 @@ def _crossed_paths(damager: Damager) -> Lie:
     ]
     place = damager.some(places)
     lower, upper = ({i["key"]: i["value"] for i in place.file[name]} for name in _MAPS[-2:])
-    lower[_PATH], upper[_PATH] = _crossed(lower[_PATH], upper[_PATH])
+    lower[_PATH], upper[_PATH] = changed(lower[_PATH], upper[_PATH])
     bounds = {
         n: [{"key": k, "value": v} for k, v in b.items()] for n, b in zip(_MAPS[-2:], (lower, upper), strict=True)
     }
     damager.edit_file(place, referenced_data_file=None, **bounds)
-    return Lie("entry positions bounds", "crossed, of file_path")
+    return Lie("entry positions bounds", f"{how}, of file_path")
 
 
 def _partition(damager: Damager) -> Lie:
@@ -429,6 +445,7 @@ _KINDS: Mapping[Callable[[Damager], Lie], float] = {
     _entry: 5,
     _metrics: 4,
     _crossed_paths: 0.5,
+    _cut_paths: 0.5,
     _partition: 1,
     _header: 1.5,
     _metadata: 2,
