@@ -1,6 +1,6 @@
 """Replace position delete files by fewer that delete the same rows, or by vectors, and drop those that delete nothing."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
 
 import msgspec
@@ -17,7 +17,7 @@ from icekeep.commit.live_files import (
     require_spec,
 )
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import ConflictError, IcekeepBug
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import (
     DeleteScopes,
     MinNumbers,
@@ -123,6 +123,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             ConflictError: one of this is not so in the base, or its format version or specs are others.
+            InvalidTableError: a data file would be given two vectors, since delete files say wrongly of which they are.
         """
         if not self.rewritten and not self.dangling:
             return ()
@@ -156,6 +157,12 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
             if added.sequence_number > greatest:
                 raise IcekeepBug(f"{added.file.file_path!r} is newer than all that it was made of")
             require_spec(base, added.file.spec_id)
+        vectors = Counter(one.file.referenced_data_file for one in self.added if is_deletion_vector(one.file))
+        if twice := [path for path, count in vectors.items() if count > 1]:
+            raise InvalidTableError(
+                f"data file {twice[0]!r} would be given {vectors[twice[0]]} deletion vectors: bounds of file_path say wrongly "
+                "which data files position delete files are of; `icekeep check --deep` names them"
+            )
 
     def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id

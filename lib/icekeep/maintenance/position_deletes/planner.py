@@ -108,9 +108,15 @@ def group_rules(metadata: TableMetadata, options: RewritePositionDeletesOptions)
 
 
 def groups_of(deletes: PositionDeletes, rules: DeleteGroupRules) -> list[tuple[Partition, list[Candidate]]]:
-    """The files of each group, in the order that options ask for; those that seem to be dangling go by themselves."""
+    """The files of each group, in the order that options ask for; those that seem to be dangling go by themselves.
+
+    But not where files become vectors: if bounds are wrong, two groups would make a vector of one data file each.
+    """
     groups: list[tuple[Partition, list[Candidate]]] = []
     for partition, files in deletes.by_partition.items():
+        if rules.makes_vectors:
+            groups += [(partition, some) for some in _bins(list(files), rules)]
+            continue
         idle, others = [one for one in files if one.is_idle], [one for one in files if not one.is_idle]
         for seems_dangling in (True, False):
             some_idle = [one for one in idle if one.seems_dangling is seems_dangling]

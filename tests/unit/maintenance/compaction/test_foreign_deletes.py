@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
+from icekeep.errors import InvalidTableError
 from icekeep.health.job import table_health
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
@@ -17,6 +19,7 @@ from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.tables.append import append
 from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.deletes import AddDeleteFile
 from kit.lake import Lake, events
 from kit.naive_scan import live_entries
@@ -92,6 +95,27 @@ def test_what_reaches_nothing_is_one_number_in_report_check_dry_run_and_run(lake
     assert (result.removed_dangling_delete_files_count, result.rewritten_delete_files_count) == (3, 0)
     assert result.removed_dangling_positions_count == 0
     assert (lake.rows(), delete_files(lake.load())) == (before, [])
+
+
+@pytest.mark.parametrize("at_once", [None, "1"])
+def test_bounds_that_are_wrong_give_no_data_file_two_vectors(lake: Lake, at_once: str | None) -> None:
+    table = filled(lake)
+    first, second, *_ = data_files(table)
+    table = lying(table, first, second)
+    table = delete_positions(table, [(second.file_path, 5)], names_file=False)
+    table = commit(table, DeleteFiles(paths=frozenset([first.file_path]))).table
+    table = upgrade_format_version(table, 3)
+    options = {} if at_once is None else {"max-file-group-input-files": at_once}
+    if at_once is not None:
+        with pytest.raises(
+            InvalidTableError, match="would be given 2 deletion vectors: bounds of file_path say wrongly"
+        ):
+            rewrite_position_deletes(table, no_spark, options=options)
+        assert lake.load().metadata.snapshots == table.metadata.snapshots
+        return
+    rewrite_position_deletes(table, no_spark, options=options)
+    [vector] = delete_files(lake.load())
+    assert (vector.referenced_data_file, vector.record_count) == (second.file_path, 2)
 
 
 def test_what_only_bounds_say_to_reach_nothing_is_rewritten_where_its_rows_are_of_a_live_file(lake: Lake) -> None:
