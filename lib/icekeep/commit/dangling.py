@@ -73,9 +73,11 @@ class Dangling:
         return True
 
     def entry(self, entry: ManifestEntry) -> bool:
-        if self._proven and path_digest(entry.data_file.file_path) in self._proven:
+        if is_dangling(entry, self.least, self.min_of_table, self.specs):
             return True
-        return is_dangling(entry, self.least, self.min_of_table, self.specs)
+        # What has shown its rows is a file: entries of it may differ.
+        is_proven = bool(self._proven) and path_digest(entry.data_file.file_path) in self._proven
+        return is_proven and seems_dangling(entry, self.least)
 
 
 class _Seeming(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from icekeep.spec.applicability import (
     PathDigest,
     is_deletion_vector,
     is_newer,
+    own_path,
     partition_key,
     path_digest,
 )
@@ -170,10 +171,11 @@ class LeftBehind:
         return True
 
     def entry(self, entry: ManifestEntry) -> bool:
-        path = entry.data_file.referenced_data_file
-        if path is not None and path_digest(path) in self._paths:
-            return True
-        if self._proven and path_digest(entry.data_file.file_path) in self._proven:
+        file = entry.data_file
+        own: str | bytes | None = file.referenced_data_file
+        if own is None and self._proven and path_digest(file.file_path) in self._proven:
+            own = own_path(file)
+        if own is not None and path_digest(own) in self._paths:
             return True
         return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))
 
