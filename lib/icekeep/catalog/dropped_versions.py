@@ -13,7 +13,7 @@ from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import canonical, join
+from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, join
 
 _TRASH = f"{OWN_DIRECTORY}/trash"
 DROPPED_PREFIX = "drop-"
@@ -21,6 +21,11 @@ DROPPED_PREFIX = "drop-"
 
 MOVED_ASIDE = rf"(?:^|/){re.escape(_TRASH)}/{DROPPED_PREFIX}[^/]+/v[0-9]+\.(?:[a-z]+\.)?metadata\.json(?:\.gz)?$"
 """A location of one of them, whatever is before that, as a pattern for Python and for Arrow."""
+
+CHECKSUM_ASIDE = (
+    rf"(?:^|/){re.escape(_TRASH)}/{DROPPED_PREFIX}[^/]+/\.v[0-9]+\.(?:[a-z]+\.)?metadata\.json(?:\.gz)?\.crc$"
+)
+"""The same of the checksum file that Hadoop wrote beside one."""
 
 
 def new_trash(table_location: str, runtime: Runtime) -> str:
@@ -35,7 +40,15 @@ def move_aside(storage: Storage, directory: str, trash: str) -> str | None:
         for location in locations:
             moved = join(trash, _name(location))
             storage.move(location, moved)
+            _move_checksum(storage, location, moved)
     return moved
+
+
+def _move_checksum(storage: Storage, location: str, moved: str) -> None:
+    """Move the checksum of a file along, where Hadoop wrote one: by it readers would refuse another file of the name."""
+    source, target = checksum_location(location), checksum_location(moved)
+    if has_checksum_files(source) and storage.head(source) is not None:
+        storage.move(source, target)
 
 
 def dropped_heads(storage: Storage, table_location: str) -> Iterator[str]:
@@ -69,11 +82,13 @@ def move_back(storage: Storage, metadata_location: str, directory: str) -> str:
         if storage.head(location) is None:
             raise
     version = parse_version_name(_name(metadata_location)) or 0
-    # They are history: what stays in the trash is missed by readers of the metadata log only.
+    # They are history: what stays in the trash is missed by readers of the metadata log only, and checksums by nobody.
     with suppress(Exception):
         older = list_versions(storage, metadata_location.rpartition("/")[0])
         names = [each for number in sorted(older) if number < version for each in older[number]]
         storage.move_many((each, join(directory, _name(each))) for each in names)
+        for each in (metadata_location, *names):
+            _move_checksum(storage, each, join(directory, _name(each)))
     return location
 
 

@@ -60,7 +60,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
 from icekeep.spec.updates import Update, log_previous
 from icekeep.storage.base import DirectoryStorage
-from icekeep.storage.locations import canonical, join
+from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, join
 
 VERSIONS_KEPT = 100
 """A slow writer may create a version that was deleted, and believe that it committed; so many stay in any case."""
@@ -195,7 +195,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         trash = new_trash(self.default_location(identifier), self.runtime)
         # Where a directory is only what lies in it, this one would be gone, and the table's be taken for a namespace.
         self._storage.make_directory(directory)
-        self._storage.delete_many([join(directory, HINT)])
+        self._storage.delete_many(_hint_files(directory))
         moved = move_aside(self._storage, directory, trash)
         if find_head(self._storage, directory) is not None:
             raise ConflictError(
@@ -357,7 +357,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         """Tell readers where to begin; a failure costs them some probes, and only them."""
         location = join(directory, HINT)
         with suppress(Exception):
-            self._storage.delete_many([location])
+            self._storage.delete_many(_hint_files(directory))
             self._storage.create(location, str(version).encode())
 
     def _trim(self, base: TableMetadata, new: TableMetadata, version: int) -> None:
@@ -373,6 +373,12 @@ class FilesystemCatalog(DirectoryNamespaces):
             return info is not None and info.modified_ms <= newest_deleted_ms
 
         delete_dropped(self._storage, base, new, is_old, roots=self.reclaim_roots)
+
+
+def _hint_files(directory: str) -> list[str]:
+    """The hint, and the checksum that Hadoop may have written beside it: by that Hadoop would refuse another hint."""
+    hint = join(directory, HINT)
+    return [hint, *([checksum_location(hint)] if has_checksum_files(hint) else [])]
 
 
 def _is_entry_of(table: Table, entry: MetadataLogEntry) -> bool:

@@ -138,6 +138,25 @@ def is_under(location: str, root: str) -> bool:
     return key != root_key and key.startswith(root_key.rstrip("/") + "/")
 
 
+def checksum_location(location: str) -> str:
+    """Where Hadoop keeps the checksum of a file that it has written to a disk of its machine.
+
+    >>> checksum_location("file:/wh/db/events/data/a.parquet")
+    'file:/wh/db/events/data/.a.parquet.crc'
+    """
+    directory, slash, name = location.rpartition("/")
+    return f"{directory}{slash}.{name}.crc"
+
+
+def has_checksum_files(location: str) -> bool:
+    """Whether Hadoop keeps checksums in files beside a file: those on a disk of its machine.
+
+    >>> has_checksum_files("/wh/db"), has_checksum_files("file:/wh/db"), has_checksum_files("hdfs://nn/wh/db")
+    (True, True, False)
+    """
+    return location.startswith(("file:", "/"))
+
+
 def join(location: str, *parts: str) -> str:
     """Append relative paths to a location, keeping its spelling.
 

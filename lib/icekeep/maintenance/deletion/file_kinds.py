@@ -7,6 +7,9 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import checksum_location, has_checksum_files
+from icekeep.storage.many import head_many
 
 
 class FileKind(StrEnum):
@@ -20,6 +23,7 @@ class FileKind(StrEnum):
     MANIFEST = "manifest"
     MANIFEST_LIST = "manifest list"
     METADATA = "metadata file"
+    CHECKSUM = "checksum file"
     OWN = "file below .icekeep"
 
     @property
@@ -67,6 +71,27 @@ def garbage_table(files: Iterable[GarbageFile]) -> pa.Table:
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, GARBAGE, strict=True)], schema=GARBAGE
     )
+
+
+_CHECKSUM_BEGIN = b"crc\0"
+"""What checksum files of Hadoop begin with, and no file that metadata names: one of such a name that does not is somebody's."""
+
+
+def with_checksums(files: pa.Table, storage: Storage) -> pa.Table:
+    """Some files, rows of `GARBAGE`, and the checksum files that Hadoop wrote beside them on disks of this machine."""
+    beside = [checksum_location(at) for at in files["location"].to_pylist() if has_checksum_files(at)]
+    there = [found for found in head_many(beside, storage) if found is not None]
+    rows = [
+        GarbageFile(FileKind.CHECKSUM, found.location, found.size_bytes)
+        for found in there
+        if _is_checksum(found.location, storage)
+    ]
+    return pa.concat_tables([files.select(GARBAGE.names).cast(GARBAGE), garbage_table(rows)]) if rows else files
+
+
+def _is_checksum(location: str, storage: Storage) -> bool:
+    with storage.open(location) as stream:
+        return stream.read(len(_CHECKSUM_BEGIN)) == _CHECKSUM_BEGIN
 
 
 def counted(files: pa.Table) -> tuple[FilesOfKind, ...]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
-from icekeep.maintenance.deletion.file_kinds import GARBAGE
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, with_checksums
 from icekeep.maintenance.deletion.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.path_set import Mask, among
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage
@@ -20,6 +20,7 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, PlanCost, PlanLine, moved, some_of
 from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.planning.spark.rows import record_batches, streamed
+from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, location_keys
 
 if TYPE_CHECKING:
@@ -114,18 +115,20 @@ class GivenDeletion(msgspec.Struct, frozen=True, kw_only=True):
         return (line for line in self.plan.lines() if line.do == DELETE)
 
 
-def deletion_lines(garbage: Garbage, found: ClassifiedGarbage, territory: Territory) -> Iterator[PlanLine]:
+def deletion_lines(
+    garbage: Garbage, found: ClassifiedGarbage, territory: Territory, storage: Storage
+) -> Iterator[PlanLine]:
     """The files that go of some garbage, one after the other; what is in Spark comes from there a part at a time."""
     if garbage.content is not None:
-        yield from file_lines(garbage.content, territory)
+        yield from file_lines(garbage.content, territory, storage)
     named = garbage.named
     if found.unreadable:
         unreadable = pa.array(found.unreadable, pa.string())
         named = named.filter(pc.invert(pc.is_in(named["location"], unreadable)))
-    yield from file_lines(named, territory)
+    yield from file_lines(named, territory, storage)
 
 
-def file_lines(files: "pa.Table | DataFrame", territory: Territory) -> Iterator[PlanLine]:
+def file_lines(files: "pa.Table | DataFrame", territory: Territory, storage: Storage) -> Iterator[PlanLine]:
     """The same for rows of `file_kinds.GARBAGE`."""
     if isinstance(files, pa.Table):
         batches = files.select(GARBAGE.names).to_batches(max_chunksize=_LINES)
@@ -135,7 +138,7 @@ def file_lines(files: "pa.Table | DataFrame", territory: Territory) -> Iterator[
     for batch in batches:
         is_inside = pa.array(territory.reaches(batch["location"]), pa.bool_())
         goes = pc.and_(is_inside, pc.not_equal(batch["kind"], UNREADABLE))
-        for row in batch.filter(goes).to_pylist():
+        for row in with_checksums(pa.Table.from_batches([batch.filter(goes)]), storage).to_pylist():
             yield PlanLine(do=DELETE, kind=row["kind"], name=row["location"], size_bytes=row["size_bytes"])
 
 

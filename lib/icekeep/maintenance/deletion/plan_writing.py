@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted, with_checksums
 from icekeep.maintenance.deletion.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.path_set import Mask
 from icekeep.maintenance.deletion.plans import (
@@ -264,7 +264,7 @@ def _classify(batches: Iterable[pa.RecordBatch], places: _Places, name: str) -> 
         is_unreadable = pc.equal(rows["kind"], UNREADABLE)
         files = rows.filter(pc.invert(is_unreadable)).select(GARBAGE.names).sort_by(_ORDER)
         mask = pa.array(places.territory.reaches(files["location"]), pa.bool_())
-        inside, outside = files.filter(mask), files.filter(pc.invert(mask))
+        inside, outside = with_checksums(files.filter(mask), places.storage), files.filter(pc.invert(mask))
         if places.only is not None:
             inside = inside.filter(pa.array(places.only.mask(inside["location"]), pa.bool_()))
         parts: tuple[PlanPart, ...] = ()

@@ -187,7 +187,7 @@ def exact_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Exa
     foreseen = _foreseen(table, request)
     metadata, plan, garbage = table.metadata, foreseen.plan, foreseen.garbage
     head = metadata.head(MAIN)
-    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory)
+    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory, table.storage)
     return ExactPlan(
         shown=plan,
         snapshot_id=None if head is None else head.snapshot_id,

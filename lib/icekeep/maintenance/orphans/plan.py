@@ -81,7 +81,7 @@ def exact_orphans(
         return ExactPlan(
             shown=shown,
             snapshot_id=None if head is None else head.snapshot_id,
-            lines=file_lines(candidates.garbage, candidates.territory),
+            lines=file_lines(candidates.garbage, candidates.territory, table.storage),
             # The rows are kept until they are written down.
             close=stack.pop_all().close,
             approve=shown.hash,

@@ -25,7 +25,7 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import canonical, is_location, join
+from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, is_location, join
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
@@ -139,19 +139,29 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
 
 
 def moved_by_drop(table: Table) -> list[GarbageFile]:
-    """The metadata files that the drop itself moves to icekeep's own, and the hint, which it deletes."""
+    """The metadata files that the drop itself moves to icekeep's own, and the hint, which it deletes, with their checksums."""
     if not table.catalog.drop_frees_metadata_names:
         return []
-    versions = list_versions(table.storage, join(table.metadata.location, "metadata"))
-    found = [GarbageFile(FileKind.METADATA, at) for number in sorted(versions) for at in versions[number]]
-    return [*found, *hint_of(table)]
+    storage = table.storage
+    versions = list_versions(storage, join(table.metadata.location, "metadata"))
+    found = [at for number in sorted(versions) for at in versions[number]]
+    checksums = [at for at in map(checksum_location, found) if has_checksum_files(at) and storage.head(at) is not None]
+    return [
+        *(GarbageFile(FileKind.METADATA, at) for at in found),
+        *(GarbageFile(FileKind.CHECKSUM, at) for at in checksums),
+        *hint_of(table),
+    ]
 
 
 def hint_of(table: Table) -> list[GarbageFile]:
-    """The hint by which readers find the newest version of a table's metadata, where its drop deletes one."""
+    """The hint by which readers find the newest version of a table's metadata, where its drop deletes one, and its checksum."""
+    if not table.catalog.drop_frees_metadata_names:
+        return []
     hint = join(table.metadata.location, "metadata", HINT)
-    is_there = table.catalog.drop_frees_metadata_names and table.storage.head(hint) is not None
-    return [GarbageFile(FileKind.METADATA, hint)] if is_there else []
+    kinds = {hint: FileKind.METADATA}
+    if has_checksum_files(hint):
+        kinds[checksum_location(hint)] = FileKind.CHECKSUM
+    return [GarbageFile(kind, at) for at, kind in kinds.items() if table.storage.head(at) is not None]
 
 
 def _is_moved_aside_by_drop(location: str, table: Table) -> bool:

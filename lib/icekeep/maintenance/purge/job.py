@@ -216,7 +216,7 @@ def exact_drop_table(table: Table, request: DropRequest) -> ExactPlan:
     foreseen = _foreseen(table, request)
     shown, garbage = foreseen.plan, foreseen.garbage
     head = table.metadata.head(MAIN)
-    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory)
+    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory, table.storage)
     beside = (
         PlanLine(do=DELETE, kind=file.kind, name=file.location, size_bytes=file.size_bytes) for file in foreseen.beside
     )

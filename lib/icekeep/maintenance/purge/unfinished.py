@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table, parse_identifier
-from icekeep.catalog.dropped_versions import MOVED_ASIDE, dropped_heads
+from icekeep.catalog.dropped_versions import CHECKSUM_ASIDE, MOVED_ASIDE, dropped_heads
 from icekeep.catalog.metadata_files import is_metadata_file
 from icekeep.errors import (
     ClaimedError,
@@ -57,7 +57,7 @@ from icekeep.runtime import Runtime
 from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory, own_directory
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.units import DAY_MS
-from icekeep.storage.base import DeleteStatus, Storage
+from icekeep.storage.base import DeleteStatus, FileInfo, Storage
 from icekeep.storage.locations import canonical, is_under
 
 
@@ -219,12 +219,15 @@ def own_files(table: Table) -> list[GarbageFile]:
         kept += [f"{one}/{FILES}" for one in headless]
     beginnings = tuple(f"{one}/" for one in kept)
     found = [file for file in storage.list(own) if not file.location.startswith(beginnings)]
-    return [
-        GarbageFile(FileKind.METADATA, file.location)
-        if re.search(MOVED_ASIDE, file.location)
-        else GarbageFile(FileKind.OWN, file.location, file.size_bytes)
-        for file in found
-    ]
+    return [_own_file(file) for file in found]
+
+
+def _own_file(file: FileInfo) -> GarbageFile:
+    if re.search(MOVED_ASIDE, file.location):
+        return GarbageFile(FileKind.METADATA, file.location)
+    if re.search(CHECKSUM_ASIDE, file.location):
+        return GarbageFile(FileKind.CHECKSUM, file.location)
+    return GarbageFile(FileKind.OWN, file.location, file.size_bytes)
 
 
 def _is_plan_of_another(directory: str, table: Table) -> bool:

@@ -11,9 +11,12 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
 from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.expiration import job as expiration
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, plan_expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.restoring.job import restore
+from icekeep.operations.commands.applying import apply_plan, write_plan
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest_list
@@ -164,6 +167,36 @@ def test_files_outside_the_table_are_kept_and_counted(lake: Lake) -> None:
     result = expire_snapshots(lake.load(), older_than=now_ms(), retain_last=1)
     assert (result.deleted_data_files_count, result.kept_outside_files_count) == (0, 6)
     assert {p for p in lake.files_on_disk() if "events2" in p.parts} == elsewhere
+
+
+def test_the_checksums_that_hadoop_wrote_beside_files_go_with_them_and_come_back_with_them(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """By one that stays Hadoop would refuse another file of the name."""
+    table = compacted(lake)
+    files = [path for path in lake.files_on_disk() if path.suffix in (".parquet", ".avro")]
+    for path in files:
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0 and sums")
+    # Of such a name, and none: whatever it is, somebody may need it.
+    odd = files[0].with_name(f".{files[0].name}.crc")
+    odd.write_bytes(b"PAR1")
+    plan = plan_expire_snapshots(table, no_spark, older_than=now_ms(), retain_last=1, trash=3)
+    checksums_count = next(kind.files_count for kind in plan.files_by_kind if kind.kind is FileKind.CHECKSUM)
+    assert plan.deleted_files_count - 2 * checksums_count in (0, 1)
+    written = write_plan(
+        table, "expire_snapshots", str(tmp_path / "plan"), no_spark, older_than=now_ms(), retain_last=1
+    )
+    assert written.totals.files_count == plan.deleted_files_count
+
+    before = lake.files_on_disk()
+    done = apply_plan(lake.catalog, str(tmp_path / "plan"), no_spark).result
+    assert (done.deleted_files_count, done.deleted_bytes_count) == (plan.deleted_files_count, plan.deleted_bytes_count)
+    left = {path for path in lake.files_on_disk() if ".icekeep" not in path.parts}
+    here = {path.with_name(f".{path.name}.crc") for path in left if path.suffix in (".parquet", ".avro")}
+    assert {path for path in left if path.suffix == ".crc"} == here | {odd}
+
+    restore(lake.load())
+    assert {path for path in before if path.suffix == ".crc"} <= {*lake.files_on_disk()}
 
 
 @pytest.mark.parametrize("allowed_by", ["nobody", "option", "catalog"])

@@ -892,6 +892,9 @@ def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_pat
     table = commit(table, AppendFiles(files=(file,))).table
     trashed = f"{table.metadata.location}/.icekeep/trash/some-run/files/db/events/data/b"
     storage.create(trashed, b"more rows")
+    # As Hadoop writes them on disks of its machine.
+    for path in [path for path in (tmp_path / "wh").rglob("*") if path.is_file() and ".icekeep" not in path.parts]:
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0 and sums")
     files = [path for path in (tmp_path / "wh").rglob("*") if path.is_file()]
     plan = plan_drop_table(table, no_spark, purge=True)
     assert {*plan.files} == {path.as_uri() for path in files}
@@ -899,6 +902,8 @@ def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_pat
         # Two versions and the hint.
         (FileKind.METADATA, (3, 0)),
         (FileKind.OWN, (1, 9)),
+        # Of a data file, a manifest and a list the sizes are known.
+        (FileKind.CHECKSUM, (6, 3 * 13)),
     }
     exact = exact_drop_table(table, no_spark, purge=True)
     assert {line.name for line in exact.lines if line.do == "delete"} == {*plan.files}
@@ -916,6 +921,24 @@ def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_pat
     assert (result.files_by_kind, result.deleted_files_count, result.deleted_bytes_count, result.hash) == figures
     with pytest.raises(NotFoundError):
         catalog.load(EVENTS)
+
+
+def test_checksums_of_hadoop_move_aside_with_the_versions_of_a_table_and_back(tmp_path):
+    storage = LocalStorage()
+    catalog = FilesystemCatalog("files", {"warehouse": f"file://{tmp_path}/wh"}, storage)
+    catalog.create_namespace(EVENTS[:-1])
+    table = another(_WithRuntime(catalog), EVENTS[-1])
+    commit(table, ChangeProperties(updates={"a": "1"}))
+    metadata = tmp_path / "wh" / "db" / "events" / "metadata"
+    names = ("v1.metadata.json", "v2.metadata.json", "version-hint.text")
+    for name in names:
+        (metadata / f".{name}.crc").write_bytes(b"crc\0 and sums")
+    moved = catalog.drop(EVENTS)
+    assert [path for path in metadata.rglob("*") if path.is_file()] == []
+    catalog.register_table(EVENTS, moved)
+    found = {path.name for path in metadata.iterdir()}
+    # Of the hint, which is written anew, an old one would be wrong.
+    assert found == {*names, ".v1.metadata.json.crc", ".v2.metadata.json.crc"}
 
 
 class _WithRuntime:

@@ -24,6 +24,7 @@ from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.row_lineage import assign_row_ids
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.locations import checksum_location
 from icekeep.storage.many import head_many
 
 _NEEDED = ("total-data-files", "total-delete-files", "total-records")
@@ -71,8 +72,7 @@ def _refuse_untold(snapshot: Snapshot) -> None:
 
 
 def _refuse_checksum(table: Table, location: str) -> None:
-    directory, _, name = location.rpartition("/")
-    checksum = f"{directory}/.{name}.crc"
+    checksum = checksum_location(location)
     if table.storage.head(checksum) is not None:
         raise CannotMendError(
             f"{checksum!r} is the checksum of the lost list, by which Hadoop would refuse another one"
