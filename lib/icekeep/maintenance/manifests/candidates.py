@@ -9,9 +9,13 @@ from icekeep.catalog.base import Table
 from icekeep.commit.live_files import check_totals
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.manifests.given_manifests import GivenManifests
 from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.ranges import (
+    WELL_SIZED,
+    WORTH_COST,
+    WORTH_COUNT,
     ManifestInterval,
     expected_manifests_count,
     intervals,
@@ -28,6 +32,8 @@ from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.many import REQUESTS_AT_ONCE
 from icekeep.tables.refs import head_to_commit_to
+
+_CHOOSING = "choosing manifests"
 
 
 class ManifestRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +82,21 @@ class ManifestCandidates(msgspec.Struct, frozen=True, kw_only=True):
     def replaced(self) -> list[ManifestFile]:
         """The manifests that go."""
         return [manifest for group in self.groups for manifest in (*group.rewritten, *group.empty)]
+
+
+def tell_of_none(chosen: ManifestCandidates, listener: Listener) -> None:
+    """Say why nothing is rewritten, where there are manifests and nothing is."""
+    count = sum(len(group.listed) for group in chosen.groups)
+    if chosen.replaced or not count:
+        return
+    least, most = (round(share * chosen.target_bytes) for share in WELL_SIZED)
+    listener.on(StepStarted(_CHOOSING))
+    note = (
+        f"none of {count:,} is rewritten: one of several entries is too large above {most:,} bytes, one too small below "
+        f"{least:,}, and no others are put together than would be {WORTH_COUNT:.0%} fewer or make a filter on one partition "
+        f"{WORTH_COST:.0%} cheaper"
+    )
+    listener.on(StepFinished(_CHOOSING, note))
 
 
 def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: int) -> ManifestCandidates:

@@ -13,7 +13,7 @@ from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.deciding import of_manifests
 from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
 from icekeep.maintenance.figures import or_warned
-from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
+from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates, tell_of_none
 from icekeep.maintenance.manifests.execute import RewrittenManifests, foreseen
 from icekeep.maintenance.manifests.gains import (
     FilterGain,
@@ -116,6 +116,7 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> tuple[RewriteMa
     runtime = table.runtime
     now_ms = runtime.now_ms()
     chosen = candidates(table, rules, request.spark, now_ms)
+    tell_of_none(chosen, request.listener)
     done = foreseen(table, chosen, request.spark)
     # Figures alone, which keep the job from nothing either.
     told = partial(or_warned, listener=request.listener)

@@ -23,8 +23,8 @@ WELL_SIZED = (0.75, 1.8)
 """From the first to the second of these, of the target, a manifest is neither too small nor to be split."""
 
 _OPEN_BYTES = 512 * 1024
-_WORTH_COUNT = 0.15
-_WORTH_COST = 0.2
+WORTH_COUNT = 0.15
+WORTH_COST = 0.2
 
 _FIRST = b""
 _LAST = b"\xff"
@@ -221,14 +221,14 @@ def _is_worth_it(run: _Line, target_bytes: int) -> bool:
 
 def _gains_in_count(run: _Line, target_bytes: int) -> bool:
     expected = max(1, -(-run.total_bytes // target_bytes))
-    return expected < len(run) and expected <= (1 - _WORTH_COUNT) * len(run)
+    return expected < len(run) and expected <= (1 - WORTH_COUNT) * len(run)
 
 
 def _gains_in_cost(run: _Line, target_bytes: int) -> bool:
     """Whether a filter on one partition of the run, any byte of it as likely as another, would read so much less."""
     now = float(np.average(run.intervals.overlapping(run.lengths + _OPEN_BYTES), weights=run.lengths))
     afterwards = run.total_bytes / expected_manifests_count(run.total_bytes, target_bytes) + _OPEN_BYTES
-    return afterwards <= (1 - _WORTH_COST) * now
+    return afterwards <= (1 - WORTH_COST) * now
 
 
 def _badly_sized_together(run: _Line, target_bytes: int) -> list[ManifestFile]:

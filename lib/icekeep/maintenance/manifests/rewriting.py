@@ -18,7 +18,7 @@ from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.figures import or_warned
-from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
+from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates, tell_of_none
 from icekeep.maintenance.manifests.execute import RewrittenManifests, discard, rewritten
 from icekeep.maintenance.manifests.gains import filter_gains, group_gain, largest, listed_after, measured_ms
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
@@ -45,6 +45,7 @@ def rewrite_once(
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     if left_alone:
         listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
+    tell_of_none(chosen, listener)
     if not chosen.replaced and not rules.options.remove_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)
     run_id = run_name(table, number)
