@@ -1,4 +1,4 @@
-"""Which known word is meant by one that is not known, and how an error asks."""
+"""Which known word is meant by one that is not known, how an error asks, and numbers of things in words."""
 
 import difflib
 from collections.abc import Collection, Iterable
@@ -10,6 +10,20 @@ _LEAST_HELD = 3
 
 _LEAST_MISTYPED = 4
 """With fewer letters names are others though they differ in one: `ods`, `dds`."""
+
+
+def counted(count: int, things: str) -> str:
+    """A number of things, whose English plural is given and ends with them.
+
+    >>> counted(1, "delete files"), counted(2000, "files"), counted(1, "entries")
+    ('1 delete file', '2,000 files', '1 entry')
+    """
+    return f"{count:,} {singular(things) if count == 1 else things}"
+
+
+def singular(things: str) -> str:
+    """One of some things, by their regular English plural."""
+    return f"{things.removesuffix('ies')}y" if things.endswith("ies") else things.removesuffix("s")
 
 
 def near_words(word: str, known: Iterable[str]) -> list[str]:

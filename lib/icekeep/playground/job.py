@@ -19,6 +19,7 @@ from icekeep.playground.maker import Maker
 from icekeep.playground.place import CONFIG, DATABASE, WAREHOUSE, new_place
 from icekeep.playground.states import STATES, State
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spelling import counted
 from icekeep.storage.local.unflushed import UnflushedStorage
 
 CATALOG, NAMESPACE = "demo", "db"
@@ -70,7 +71,7 @@ def new_playground(
         for state in states:
             _make(state, properties, runtime.now_ms())
             listener.on(StepAdvanced(_STEP))
-        listener.on(StepFinished(_STEP, f"{len(states)} tables"))
+        listener.on(StepFinished(_STEP, counted(len(states), "tables")))
         config.write_text(_config_text(config, properties), encoding="utf-8")
         yield config
 

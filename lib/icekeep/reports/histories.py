@@ -23,6 +23,7 @@ from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory
 from icekeep.run_records.values import RunRecord
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spelling import counted
 
 GROWING_TABLES = 50
 """Of so many tables, the largest, manifest lists are read for their growth."""
@@ -69,7 +70,7 @@ def histories_of(
     listener.on(StepStarted(_STEP, len(tables), "tables"))
     read = partial(_read, catalog, growing, by_table, listener)
     found = in_threads(read, (one.table for one in tables), TABLES_AT_ONCE)
-    listener.on(StepFinished(_STEP, f"{len(tables)} tables"))
+    listener.on(StepFinished(_STEP, counted(len(tables), "tables")))
     return tuple(found)
 
 

@@ -32,6 +32,7 @@ from icekeep.policies.globs import Glob, parse_glob
 from icekeep.reports.histories import with_histories
 from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import NotRead, ReportResult
+from icekeep.spelling import counted
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def look_over(
     listener.on(StepStarted(_STEP, len(chosen), "tables"))
     look = _Look(catalog, _shared(spark), prices, listener, prepare)
     found = in_threads(look.at, chosen, LOCAL_REQUESTS_AT_ONCE if _is_local(catalog) else TABLES_AT_ONCE)
-    listener.on(StepFinished(_STEP, f"{len(chosen)} tables"))
+    listener.on(StepFinished(_STEP, counted(len(chosen), "tables")))
     return found
 
 

@@ -34,6 +34,7 @@ from icekeep.planning.spark.steps import described
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
 
@@ -235,20 +236,19 @@ def _groups_text(groups: Sequence[FileGroup], groups_count: int) -> str:
     """What Spark's pages say of groups that go together."""
     files_count = sum(group.files_count for group in groups)
     if len(groups) > 1:
-        return f"{len(groups)} of {groups_count} groups, {files_count} files"
+        return f"{len(groups)} of {groups_count} groups, {counted(files_count, 'files')}"
     where = f" of {groups[0].partition}" if groups[0].partition else ""
-    return f"group {groups[0].number + 1} of {groups_count}, {files_count} files{where}"
+    return f"group {groups[0].number + 1} of {groups_count}, {counted(files_count, 'files')}{where}"
 
 
 def _outcome_line(finished: Finished) -> str:
     group = finished.group
-    before = f"{group.files_count} files{of_partition(group.partition)}, {group.bytes} bytes"
+    before = f"{counted(group.files_count, 'files')}{of_partition(group.partition)}, {group.bytes} bytes"
     if isinstance(finished, FailedGroup):
         return f"{before}, failed: {finished.error.message}"
     added = finished.added
-    return (
-        f"{before} -> {len(added)} files, {sum(f.file_size_in_bytes for f in added)} bytes, {finished.cpu_ms} ms of CPU"
-    )
+    after = f"{counted(len(added), 'files')}, {sum(f.file_size_in_bytes for f in added)} bytes"
+    return f"{before} -> {after}, {finished.cpu_ms} ms of CPU"
 
 
 def discard(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles) -> None:

@@ -35,6 +35,7 @@ from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import written_files
 from icekeep.planning.spark.memory_settings import warn_of_memory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 
 _LOG = logging.getLogger(__name__)
@@ -227,7 +228,8 @@ def _rewritten(run: Run, planned: RewritePlan, listener: Listener, count: Count)
     ):
         committed = commit_groups(finished, run.commits(planned, written, listener), heartbeat)
         result = committed.result
-        listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
+        replaced = counted(result.rewritten_data_files_count, "files")
+        listener.on(StepFinished(STEP, f"{replaced} -> {result.added_data_files_count:,}"))
         result = msgspec.structs.replace(
             result,
             overlap_depth_before=planned.overlap_depth_before,

@@ -41,6 +41,7 @@ from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.local.links import confined_to
 
@@ -211,7 +212,7 @@ def reclaim(  # noqa: PLR0913 - what a run was told
             claim.note_failed_call(runtime)
     total = msgspec.structs.replace(_sum(done), stopped=stopped, is_in_doubt=work.calls.is_one_in_doubt)
     _tell(total, plan, listener)
-    listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
+    listener.on(StepFinished(STEP, counted(total.deleted_count, "files")))
     return total
 
 

@@ -40,6 +40,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.spelling import counted
 from icekeep.tables.refs import head_to_commit_to
 
 _LOG = logging.getLogger(__name__)
@@ -170,7 +171,7 @@ class _Run:
             done = self._execute(planned, run_id, written)
             self._commit(planned, done, heartbeat, written)
         result = _result(planned, done)
-        note = f"{len(planned.deletes)} equality delete files -> {result.added_delete_files_count} of positions"
+        note = f"{counted(len(planned.deletes), 'equality delete files')} -> {result.added_delete_files_count:,} of positions"
         self._listener.on(StepFinished(STEP, note))
         return result
 

@@ -41,6 +41,7 @@ from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.retention import Expired, select_expired
+from icekeep.spelling import counted
 from icekeep.storage.locations import canonical
 
 _FINDING = "finding files that only expired snapshots lead to"
@@ -146,7 +147,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
             return None
         listener.on(StepStarted(_FINDING))
         planned = _planned(now, spark, chosen, request, claims, listener, number)
-        listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
+        listener.on(StepFinished(_FINDING, counted(sum(f.files_count for f in planned.found.files), "files")))
         try:
             # What is on disk before the commit is what goes with it.
             committed = commit(

@@ -34,6 +34,7 @@ from icekeep.maintenance.groups.options import RewriteOptions
 from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spelling import counted
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class GroupCommits(msgspec.Struct, frozen=True, kw_only=True):
 
 def files_text(count: int, files: str) -> str:
     """What is planned anew, as messages call it: nobody has counted it where it is all that a plan is for."""
-    return f"{count} {files}" if count else files
+    return counted(count, files) if count else files
 
 
 @contextmanager
@@ -124,7 +125,7 @@ def tell_early_end(commits_count: int, error: Exception, listener: Listener) -> 
     """Say why a run ends though not all of it is done."""
     hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
     listener.on(
-        Warned(f"{commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}")
+        Warned(f"of the run {counted(commits_count, 'commits')} landed, the rest was not done: {one_line(error)}{hint}")
     )
 
 
@@ -296,7 +297,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         are_too_many = self.failed_commits_count > allowed
         what = "no file group could be rewritten"
         if self.failed_commits_count:
-            what = f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed"
+            what = f"{counted(self.failed_commits_count, 'commits')} failed ({self.commits_count} landed), {allowed} are allowed"
         first = "" if self._first_error is None else self._first_error.message
         text = f"{what}; {self.failed_files_count} {self.files} are as they were; the first failure: {first}"
         if self._gravest is not None and self._gravest is not self._first_error:
@@ -359,7 +360,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             self.failed_commits_count += 1
             self._note_failure(error)
             self.failed_files_count += sum(group.group.files_count for group in groups)
-            self._listener.on(Warned(f"a commit of {len(groups)} file groups failed: {error.message}"))
+            self._listener.on(Warned(f"a commit of {counted(len(groups), 'file groups')} failed: {error.message}"))
 
     def _note_failure(self, error: IcekeepError) -> None:
         self._first_error = self._first_error or error
@@ -375,7 +376,8 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         return job_failed(text, failed.error)
 
     def _named(self, group: Any) -> str:
-        return f"{group.files_count} {self.files}{of_partition(group.partition)}"
+        return f"{counted(group.files_count, self.files)}{of_partition(group.partition)}"
 
     def _left_message(self, failed: FailedGroup[Any]) -> str:
-        return f"{self._named(failed.group)} are left as they are: {failed.error.message}"
+        left = "is left as it is" if failed.group.files_count == 1 else "are left as they are"
+        return f"{self._named(failed.group)} {left}: {failed.error.message}"

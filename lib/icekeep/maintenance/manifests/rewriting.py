@@ -28,6 +28,7 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.spark.source import SparkSource
+from icekeep.spelling import counted
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +82,9 @@ def _rewritten(
     done = rewritten(table, chosen, spark, heartbeat.run_id, written)
     added = [manifest for one in done for manifest in one.added]
     try:
-        listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
+        listener.on(
+            StepFinished("rewriting manifests", f"{counted(len(chosen.replaced), 'manifests')} -> {len(added):,}")
+        )
         times = or_warned(
             "how long planning takes",
             lambda: _planning_times(table, rules, done, spark),

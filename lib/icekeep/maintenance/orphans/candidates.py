@@ -54,6 +54,7 @@ from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted
 from icekeep.storage.base import ListingShare
 from icekeep.storage.location_keys import Spelling
 from icekeep.storage.locations import canonical
@@ -213,7 +214,7 @@ def find_candidates(
         root=root,
         now_ms=now_ms,
     )
-    listener.on(StepFinished(_FINDING, f"{going_count} of {listing.files_count} files"))
+    listener.on(StepFinished(_FINDING, f"{going_count:,} of {counted(listing.files_count, 'files')}"))
     return candidates
 
 

@@ -30,6 +30,7 @@ from icekeep.planning.spark.turns import in_turns
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
 
@@ -93,7 +94,9 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
 
     def tell(finished: Finished) -> None:
         group, is_done = finished.group, isinstance(finished, RewrittenGroup)
-        outcome = f"{len(finished.added)} files" if isinstance(finished, RewrittenGroup) else finished.error.message
+        outcome = (
+            counted(len(finished.added), "files") if isinstance(finished, RewrittenGroup) else finished.error.message
+        )
         _LOG.info(
             "%s: %d delete files of partition %r %s: %s",
             table.name,
@@ -153,7 +156,7 @@ def _rewrite_groups(
         return
     run = partial(finished_tasks, spark, work=in_turns(_rewrite, workers), shared=storage, threads=workers.slots)
     with (
-        described(f"rewriting {files_count} delete files{where}"),
+        described(f"rewriting {counted(files_count, 'delete files')}{where}"),
         closing(in_one_job(with_tasks, run)) as answered,
     ):
         for one in answered:

@@ -57,6 +57,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.tables.refs import head_to_commit_to
 
@@ -342,7 +343,7 @@ def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, writte
     finally:
         # Those that the committer has not seen, since something ended the plan before.
         committer.discard(waiting)
-    run.listener.on(StepFinished(STEP, f"{files_count} files"))
+    run.listener.on(StepFinished(STEP, counted(files_count, "files")))
 
 
 def _handed_over(waiting: deque[RewrittenGroup]) -> Iterator[RewrittenGroup]:

@@ -47,6 +47,7 @@ from icekeep.runs import new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 
 
@@ -179,7 +180,7 @@ def _restored(
         mark_undone(plan, storage)
     returned = move_back(work, spark, listener)
     returned.refuse_incomplete(plan)
-    listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
+    listener.on(StepFinished(STEP, counted(returned.moved_count, "files")))
     snapshot_ids: tuple[int, ...] = ()
     late, notes = Returned(), _no_snapshots(table, plan, change)
     if change is not None:

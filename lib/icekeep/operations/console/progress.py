@@ -27,6 +27,7 @@ from icekeep.events import (
 )
 from icekeep.operations.console.streams import LossyStream
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spelling import counted, singular
 
 _INTERVAL_MS = 5_000
 
@@ -142,7 +143,7 @@ class PlainProgress:
         self._totals[step] = total, unit
         self._done[step] = 0
         self._began_ms[step] = self._told_ms[step] = now_ms
-        return f"{step}: started" + ("" if total is None else f", {total:,} {unit}".rstrip())
+        return f"{step}: started" + ("" if total is None else f", {counted(total, unit)}".rstrip())
 
     def _advanced(self, step: str, done: int, new_total: int | None) -> str | None:
         now_ms = self._runtime.monotonic_ms()
@@ -154,8 +155,9 @@ class PlainProgress:
         if now_ms - self._told_ms.get(step, now_ms - self._interval_ms) < self._interval_ms:
             return None
         self._told_ms[step] = now_ms
-        of = "" if total is None else f" of {total:,}"
-        return f"{step}: {self._done[step]:,}{of} {unit}".rstrip()
+        if total is None:
+            return f"{step}: {counted(self._done[step], unit)}".rstrip()
+        return f"{step}: {self._done[step]:,} of {counted(total, unit)}".rstrip()
 
     def _write(self, line: str, _event: Event) -> None:
         self._stream.write(f"{line}\n")
@@ -191,7 +193,9 @@ class TerminalProgress:
         with self._lock:
             match event:
                 case StepStarted(step=step, total=total, unit=unit):
-                    self._tasks[step] = self._display.add_task(self._about + step, total=total, unit=unit)
+                    self._tasks[step] = self._display.add_task(
+                        self._about + step, total=total, unit=singular(unit) if total == 1 else unit
+                    )
                 case StepAdvanced(step=step, done=done, total=total) if step in self._tasks:
                     self._display.update(self._tasks[step], advance=done, total=total)
                 case StepFinished(step=step) if step in self._tasks:

@@ -477,7 +477,7 @@ def test_more_failed_commits_than_are_allowed_make_a_run_partial_where_others_la
     result = run.commit()
     assert (result.status, result.commits_count, result.failed_commits_count) == ("partial", 2, 1)
     assert result.failed_data_files_count == 2
-    assert "1 commits failed (2 landed), 0 are allowed; 2 data files are as they were" in run.warnings[-1]
+    assert "1 commit failed (2 landed), 0 are allowed; 2 data files are as they were" in run.warnings[-1]
     assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "new-1": 1, "new-2": 1, "p": 1}
 
 
@@ -487,7 +487,7 @@ def test_as_many_may_fail_as_there_may_be_commits_but_not_all(table, catalog):
     assert run.commit().failed_commits_count == 2
     rest = Run(catalog.load(EVENTS), "ab", **PARTIAL)
     catalog.follow(*[CONFLICTS] * 2)
-    with pytest.raises(JobFailedError, match=r"1 commits failed \(0 landed\)"):
+    with pytest.raises(JobFailedError, match=r"1 commit failed \(0 landed\)"):
         rest.commit()
 
 
@@ -653,7 +653,7 @@ def test_a_run_whose_only_commit_failed_is_not_done_though_it_has_no_group(catal
     table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
     table = add_deletes(table, equality_deletes("e", partition=("z",)))
     catalog.follow(*[CONFLICTS] * 6)
-    with pytest.raises(JobFailedError, match=r"1 commits failed \(0 landed\)"):
+    with pytest.raises(JobFailedError, match=r"1 commit failed \(0 landed\)"):
         Run(table, **PARTIAL, remove_dangling_deletes=True).commit()
 
 

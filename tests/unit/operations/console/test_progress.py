@@ -17,6 +17,7 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.operations.console.progress import PartProgress, PlainProgress, describe, telling_progress
+from kit.cases import for_each
 from kit.runtime import FakeRuntime
 
 
@@ -39,6 +40,16 @@ def test_a_step_is_told_when_it_starts_every_few_seconds_and_when_it_is_over():
         "rewrite: 1,000 of 1,200 files",
         "rewrite: done in 10.0 s, 3 groups",
     ]
+
+
+@for_each(("unit", "one"), [("files", "file"), ("delete files", "delete file"), ("entries", "entry")])
+def test_of_one_thing_the_singular_is_told(unit, one):
+    stream, runtime = io.StringIO(), FakeRuntime()
+    progress = PlainProgress(stream, runtime)
+    progress.on(StepStarted("rewrite", total=1, unit=unit))
+    runtime.pass_ms(6_000)
+    progress.on(StepAdvanced("rewrite", 1))
+    assert stream.getvalue().splitlines() == [f"rewrite: started, 1 {one}", f"rewrite: 1 of 1 {one}"]
 
 
 def test_a_step_whose_size_is_not_known_has_no_total():
