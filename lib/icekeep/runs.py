@@ -25,6 +25,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
         parent_id: the run of `maintain` that it is a part of.
         plan: the hash of the plan that it carries out, where it was given one.
         app_id: the application that it is a part of, where that is not the Spark application of this process.
+        snapshot_properties: keys of its user in the summaries of its snapshots.
     """
 
     run_id: str
@@ -33,6 +34,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     parent_id: str | None = None
     plan: str | None = None
     app_id: str | None = None
+    snapshot_properties: tuple[tuple[str, str], ...] = ()
 
 
 def new_run(job: str, runtime: Runtime, *, policy: str | None = None, parent_id: str | None = None) -> Run:

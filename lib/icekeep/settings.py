@@ -102,4 +102,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 WHERE = Setting("where", Kind.FILTER, "only files that may hold rows of a filter, e.g. \"day >= '2026-01-01'\"")
 
+SNAPSHOT_PROPERTY = Setting(
+    "snapshot_property",
+    Kind.PAIRS,
+    "a key of your own in the summaries of the new snapshots, e.g. ticket=OPS-7; may be repeated",
+    keyword="snapshot_properties",
+    shown="KEY=VALUE",
+)
+
 BRANCH = Setting("branch", Kind.NAME, "the branch to work on and to commit to (default: main)")

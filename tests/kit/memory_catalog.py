@@ -9,6 +9,7 @@ from icekeep.catalog.base import (
     Conflict,
     Description,
     Identifier,
+    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -106,6 +107,7 @@ class MemoryCatalog:
         self.warehouse: str | None = warehouse
         self.reclaim_roots: tuple[str, ...] = ()
         self.rewrite_roots: tuple[str, ...] = ()
+        self.rules = OperatorRules()
         self.runtime = FakeRuntime() if runtime is None else runtime
         self.storage: Storage = MemoryStorage(self.runtime) if storage is None else storage
         self.script: deque[Step] = deque()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from icekeep.catalog.base import Committed, Conflict, Identifier, Pointer, SwapOutcome, Table, Unknown
+from icekeep.catalog.base import Committed, Conflict, Identifier, OperatorRules, Pointer, SwapOutcome, Table, Unknown
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import (
     dropped_from_log,
@@ -214,6 +214,7 @@ class SimulatedCatalog:
     drop_frees_metadata_names = False
     reclaim_roots: tuple[str, ...] = ()
     rewrite_roots: tuple[str, ...] = ()
+    rules = OperatorRules()
 
     def __init__(self, client: "Client") -> None:
         self._client = client

@@ -134,7 +134,7 @@ def test_a_job_s_function_takes_the_job_s_settings(job):
             keywords = {name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
             if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
                 keywords |= {*VERSION_ARGUMENTS}
-            assert keywords == {setting.name for setting in JOBS[job].settings} | extras
+            assert keywords == {setting.argument for setting in JOBS[job].settings} | extras
 
 
 def test_a_plan_is_asked_for_by_the_name_and_with_the_arguments_of_the_job():

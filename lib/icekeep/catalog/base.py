@@ -19,7 +19,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.times import format_time
+from icekeep.spec.times import format_time, parse_span
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import split_locations
@@ -37,6 +37,32 @@ def named_roots_of(properties: Mapping[str, str]) -> tuple[tuple[str, ...], tupl
     """The places that a catalog's properties name: `reclaim.roots` and `rewrite.roots`."""
     reclaim, rewrite = (split_locations(properties.get(key, "")) for key in (RECLAIM_ROOTS, REWRITE_ROOTS))
     return reclaim, rewrite
+
+
+CARRIED_KEYS = "carry.summary-keys"
+"""The property that names keys of summaries which each snapshot of icekeep's jobs takes over from the one before it."""
+
+LEAST_AGE = "expire.least-age"
+"""The property that says up to which age no snapshot of any table is expired."""
+
+
+class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a catalog's properties say of all of its tables, whatever a table's owner or a run asks for.
+
+    Attributes:
+        carried_keys: of summaries, `*` at the end for any rest: external systems look for their progress in the head alone.
+        least_snapshot_age_ms: no younger snapshot is expired, and no reference to one.
+    """
+
+    carried_keys: tuple[str, ...] = ()
+    least_snapshot_age_ms: int = 0
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> "OperatorRules":
+        """Read the properties; raises `UsageError` for an age that is none."""
+        keys = (key.strip() for key in properties.get(CARRIED_KEYS, "").split(","))
+        age = properties.get(LEAST_AGE)
+        return cls(carried_keys=tuple(filter(None, keys)), least_snapshot_age_ms=0 if age is None else parse_span(age))
 
 
 Identifier = tuple[str, ...]
@@ -220,6 +246,10 @@ class Catalog(Protocol):
     @property
     def rewrite_roots(self) -> tuple[str, ...]:
         """Directories whose files the operator lets be read for any of the catalog's tables, though another table lies there."""
+
+    @property
+    def rules(self) -> OperatorRules:
+        """What the operator lays down for all of its tables."""
 
     @property
     def storage(self) -> Storage:

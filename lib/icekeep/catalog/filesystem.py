@@ -13,6 +13,7 @@ from icekeep.catalog.base import (
     Conflict,
     Description,
     Identifier,
+    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -87,6 +88,7 @@ class FilesystemCatalog(DirectoryNamespaces):
             raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
         super().__init__(name, warehouse, storage)
         self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
+        self.rules = OperatorRules.of(properties)
         self.runtime = runtime
 
     @property

@@ -4,15 +4,25 @@ import os
 import re
 from collections.abc import Mapping
 
-from icekeep.catalog.base import RECLAIM_ROOTS, REWRITE_ROOTS, ROOTS_EXPECTED, Catalog, named_roots_of
+from icekeep.catalog.base import (
+    CARRIED_KEYS,
+    LEAST_AGE,
+    RECLAIM_ROOTS,
+    REWRITE_ROOTS,
+    ROOTS_EXPECTED,
+    Catalog,
+    OperatorRules,
+    named_roots_of,
+)
 from icekeep.catalog.clients.adapter import TIMEOUTS
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.errors import ConfigError, UnsupportedError
+from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import masked, remember
+from icekeep.spec.summary_keys import RESERVED, is_reserved
 from icekeep.storage.first_answer import first_answer_ms, milliseconds
 from icekeep.storage.locations import is_root
 from icekeep.storage.open import open_storage
@@ -73,13 +83,24 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
     # What a REST server calls a warehouse need not be a location.
     if given.get("warehouse") and kind != "rest":
         given["warehouse"] = _absolute(name, given["warehouse"])
+    _check_rules(name, given)
+    if kind in _CLIENT_KINDS:
+        return _open_client(name, kind, given, runtime)
+    return _KINDS[kind](name, given, open_storage(given, runtime), runtime)
+
+
+def _check_rules(name: str, given: Mapping[str, str]) -> None:
+    """What the operator lays down for all tables; raises `ConfigError`."""
     for key, roots in zip((RECLAIM_ROOTS, REWRITE_ROOTS), named_roots_of(given), strict=True):
         for root in roots:
             if not is_root(root):
                 raise ConfigError(f"catalogs.{name}.{key}", f"names {root!r}; give {ROOTS_EXPECTED}")
-    if kind in _CLIENT_KINDS:
-        return _open_client(name, kind, given, runtime)
-    return _KINDS[kind](name, given, open_storage(given, runtime), runtime)
+    try:
+        carried = OperatorRules.of(given).carried_keys
+    except UsageError as error:
+        raise ConfigError(f"catalogs.{name}.{LEAST_AGE}", f"is no age: {error.message}") from None
+    if reserved := next((key for key in carried if is_reserved(key)), None):
+        raise ConfigError(f"catalogs.{name}.{CARRIED_KEYS}", f"names {reserved!r}, which {RESERVED}")
 
 
 def _open_client(name: str, kind: str, properties: Mapping[str, str], runtime: Runtime) -> Catalog:

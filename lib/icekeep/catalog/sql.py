@@ -14,6 +14,7 @@ from icekeep.catalog.base import (
     Committed,
     Conflict,
     Identifier,
+    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -80,6 +81,7 @@ class SqlCatalog:
         self.name = name
         self.warehouse = properties.get("warehouse", "").rstrip("/") or None
         self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
+        self.rules = OperatorRules.of(properties)
         self._database = Database(name, properties)
         self._storage = storage
         self.runtime = runtime

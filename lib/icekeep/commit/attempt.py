@@ -38,6 +38,7 @@ from icekeep.spec.mending_update import low_counters
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import moved
 from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.summary_keys import carried
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.counted import itself
@@ -75,16 +76,25 @@ class CommitFiles:
     """The files that one commit has written so far, and manifests to be used again by later attempts.
 
     `written` are its manifests, lists and delete files, each noted once it is made. `maker` says in the summary of its snapshot
-    who made it. `named` says which of the commit's own manifests and delete files each of its lists names; `answers` keeps what
-    became of manifests that were filtered, each with the check that its removed files passed, `checked` what each check has
-    said of files, `found` what else was asked of manifests.
+    who made it, `own` are further keys in it, and `carried_keys` those that it takes over from the one before. `named` says which
+    of the commit's own manifests and delete files each of its lists names; `answers` keeps what became of manifests that were
+    filtered, each with the check that its removed files passed, `checked` what each check has said of files, `found` what else
+    was asked of manifests.
     """
 
-    def __init__(self, storage: Storage, commit_uuid: str, maker: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        commit_uuid: str,
+        maker: Mapping[str, str] | None = None,
+        *,
+        own: Mapping[str, str] | None = None,
+        carried_keys: Sequence[str] = (),
+    ) -> None:
         self.written: list[str] = []
         self.reach_through(storage)
         self.commit_uuid = commit_uuid
-        self.maker = maker or {}
+        self.maker, self.own, self.carried_keys = maker or {}, own or {}, carried_keys
         self._numbers = count()
         self.named: dict[str, frozenset[str]] = {}
         self.answers: dict[Hashable, tuple[Filtered, Hashable]] = {}
@@ -264,7 +274,12 @@ class Attempt:
             # Time never runs backwards in a table's history, whatever the clocks of its writers do.
             timestamp_ms=max(self.now_ms, base.last_updated_ms, 0 if parent is None else parent.timestamp_ms),
             manifest_list=manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid),
-            summary={**summary.build(operation, before, self._files.commit_uuid), **self._files.maker},
+            summary={
+                **carried(before or {}, self._files.carried_keys),
+                **self._files.own,
+                **summary.build(operation, before, self._files.commit_uuid),
+                **self._files.maker,
+            },
             schema_id=base.current_schema_id,
             first_row_id=base.next_row_id,
             added_rows=None if next_row_id is None else next_row_id - (base.next_row_id or 0),

@@ -231,7 +231,7 @@ def commit(
     runtime = runtime or table.runtime
     # A wrong property is refused before anything can be in doubt.
     StatusChecks.of(table.metadata)
-    files = CommitFiles(table.storage, str(runtime.new_uuid()), maker_keys(table.run))
+    files = _files_of(table, runtime)
     reader = reader or StorageManifestReader(table.storage)
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
     patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
@@ -275,6 +275,18 @@ def commit(
         with leaving_nothing(files, undo, late):
             patience.after(number, outcome)
     raise AssertionError("count() does not end")
+
+
+def _files_of(table: Table, runtime: Runtime) -> CommitFiles:
+    """The files of a new commit, with what its snapshot's summary says beside the counts."""
+    run = table.run
+    return CommitFiles(
+        table.storage,
+        str(runtime.new_uuid()),
+        maker_keys(run),
+        own={} if run is None else dict(run.snapshot_properties),
+        carried_keys=() if run is None else table.catalog.rules.carried_keys,
+    )
 
 
 def _swap(

@@ -1,6 +1,6 @@
 """What the summaries of snapshots tell: which maintenance was done last and by whom, who streams into the table, its growth."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from icekeep.commit.made_by import JOB_KEY, made_by
 from icekeep.health.values import Growth, MaintenanceSeen, StreamSeen
@@ -37,12 +37,12 @@ def last_maintenance(snapshots: Iterable[Snapshot]) -> tuple[MaintenanceSeen, ..
     return tuple(sorted(seen, key=lambda one: (-one.timestamp_ms, one.job)))
 
 
-def streams(snapshots: Iterable[Snapshot]) -> tuple[StreamSeen, ...]:
-    """Each streaming writer whose progress some snapshot has, the one that wrote last first."""
+def streams(snapshots: Iterable[Snapshot], keys: Sequence[str] = ()) -> tuple[StreamSeen, ...]:
+    """Each streaming writer whose progress some snapshot has, the one that wrote last first; `keys` as for `writers_of`."""
     counts: dict[Writer, int] = {}
     newest: dict[Writer, int] = {}
     for snapshot in snapshots:
-        for writer in writers_of(snapshot):
+        for writer in writers_of(snapshot, keys):
             counts[writer] = counts.get(writer, 0) + 1
             newest[writer] = max(newest.get(writer, 0), snapshot.timestamp_ms)
     found = [StreamSeen(writer=w.name, key=w.key, snapshots_count=counts[w], timestamp_ms=newest[w]) for w in counts]

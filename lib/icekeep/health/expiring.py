@@ -50,7 +50,12 @@ def expiring(table: Table, listed: Listed, storage: MeteredStorage) -> Expiring:
     metadata = table.metadata
     refuse_if_gc_is_disabled(metadata)
     now_ms = table.runtime.now_ms()
-    policy = RetentionPolicy(keep_writer_progress_ms=ExpirationOptions().keep_writer_progress_ms)
+    rules = table.catalog.rules
+    policy = RetentionPolicy(
+        keep_writer_progress_ms=ExpirationOptions().keep_writer_progress_ms,
+        progress_keys=rules.carried_keys,
+        least_age_ms=rules.least_snapshot_age_ms,
+    )
     expired = select_expired(metadata, policy, now_ms)
     if expired.is_empty:
         return Expiring()

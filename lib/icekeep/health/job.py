@@ -208,7 +208,7 @@ class _Examination:
             partitions=partitions,
             jobs=jobs,
             last_maintenance=last_maintenance(metadata.snapshots),
-            streams=streams(metadata.snapshots),
+            streams=streams(metadata.snapshots, table.catalog.rules.carried_keys),
             growth=growth(metadata),
             faults=faults,
             not_measured=tuple(self.not_measured),

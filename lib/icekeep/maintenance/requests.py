@@ -10,7 +10,7 @@ taken that a run needs, and the run is opened that its Spark jobs belong to.
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -24,6 +24,7 @@ from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.spark.steps import is_in_run, spark_run
 from icekeep.runs import Run, new_run
+from icekeep.spec.summary_keys import checked_properties
 
 P = ParamSpec("P")
 Subject = TypeVar("Subject")
@@ -54,17 +55,27 @@ class PlannedRequest(JobRequest, frozen=True, kw_only=True):
     given: GivenPlan | None = None
 
 
+class CommittingRequest(PlannedRequest, frozen=True, kw_only=True):
+    """What a job is asked with that makes snapshots.
+
+    Attributes:
+        snapshot_properties: keys and values of the user for the summaries of its snapshots, such as a ticket or an owner.
+    """
+
+    snapshot_properties: Mapping[str, str] | None = None
+
+
 def takes(
     request: Callable[P, Request],
     job: str = "",
 ) -> Callable[[Callable[[Subject, Request], Result]], Callable[Concatenate[Subject, P], Result]]:
     """Make a function of a table and a request one of the table and the request's fields as keyword arguments.
 
-    The function that comes out raises `UsageError` for a `spark` that is no session, and `TypeError` for a keyword that is no
-    field. A table that no run works on yet gets one (`Table.run`), which all commits name; one that has a run of another job, or
-    one by which a call has worked already, is refused with `UsageError`. A result that has `elapsed_ms` says
-    there how long the function took, and one that has `run_id` which run it was. All Spark jobs that it begins are those of one
-    run, which ends with it.
+    The function that comes out raises `UsageError` for a `spark` that is no session, and for snapshot properties that cannot be
+    any, and `TypeError` for a keyword that is no field. A table that no run works on yet gets one (`Table.run`), which all
+    commits name; one that has a run of another job, or one by which a call has worked already, is refused with `UsageError`. A
+    result that has `elapsed_ms` says there how long the function took, and one that has `run_id` which run it was. All Spark jobs
+    that it begins are those of one run, which ends with it.
 
     Args:
         job: its name, where that is not the function's, but for `plan_` at the beginning.
@@ -79,6 +90,7 @@ def takes(
                 raise TypeError(f"{function.__name__}(): {error}") from None
             check_source(asked.spark)
             asked = msgspec.structs.replace(asked, listener=unfailing(asked.listener))
+            properties = checked_properties(getattr(asked, "snapshot_properties", None) or {})
             if not isinstance(table, Table):
                 return function(table, asked)
             began_ms = table.runtime.monotonic_ms()
@@ -87,6 +99,8 @@ def takes(
             if table.run is not None and not is_in_run() and not function.__name__.startswith(_ONLY_TELLS):
                 _take(table.run, name)
             mine: Any = table if table.run is not None else table.for_run(new_run(name, table.runtime))
+            if properties:
+                mine = mine.for_run(msgspec.structs.replace(mine.run, snapshot_properties=properties))
             with spark_run(name, table.name, asked.listener):
                 result = function(mine, asked)
             return _told(result, table.runtime.monotonic_ms() - began_ms, mine.run)

@@ -9,7 +9,17 @@ from typing import NoReturn
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Committed, Conflict, Description, Identifier, Pointer, SwapOutcome, Table
+from icekeep.catalog.base import (
+    Catalog,
+    Committed,
+    Conflict,
+    Description,
+    Identifier,
+    OperatorRules,
+    Pointer,
+    SwapOutcome,
+    Table,
+)
 from icekeep.catalog.metadata_files import encode, next_metadata
 from icekeep.errors import IcekeepBug
 from icekeep.runtime import Runtime
@@ -83,6 +93,10 @@ class WatchedCatalog:
     @property
     def rewrite_roots(self) -> tuple[str, ...]:
         return self._catalog.rewrite_roots
+
+    @property
+    def rules(self) -> OperatorRules:
+        return self._catalog.rules
 
     def find(self, identifier: Identifier | str) -> Pointer:
         return self._catalog.find(identifier)

@@ -11,12 +11,14 @@ from icekeep.errors import OptionError, SafetyError, UsageError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.table_properties import whole_number
-from icekeep.spec.units import DAY_MS, MAX_LONG
+from icekeep.spec.times import format_span, format_time
+from icekeep.spec.units import DAY_MS, HOUR_MS, MAX_LONG
 from icekeep.spec.writer_progress import ADDED_VECTORS, KeptForWriter, kept_for_writers, made
 
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
 MAX_REF_AGE_MS = "history.expire.max-ref-age-ms"
+_CLOCKS_DIFFER_MS = HOUR_MS
 _DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 5 * DAY_MS, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF_AGE_MS: MAX_LONG}
 
 
@@ -26,13 +28,16 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     `older_than_ms` is a moment (epoch ms), `retain_last` a number of snapshots a branch; `None` takes the table's
     properties `history.expire.*`. `snapshot_ids` go even where they would be retained. What streaming writers find their
     progress in, and what they cannot commit without, stays while that is younger than `keep_writer_progress_ms`; 0 keeps
-    nothing for them.
+    nothing for them. `progress_keys` are the keys of writers that only the operator knows. What is younger than `least_age_ms`,
+    which the operator lays down, stays whatever else is asked for.
     """
 
     older_than_ms: int | None = None
     retain_last: int | None = None
     snapshot_ids: tuple[int, ...] = ()
     keep_writer_progress_ms: int = 0
+    progress_keys: tuple[str, ...] = ()
+    least_age_ms: int = 0
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -73,18 +78,22 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
         OptionError: `retain_last` is less than 1, or `keep_writer_progress_ms` less than 0.
         NotFoundError: the policy names a snapshot that the table does not have.
         UsageError: the policy names the head of a retained reference.
-        SafetyError: the policy names a snapshot that a writer finds its progress in.
+        SafetyError: the policy names a snapshot that a writer finds its progress in, or asks for what is younger than the least
+            age.
     """
     _check_numbers(policy)
-    cutoff_ms = _default_cutoff_ms(metadata, policy, now_ms)
+    floor_ms = now_ms - policy.least_age_ms if policy.least_age_ms else MAX_LONG
+    _check_floor(metadata, policy, floor_ms)
+    cutoff_ms = min(floor_ms, _default_cutoff_ms(metadata, policy, now_ms))
     minimum = policy.retain_last or default_limit(metadata, MIN_SNAPSHOTS_TO_KEEP)
-    refs = _retained_refs(metadata, now_ms)
+    refs = _retained_refs(metadata, now_ms, policy.least_age_ms)
     branches = {name: ref for name, ref in refs.items() if ref.is_branch}
     keep_ms = policy.keep_writer_progress_ms
-    needed = kept_for_writers(metadata, branches, keep_ms, now_ms) if keep_ms else {}
+    needed = kept_for_writers(metadata, branches, keep_ms, now_ms, policy.progress_keys) if keep_ms else {}
     _check_explicit(metadata, policy, refs, needed)
     retained = {ref.snapshot_id for ref in refs.values()}
     retained |= _kept_on_branches(metadata, branches.values(), cutoff_ms, minimum, now_ms)
+    retained.update(s.snapshot_id for s in metadata.snapshots if s.timestamp_ms >= floor_ms)
     on_branches = _reached(metadata, branches.values())
     retained.update(
         s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in on_branches and s.timestamp_ms >= cutoff_ms
@@ -140,7 +149,7 @@ def default_limit(metadata: TableMetadata, name: str) -> int:
     return whole_number(metadata.properties, name, _DEFAULTS[name], least=None)
 
 
-def _retained_refs(metadata: TableMetadata, now_ms: int) -> Mapping[str, SnapshotRef]:
+def _retained_refs(metadata: TableMetadata, now_ms: int, least_age_ms: int) -> Mapping[str, SnapshotRef]:
     default_age_ms = default_limit(metadata, MAX_REF_AGE_MS)
 
     def stays(name: str, ref: SnapshotRef) -> bool:
@@ -148,7 +157,7 @@ def _retained_refs(metadata: TableMetadata, now_ms: int) -> Mapping[str, Snapsho
             return True
         snapshot = metadata.snapshots_by_id.get(ref.snapshot_id)
         max_age_ms = default_age_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
-        return snapshot is not None and now_ms - snapshot.timestamp_ms <= max_age_ms
+        return snapshot is not None and now_ms - snapshot.timestamp_ms <= max(max_age_ms, least_age_ms)
 
     return {name: ref for name, ref in metadata.refs.items() if stays(name, ref)}
 
@@ -198,6 +207,23 @@ def _check_numbers(policy: RetentionPolicy) -> None:
         raise OptionError("retain_last", given=policy.retain_last, expected="a whole number, 1 or more")
     if policy.keep_writer_progress_ms < 0:
         raise OptionError("keep-writer-progress", given=policy.keep_writer_progress_ms, expected="an age, 0 or more")
+
+
+def _check_floor(metadata: TableMetadata, policy: RetentionPolicy, floor_ms: int) -> None:
+    """Refuse what is asked for by name; the ages of tables and references are no more than too short."""
+    age = format_span(policy.least_age_ms)
+    # The moment may have been worked out from an age by another clock.
+    if policy.older_than_ms is not None and policy.older_than_ms > floor_ms + _CLOCKS_DIFFER_MS:
+        raise SafetyError(
+            f"older_than is {format_time(policy.older_than_ms)}, and the catalog's configuration lets no snapshot expire that is "
+            f"younger than {age}; give that age or more"
+        )
+    for snapshot_id in policy.snapshot_ids:
+        if metadata.snapshot(snapshot_id).timestamp_ms >= floor_ms:
+            raise SafetyError(
+                f"cannot expire snapshot {snapshot_id}: the catalog's configuration lets none expire that is younger than {age}",
+                snapshot_id=snapshot_id,
+            )
 
 
 def _check_explicit(

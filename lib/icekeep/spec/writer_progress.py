@@ -10,12 +10,13 @@ is gone the commit is refused, and so is every later one ("Cannot determine hist
 known ancestor"; iceberg #2482 is the same for deletes of positions, which Flink no longer has looked for).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
+from icekeep.spec.summary_keys import matching
 
 _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
 _FLINK_JOB = "flink.job-id"
@@ -47,14 +48,22 @@ class KeptForWriter(msgspec.Struct, frozen=True):
     branch: str
 
 
-def writers_of(snapshot: Snapshot) -> tuple[Writer, ...]:
-    """The writers whose progress a snapshot's summary has: most often one or none."""
+def writers_of(snapshot: Snapshot, keys: Sequence[str] = ()) -> tuple[Writer, ...]:
+    """The writers whose progress a snapshot's summary has: most often one or none.
+
+    Args:
+        keys: of further writers, as the operator names them (`summary_keys.matching`).
+    """
     summary = snapshot.summary
-    return tuple(_writers(summary)) if summary else ()
+    return tuple(_writers(summary, keys)) if summary else ()
 
 
 def kept_for_writers(
-    metadata: TableMetadata, branches: Mapping[str, SnapshotRef], keep_ms: int, now_ms: int
+    metadata: TableMetadata,
+    branches: Mapping[str, SnapshotRef],
+    keep_ms: int,
+    now_ms: int,
+    keys: Sequence[str] = (),
 ) -> dict[int, KeptForWriter]:
     """The snapshots that writers need to find their progress in, by id.
 
@@ -64,8 +73,9 @@ def kept_for_writers(
 
     Args:
         now_ms: the moment that ages are measured against; a snapshot dated after it is young.
+        keys: of further writers, as for `writers_of`.
     """
-    writers = {s.snapshot_id: theirs for s in metadata.snapshots if (theirs := writers_of(s))}
+    writers = {s.snapshot_id: theirs for s in metadata.snapshots if (theirs := writers_of(s, keys))}
     young = {i for i in writers if now_ms - metadata.snapshots_by_id[i].timestamp_ms < keep_ms}
     wanted = {writer for snapshot_id in young for writer in writers[snapshot_id]}
     kept: dict[int, KeptForWriter] = {}
@@ -141,7 +151,7 @@ def _keep_histories(
                 kept.setdefault(s.snapshot_id, KeptForWriter(s.snapshot_id, ADDED_VECTORS, writer.name, name))
 
 
-def _writers(summary: Mapping[str, str]) -> Iterator[Writer]:
+def _writers(summary: Mapping[str, str], keys: Sequence[str]) -> Iterator[Writer]:
     if _FLINK_CHECKPOINT in summary:
         operator = summary.get(_FLINK_OPERATOR)
         name = f"Flink job {summary.get(_FLINK_JOB, '(unnamed)')}"
@@ -152,3 +162,5 @@ def _writers(summary: Mapping[str, str]) -> Iterator[Writer]:
         for start in _KAFKA_OFFSETS:
             if key.startswith(start):
                 yield Writer(key, f"Kafka Connect {key[len(start) :].lstrip('.') or 'sink'}")
+        if keys and matching(key, keys) is not None:
+            yield Writer(key, f"the writer of {key}")

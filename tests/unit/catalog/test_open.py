@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from icekeep.catalog.base import OperatorRules
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
@@ -204,3 +205,25 @@ def test_a_table_in_hadoops_default_file_system_is_looked_for_there(tmp_path, mo
         catalog.create_namespace(("db",))
     assert "\n" not in raised.value.message
     assert list(tmp_path.iterdir()) == []
+
+
+@for_each(
+    ("key", "value", "problem"),
+    [
+        ("expire.least-age", "soon", r"expire\.least-age': is no age: "),
+        (
+            "carry.summary-keys",
+            "ticket, total-records",
+            r"carry\.summary-keys': names 'total-records', which Iceberg, an engine",
+        ),
+    ],
+)
+def test_what_the_operator_lays_down_is_checked_when_the_catalog_is_opened(tmp_path, key, value, problem):
+    with pytest.raises(ConfigError, match=problem):
+        open_catalog("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}", key: value})
+
+
+def test_what_the_operator_lays_down_is_the_catalog_s(tmp_path):
+    given = {"expire.least-age": "7d", "carry.summary-keys": "a, b.*"}
+    found = open_catalog("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}", **given}).rules
+    assert found == OperatorRules(carried_keys=("a", "b.*"), least_snapshot_age_ms=7 * 86_400_000)

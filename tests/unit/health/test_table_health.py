@@ -331,7 +331,7 @@ def test_the_command_that_is_shown_can_be_given_to_a_shell():
     table = create_table(world.catalog, ("db", "it's; $(here) *"), SCHEMA)
     table = append(table, [events(number, 5) for number in range(6)])
     found = job(table_health(table, no_spark), "compact")
-    assert shlex.split(found.command) == ["icekeep", "compact", "--table", "local.db.it's; $(here) *"]
+    assert shlex.split(found.command) == ["icekeep", "compact", "--table", "local.db.`it's; $(here) *`"]
 
 
 def test_sums_put_files_of_an_old_spec_together_as_the_plan_does():

@@ -725,6 +725,49 @@ def test_what_expires_is_what_the_rules_say():
 # Schemas and specs that nothing needs any more.
 
 
+# What the operator lays down.
+
+
+def test_no_snapshot_expires_that_is_younger_than_the_least_age_whatever_the_table_says():
+    builder = MetadataBuilder().commits(8).properties({MAX_SNAPSHOT_AGE: "1", MAX_REF_AGE: "1"})
+    builder.tag("young", at=6).tag("old", at=2)
+    found = expire(builder, now_ms=day(8), least_age_ms=3 * DAY_MS)
+    assert found == Expired(frozenset({1, 2, 3, 4}), frozenset({"old"}))
+    assert expired_ids(builder, now_ms=day(8)) == {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_a_branch_s_own_age_does_not_go_below_the_least_age():
+    builder = MetadataBuilder().commits(8).branch("main", max_snapshot_age_ms=1)
+    assert expired_ids(builder, now_ms=day(8), least_age_ms=3 * DAY_MS) == {1, 2, 3, 4}
+    assert expired_ids(builder, now_ms=day(8)) == {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_what_is_asked_for_by_name_is_refused_where_it_is_younger_than_the_least_age():
+    builder = MetadataBuilder().commits(8)
+    with pytest.raises(SafetyError, match="lets no snapshot expire that is younger than 7d; give that age or more"):
+        expire(builder, now_ms=day(8), older_than_ms=day(8), least_age_ms=7 * DAY_MS)
+    with pytest.raises(SafetyError, match=r"cannot expire snapshot 5: .* younger than 7d"):
+        expire(builder, now_ms=day(8), snapshot_ids=(5,), least_age_ms=7 * DAY_MS)
+    assert expired_ids(builder, now_ms=day(8), older_than_ms=day(4), least_age_ms=4 * DAY_MS) == {1, 2, 3}
+
+
+def test_a_moment_of_another_clock_is_no_reason_to_refuse():
+    builder = MetadataBuilder().commits(8)
+    assert expired_ids(builder, now_ms=day(8), older_than_ms=day(4) + 60_000, least_age_ms=4 * DAY_MS) == {1, 2, 3}
+
+
+def test_the_progress_of_writers_that_the_operator_knows_is_kept():
+    metadata = MetadataBuilder().commits(6).build()
+    third = replace(metadata.snapshot(3), summary={"operation": "append", "pipeline-id": "7"})
+    snapshots = tuple(third if one.snapshot_id == 3 else one for one in metadata.snapshots)
+    metadata = replace(metadata, snapshots=snapshots)
+    policy = {"older_than_ms": day(6), "keep_writer_progress_ms": 10 * DAY_MS}
+    assert expire(metadata, now_ms=day(6), **policy).snapshot_ids == {1, 2, 3, 4, 5}
+    found = expire(metadata, now_ms=day(6), progress_keys=("pipeline-*",), **policy)
+    assert found.snapshot_ids == {1, 2}
+    assert {one.writer for one in found.kept} == {"the writer of pipeline-id"}
+
+
 def table_with_three_schemas() -> MetadataBuilder:
     fields = [NestedField(field_id=i, name=f"c{i}", type=LONG) for i in (1, 2, 3)]
     builder = MetadataBuilder(schema=Schema(fields=tuple(fields), schema_id=0)).commits(1)

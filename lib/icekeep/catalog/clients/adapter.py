@@ -19,6 +19,7 @@ from icekeep.catalog.base import (
     Description,
     Identifier,
     NamespacesMissingError,
+    OperatorRules,
     Pointer,
     SwapOutcome,
     Table,
@@ -149,6 +150,7 @@ class ClientCatalog(ABC, Generic[C]):
         self._properties = dict(properties)
         # As the operator gives it: what a server adds to the properties is not asked.
         self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
+        self.rules = OperatorRules.of(properties)
         self.runtime = runtime
         self._local = threading.local()
         require(name, self.modules)

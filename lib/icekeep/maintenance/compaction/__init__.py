@@ -1,6 +1,6 @@
 """The job `compact` (Iceberg's `rewrite_data_files`)."""
 
-from icekeep.settings import BRANCH, WHERE, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, Job, Kind, Setting
 
 JOB = Job(
     name="compact",
@@ -29,6 +29,7 @@ JOB = Job(
         Setting(
             "verify", Kind.SWITCH, "before each commit, read the new files again and compare the content of all rows"
         ),
+        SNAPSHOT_PROPERTY,
     ),
     examples=(
         "--table db.events --where \"day >= '2026-01-01'\" --dry-run",

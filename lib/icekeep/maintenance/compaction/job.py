@@ -62,6 +62,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
             anything is committed; where they differ nothing is, and the new files are kept. The numbers of rows are always
             compared.
         given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch;

@@ -27,7 +27,7 @@ from icekeep.maintenance.deletion.neighbours import refuse_files_of_others
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.requests import PlannedRequest
+from icekeep.maintenance.requests import CommittingRequest
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WRITTEN, WrittenFiles
 from icekeep.planning.scan.plan import open_scan
@@ -47,7 +47,7 @@ BUDGET_BYTES = GIB
 """The memory that a task orders rows in before it puts some on disk."""
 
 
-class CompactRequest(PlannedRequest, frozen=True, kw_only=True):
+class CompactRequest(CommittingRequest, frozen=True, kw_only=True):
     """The arguments of `compact`, which says what each means."""
 
     strategy: str | None = None

@@ -80,13 +80,16 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     trust_manifest_list: bool = False
     options: Mapping[str, Any] | ExpirationOptions | None = None
 
-    def change(self, options: ExpirationOptions, now_ms: int) -> ExpireSnapshots:
-        """What goes; an age is counted back from `now_ms`."""
+    def change(self, table: Table, options: ExpirationOptions, now_ms: int) -> ExpireSnapshots:
+        """What goes, within what the operator lays down; an age is counted back from `now_ms`."""
+        rules = table.catalog.rules
         policy = RetentionPolicy(
             older_than_ms=None if self.older_than is None else moment_ms(self.older_than, now_ms),
             retain_last=self.retain_last,
             snapshot_ids=tuple(self.snapshot_ids),
             keep_writer_progress_ms=options.keep_writer_progress_ms,
+            progress_keys=rules.carried_keys,
+            least_age_ms=rules.least_snapshot_age_ms,
         )
         return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
 
@@ -129,7 +132,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
     trash = asked_trash_days(request.trash)
-    change = request.change(checked, now_ms)
+    change = request.change(table, checked, now_ms)
     reader = SparkManifestReader(spark, table.storage)
     deleting = DeletionRequest(
         options=checked,
@@ -235,7 +238,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     checked = _checked(metadata, request)
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=request.listener)
     now_ms = table.runtime.now_ms()
-    change = request.change(checked, now_ms)
+    change = request.change(table, checked, now_ms)
     expired = _expired(request, metadata, change, SparkManifestReader(spark, table.storage))
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
     garbage, found, untotalled_count = None, ClassifiedGarbage(), 0

@@ -270,7 +270,8 @@ class _Look:
 
     def _kept(self, readers: frozenset[int]) -> Kept | None:
         try:
-            return kept_until(self._table.metadata, readers, self._table.runtime.now_ms()) if readers else None
+            table = self._table
+            return kept_until(table.metadata, table.catalog.rules, readers, table.runtime.now_ms()) if readers else None
         except PropertyError as error:
             self._notes.append(f"it cannot be told when it expires: {error.message}")
             return None

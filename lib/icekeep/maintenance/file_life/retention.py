@@ -5,6 +5,7 @@ from itertools import islice
 
 import msgspec
 
+from icekeep.catalog.base import OperatorRules
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import (
@@ -36,7 +37,7 @@ class Kept(msgspec.Struct, frozen=True):
     by: tuple[str, ...] = ()
 
 
-def kept_until(metadata: TableMetadata, readers: frozenset[int], now_ms: int) -> Kept:
+def kept_until(metadata: TableMetadata, rules: OperatorRules, readers: frozenset[int], now_ms: int) -> Kept:
     """Ask `select_expired`, as `expire_snapshots` without arguments does, at the moments at which its answer may change.
 
     Raises as that does.
@@ -44,7 +45,11 @@ def kept_until(metadata: TableMetadata, readers: frozenset[int], now_ms: int) ->
     A snapshot that a branch has dropped and that comes to be on none, since the branch has expired before its snapshots would
     have, counts as kept.
     """
-    policy = RetentionPolicy(keep_writer_progress_ms=ExpirationOptions().keep_writer_progress_ms)
+    policy = RetentionPolicy(
+        keep_writer_progress_ms=ExpirationOptions().keep_writer_progress_ms,
+        progress_keys=rules.carried_keys,
+        least_age_ms=rules.least_snapshot_age_ms,
+    )
 
     def left(at_ms: int) -> frozenset[int]:
         return readers - select_expired(metadata, policy, at_ms).snapshot_ids
@@ -70,7 +75,8 @@ def _moments(metadata: TableMetadata, policy: RetentionPolicy) -> Iterable[int]:
     ages |= {default_limit(metadata, MAX_SNAPSHOT_AGE_MS)}
     for snapshot in metadata.snapshots:
         yield from (snapshot.timestamp_ms + age + 1 for age in ages if age is not None)
-        if writers_of(snapshot):
+        yield snapshot.timestamp_ms + policy.least_age_ms + 1
+        if writers_of(snapshot, policy.progress_keys):
             yield snapshot.timestamp_ms + policy.keep_writer_progress_ms
     for ref in metadata.refs.values():
         head = metadata.snapshots_by_id.get(ref.snapshot_id)

@@ -1,6 +1,6 @@
 """The job `rewrite_manifests`."""
 
-from icekeep.settings import BRANCH, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, Job, Kind, Setting
 
 JOB = Job(
     name="rewrite_manifests",
@@ -24,6 +24,7 @@ JOB = Job(
         Setting("use_caching", Kind.SWITCH, "for compatibility with Iceberg's, without effect: entries are read once"),
         Setting("options", Kind.OPTIONS, "remove-dangling-deletes, measure-planning; may be repeated"),
         BRANCH,
+        SNAPSHOT_PROPERTY,
     ),
     examples=(
         "--table db.events --dry-run",

@@ -41,6 +41,7 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         branch: whose manifests are rewritten, and where that is committed; no other branch moves.
         options: `options.RewriteManifestsOptions`.
         given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
         NotFoundError: the table has no such spec, branch, partition field or column.

@@ -11,7 +11,7 @@ from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.manifests.workload import sort_by_of_workload
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.requests import PlannedRequest, takes
+from icekeep.maintenance.requests import CommittingRequest, takes
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.transcode.cluster_keys import PartitionPart, SortPart, sort_parts
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -54,7 +54,7 @@ class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*named, *others)))
 
 
-class RewriteManifestsRequest(PlannedRequest, frozen=True, kw_only=True):
+class RewriteManifestsRequest(CommittingRequest, frozen=True, kw_only=True):
     """The arguments of `rewrite_manifests`, which says what each means."""
 
     spec_id: int | str | None = None

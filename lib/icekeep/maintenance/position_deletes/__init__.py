@@ -1,6 +1,6 @@
 """The job `rewrite_position_deletes` (Iceberg's `rewrite_position_delete_files`)."""
 
-from icekeep.settings import BRANCH, WHERE, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, Job, Kind, Setting
 
 JOB = Job(
     name="rewrite_position_deletes",
@@ -18,6 +18,7 @@ JOB = Job(
         Setting(
             "convert_equality_deletes", Kind.SWITCH, "turn equality deletes into position deletes or vectors first"
         ),
+        SNAPSHOT_PROPERTY,
     ),
     examples=(
         "--table db.events --dry-run",

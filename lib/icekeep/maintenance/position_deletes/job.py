@@ -41,7 +41,7 @@ from icekeep.maintenance.position_deletes.plan import (
 from icekeep.maintenance.position_deletes.planner import group_rules, plan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
 from icekeep.maintenance.position_deletes.tasks import TaskContext
-from icekeep.maintenance.requests import PlannedRequest, takes
+from icekeep.maintenance.requests import CommittingRequest, takes
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
@@ -74,7 +74,7 @@ __all__ = [
 Options = Mapping[str, Any] | RewritePositionDeletesOptions
 
 
-class RewritePositionDeletesRequest(PlannedRequest, frozen=True, kw_only=True):
+class RewritePositionDeletesRequest(CommittingRequest, frozen=True, kw_only=True):
     """The arguments of `rewrite_position_deletes`, which says what each means."""
 
     where: str | Expression = ALWAYS_TRUE
@@ -100,6 +100,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         convert_equality_deletes: turn equality deletes into deletes of positions first (`convert_equality_deletes` in
             `equality_deletes` says how), in a commit of its own.
         given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch, or

@@ -51,7 +51,7 @@ from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
-from icekeep.spelling import counted
+from icekeep.spelling import counted as counted_in_words
 from icekeep.storage.base import Storage
 
 __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
@@ -340,7 +340,7 @@ def _written(
         found = classify_garbage(all_garbage(table, spark), places, directory, storage).with_beside(beside)
         tell_outside(found, table, listener)
         tell_unread(found, _rest_of(table), listener)
-        listener.on(StepFinished(_FINDING, counted(sum(f.files_count for f in found.files), "files")))
+        listener.on(StepFinished(_FINDING, counted_in_words(sum(f.files_count for f in found.files), "files")))
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
         claim = new_claim(directory, JOB.name, storage, runtime)
         return found, write_plan(found, draft, table, runtime, directory=directory), claim

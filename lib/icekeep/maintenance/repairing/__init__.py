@@ -7,7 +7,7 @@ it is, for older snapshots name it.
 """
 
 from icekeep.maintenance.deletion.settings import APPROVE
-from icekeep.settings import Job, Kind, Setting
+from icekeep.settings import SNAPSHOT_PROPERTY, Job, Kind, Setting
 
 JOB = Job(
     name="repair",
@@ -26,6 +26,7 @@ JOB = Job(
             "locations of files that may be lost, or whose rows readers may lose",
         ),
         APPROVE,
+        SNAPSHOT_PROPERTY,
     ),
     examples=(
         "--table db.events --fault 215,302 --dry-run",

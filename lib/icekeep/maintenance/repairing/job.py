@@ -19,7 +19,7 @@ from icekeep.maintenance.repairing.plan import Asked, Planned, RepairPlan, lost_
 from icekeep.maintenance.repairing.planner import planned
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.result import RepairResult
-from icekeep.maintenance.requests import PlannedRequest, takes
+from icekeep.maintenance.requests import CommittingRequest, takes
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
@@ -28,7 +28,7 @@ from icekeep.spec.snapshots import MAIN
 __all__ = ["RepairPlan", "RepairResult", "check_arguments", "plan_repair", "repair"]
 
 
-class RepairRequest(PlannedRequest, frozen=True, kw_only=True):
+class RepairRequest(CommittingRequest, frozen=True, kw_only=True):
     """The arguments of `repair`, which says what each means."""
 
     fault: Sequence[int] = ()
@@ -47,6 +47,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         accept_loss: locations of files that may be lost, or whose rows readers may lose. Nothing is lost that is not named.
         approve: the hash of a plan (`plan_repair`): exactly that is done, or nothing.
         given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
 
     Raises:
         UsageError: there is no such kind of faults, or there are too many faults.

@@ -6,9 +6,10 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 import pytest
 
+from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import JobFailedError
+from icekeep.errors import JobFailedError, UsageError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.compaction.run import Run
@@ -276,3 +277,25 @@ def test_a_filter_on_a_bucket_decides_rows_of_a_table_without_buckets(lake: Lake
     for number in range(3):
         found = read_table(table, where=f"bucket(3, id) = {number} AND id < 10")["id"].to_pylist()
         assert sorted(found) == [one for one in ids if Bucket(3).apply(LONG, one) == number and one < 10]
+
+
+def test_keys_of_the_user_stand_in_the_summary_and_keys_that_the_operator_names_are_carried(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.catalog = open_catalog("local", {**lake.properties, "carry.summary-keys": "pipeline-id, custom.*"})
+    table = lake.create()
+    for number in range(6):
+        table = append(table, [events(number)], summary={"pipeline-id": str(number), "custom.at": "x", "theirs": "y"})
+    result = compact(table, no_spark, snapshot_properties={"ticket": "OPS-7", "custom.at": "mine"})
+    assert result.rewritten_data_files_count == 6
+    summary = lake.foreign().current_snapshot().summary
+    assert {key: summary[key] for key in ("ticket", "pipeline-id", "custom.at")} == {
+        "ticket": "OPS-7",
+        "pipeline-id": "5",
+        "custom.at": "mine",
+    }
+    assert "theirs" not in summary.additional_properties
+
+
+def test_a_key_that_is_not_the_user_s_is_refused_before_anything_is_done(lake: Lake) -> None:
+    with pytest.raises(UsageError, match="'total-records' cannot be a key of your own"):
+        compact(lake.create(), no_spark, snapshot_properties={"total-records": "0"})

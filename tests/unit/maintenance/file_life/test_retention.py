@@ -1,3 +1,4 @@
+from icekeep.catalog.base import OperatorRules
 from icekeep.maintenance.file_life.retention import Kept, kept_until
 from icekeep.maintenance.file_life.words import fate_of_read
 from icekeep.spec.retention import RetentionPolicy, select_expired
@@ -34,7 +35,7 @@ def days(number):
 )
 def test_a_file_is_kept_as_long_as_the_last_snapshot_that_reads_it(table, readers, expected):
     metadata, now_ms = table.build(), days(4)
-    assert kept_until(metadata, frozenset(readers), now_ms) == expected
+    assert kept_until(metadata, OperatorRules(), frozenset(readers), now_ms) == expected
     if expected.until_ms is not None and expected.until_ms > now_ms:
         before, then = (select_expired(metadata, WEEK, expected.until_ms - n).snapshot_ids for n in (1, 0))
         assert not readers <= before
