@@ -21,6 +21,12 @@ JOB = Job(
         Setting(
             "clean_expired_metadata", Kind.SWITCH, "drop schemas and partition specs that no snapshot needs any more"
         ),
+        Setting(
+            "clean",
+            Kind.NAME,
+            "which files of expired snapshots go: all, metadata (no data and no delete files), or none (default: all)",
+            shown="{none,metadata,all}",
+        ),
         MAX_CONCURRENT_DELETES,
         STREAM_RESULTS,
         TRASH,

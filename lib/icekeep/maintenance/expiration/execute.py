@@ -33,7 +33,13 @@ from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.exact_plans import AlreadyApplied
 from icekeep.maintenance.expiration import JOB
-from icekeep.maintenance.expiration.plan import REST_IS_ORPHANED, after_expiration, expiration_draft, garbage_between
+from icekeep.maintenance.expiration.plan import (
+    CLEAN_ALL,
+    REST_IS_ORPHANED,
+    after_expiration,
+    expiration_draft,
+    garbage_between,
+)
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
@@ -57,6 +63,7 @@ class ExpirationRequest(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     began_ms: int
     given: GivenDeletion | None = None
+    clean: str = CLEAN_ALL
 
     def waiting(self, draft: PlanDraft, runtime: Runtime) -> PlanDraft:
         """A draft whose times count from now, when its proof is made and the commit follows, not from the begin of the run."""
@@ -222,6 +229,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
         request.now_ms,
         trust_manifest_list=request.deletion.trust_manifest_list,
         roots=request.territory.roots,
+        clean=request.clean,
         after_metadata=after_metadata,
     )
     tell_kept(made.garbage, listener)

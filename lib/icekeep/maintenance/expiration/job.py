@@ -13,6 +13,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import OptionError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.clock import safe_now_ms
@@ -42,6 +43,8 @@ from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and
 from icekeep.maintenance.expiration.given_expiration import expired_lines, given_expired
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
+    CLEAN_ALL,
+    CLEAN_LEVELS,
     REST_IS_ORPHANED,
     ExpireSnapshotsPlan,
     after_expiration,
@@ -73,6 +76,7 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     retain_last: int | None = None
     snapshot_ids: Sequence[int] = ()
     clean_expired_metadata: bool = False
+    clean: str = CLEAN_ALL
     max_concurrent_deletes: int | None = None
     stream_results: bool = False
     trash: Days | None = None
@@ -106,6 +110,8 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if `None`.
         snapshot_ids: snapshots that go even where they would be retained.
         clean_expired_metadata: also remove schemas and partition specs that nothing uses any more.
+        clean: which files go: `all`; `metadata`, all but data and delete files; or `none`. What is left, nobody knows of any
+            more: `remove_orphan_files` finds it. Unless it is `all`, what earlier runs left to be done is left as well.
         max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         stream_results: as Iceberg's; lists of files are never held as a whole here.
         trash: how many days deleted files stay in `.icekeep/trash/`, from where `restore` brings them back; 0 deletes them at
@@ -156,13 +162,14 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         draft=_draft(table, request, checked),
         now_ms=now_ms,
         began_ms=runtime.monotonic_ms(),
+        clean=request.clean,
     )
     done = None
     if expired.is_empty:
         refuse_unapproved(approve, ClassifiedGarbage().hash(table, expiration.draft), "nothing is expired")
     else:
         done = expire_and_reclaim(table, spark, change, expired, reader, expiration, listener, runtime)
-    if approve is None:
+    if approve is None and request.clean == CLEAN_ALL:
         # What is approved is all that goes.
         own = "" if done is None or done.plan is None else done.plan.directory
         try:
@@ -252,6 +259,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
             now_ms,
             trust_manifest_list=request.trust_manifest_list,
             roots=places.roots,
+            clean=request.clean,
             after_metadata=after,
         ).garbage
         tell_kept(garbage, request.listener)
@@ -302,6 +310,8 @@ def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> Expira
     """The options, of arguments that hold."""
     refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB.name)
+    if request.clean not in CLEAN_LEVELS:
+        raise OptionError("clean", given=request.clean, expected=" or ".join(CLEAN_LEVELS))
     checked = checked_options(
         ExpirationOptions, request.options, request.max_concurrent_deletes, asked_trash_days(request.trash)
     )

@@ -19,6 +19,10 @@ from icekeep.spec.retention import Expired
 from icekeep.spec.updates import apply_updates, log_previous
 from icekeep.spec.writer_progress import KeptForWriter
 
+CLEAN_ALL, CLEAN_METADATA, CLEAN_NONE = "all", "metadata", "none"
+CLEAN_LEVELS = (CLEAN_NONE, CLEAN_METADATA, CLEAN_ALL)
+"""Which files of expired snapshots go, as Java's `CleanupLevel`: all, all but data and delete files, or none."""
+
 
 class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot that would go; `timestamp_ms` is epoch milliseconds."""
@@ -78,7 +82,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen
 
 
-def garbage_between(
+def garbage_between(  # noqa: PLR0913 - what a run is asked for
     before: TableMetadata,
     after: Table,
     spark: SparkSource,
@@ -86,6 +90,7 @@ def garbage_between(
     *,
     trust_manifest_list: bool,
     roots: Sequence[str],
+    clean: str = CLEAN_ALL,
     after_metadata: TableMetadata | None = None,
 ) -> Found:
     """What the snapshots of `before` lead to that are gone, and nothing that is there after.
@@ -93,6 +98,7 @@ def garbage_between(
     Args:
         after: the table, the newest that is known.
         roots: directories of files that may go (`Territory.roots`).
+        clean: one of `CLEAN_LEVELS`; what it leaves is no garbage of this run.
         after_metadata: what its metadata will be, where it has not come to that yet.
 
     Raises:
@@ -112,7 +118,16 @@ def garbage_between(
         metadata_files=old_metadata_files(before, metadata, after.metadata_location, now_ms),
         retained=retained.seen,
     )
-    return Found(garbage=garbage_of(expired, retained, spark), seen=retained.seen)
+    return Found(garbage=_at_level(garbage_of(expired, retained, spark), clean), seen=retained.seen)
+
+
+def _at_level(garbage: Garbage, clean: str) -> Garbage:
+    """The part of the garbage that is to go."""
+    if clean == CLEAN_ALL:
+        return garbage
+    if clean == CLEAN_METADATA:
+        return msgspec.structs.replace(garbage, content=None)
+    return msgspec.structs.replace(garbage, content=None, named=garbage.named.slice(0, 0), unreadable=())
 
 
 def after_expiration(table: Table, expired: Expired, now_ms: int) -> TableMetadata:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from icekeep.catalog.base import OperatorRules
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
@@ -524,3 +525,54 @@ def test_the_store_out_of_reach_is_said_as_it_is_and_nothing_is_expired():
         expired(table)
     storage.before = lambda what, location: None
     assert len(latest(table).metadata.snapshots) == 4
+
+
+def deleted_count(result):
+    return sum(
+        getattr(result, name)
+        for name in result.__struct_fields__
+        if name.startswith("deleted_") and "bytes" not in name
+    )
+
+
+@for_each("clean", ["none", "metadata", "all"])
+def test_a_level_of_cleaning_says_which_files_go_and_the_plan_says_it_before(clean):
+    table = history()
+    before = {*table.catalog.storage.files}
+    plan = planned(table, clean=clean)
+    result = expired(table, clean=clean)
+    gone = before - {*table.catalog.storage.files}
+    kinds = {one.kind.value: one.files_count for one in plan.files_by_kind}
+    assert len(gone) == plan.deleted_files_count == deleted_count(result) == sum(kinds.values())
+    assert {*kinds} == {"none": set(), "metadata": NAMED, "all": {"data file", *NAMED}}[clean]
+    assert ("a" in data(table)) == (clean != "all")
+    assert (result.expired_snapshots_count, len(latest(table).metadata.snapshots)) == (3, 1)
+
+
+NAMED = {"manifest list", "manifest"}
+
+
+def test_what_earlier_runs_left_waits_for_a_run_that_cleans_all():
+    table = history()
+    expired(table, options={"grace": "1h"})
+    table.catalog.runtime.pass_ms(2 * 3_600_000)
+    assert expired(latest(table), clean="none").finished_files_count == 0
+    assert "a" in data(table)
+    assert expired(latest(table)).finished_files_count > 0
+    assert "a" not in data(table)
+
+
+def test_there_is_no_other_level_of_cleaning():
+    with pytest.raises(OptionError, match=r"option clean is .most.; give none or metadata or all"):
+        expired(history(), clean="most")
+
+
+def test_the_catalog_s_least_age_holds_for_every_run():
+    catalog = MemoryCatalog()
+    table = history(catalog, **{"history.expire.max-snapshot-age-ms": "1"})
+    catalog.rules = OperatorRules(least_snapshot_age_ms=DAY_MS)
+    with pytest.raises(SafetyError, match="lets no snapshot expire that is younger than 1d"):
+        expired(table)
+    assert expired(table, older_than=None).expired_snapshots_count == 0
+    catalog.runtime.pass_ms(DAY_MS)
+    assert expired(latest(table), older_than="1d").expired_snapshots_count == 3
