@@ -159,6 +159,7 @@ from icekeep.tables.rollback import rollback_to_timestamp as rollback_to_timesta
 from icekeep.tables.rollback import set_current_snapshot as set_current_snapshot
 from icekeep.tables.scan import read_table as read_table
 from icekeep.tables.scan import scan as scan
+from icekeep.tables.statistics import drop_statistics as drop_statistics
 from icekeep.tables.update_schema import update_schema as update_schema
 from icekeep.tables.update_sort_order import update_sort_order as update_sort_order
 from icekeep.tables.update_spec import update_spec as update_spec

@@ -115,6 +115,11 @@ VERBS: Mapping[str, Verb] = {
             Setting("set_current_ref", Kind.NAME, "to where a branch or tag is"),
         ),
     ),
+    "drop-statistics": Verb(
+        summary="drop the statistics and partition statistics of a snapshot (Trino's drop_extended_stats)",
+        run="icekeep.tables.statistics:drop_statistics",
+        settings=(_AT,),
+    ),
     "history": Verb(
         summary="show what each commit did to files, bytes, deletes and metadata, and who made it",
         run="icekeep.maintenance.commit_history.job:commit_history",
@@ -391,7 +396,7 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "report", "policy", "runs"),
-    "one table": ("history", "why", "restore", "apply", "ref", "rollback", "register"),
+    "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "register"),
     "set-up": ("demo", "doctor", "config", "path", "schema", "help"),
 }
 """First words of commands as help lists them, by what they are about."""

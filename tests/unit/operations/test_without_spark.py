@@ -83,6 +83,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "ref drop-branch": ["c", *event],
         "ref drop-tag": ["t", *event],
         "rollback": [*event, "--set-current-ref", "main"],
+        "drop-statistics": event,
         "runs": [],
         "drop": event,
         "register": [*event, "--metadata-location", metadata_location],

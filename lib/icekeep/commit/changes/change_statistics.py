@@ -48,6 +48,17 @@ class ChangePartitionStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return (*new, *gone)
 
 
+class DropStatistics(msgspec.Struct, frozen=True):
+    """The statistics of both kinds of a snapshot to go; where there are none, that is fine."""
+
+    snapshot_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        removals = (self.snapshot_id,)
+        of_both = (ChangeStatistics(removals=removals), ChangePartitionStatistics(removals=removals))
+        return tuple(update for change in of_both for update in change.apply(base, attempt))
+
+
 def _check_snapshots(base: TableMetadata, files: tuple[StatisticsFile | PartitionStatisticsFile, ...]) -> None:
     for file in files:
         base.snapshot(file.snapshot_id)
