@@ -2,12 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import MinNumbersAt
-from icekeep.commit.file_sets import digest_of_all
+from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import (
     Manifests,
@@ -21,9 +22,14 @@ from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import (
     DeleteScopes,
     MinNumbers,
+    PartitionKey,
     PathDigest,
     is_dangling,
     is_deletion_vector,
+    is_newer,
+    named_range,
+    own_path,
+    partition_key,
     path_digest,
     sequence_number,
 )
@@ -182,6 +188,25 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
             )
             if problem is not None:
                 raise ConflictError(f"a data file, of which {self._namer()} deletes rows, {problem}")
+        if self._makes_vectors and self.added:
+            self._check_left_out(manifests, least, base, attempt)
+
+    def _check_left_out(self, manifests: Manifests, least: MinNumbers, base: TableMetadata, attempt: Attempt) -> None:
+        """No delete file beside those that are rewritten reaches a data file that is given a vector, which would stand for it."""
+        targets: dict[PartitionKey, list[tuple[bytes, int]]] = defaultdict(list)
+        for file in (added.file for added in self.added):
+            path = str(file.referenced_data_file)
+            targets[partition_key(file)].append((path.encode(), least.paths.get(path_digest(path), 0)))
+        work = _LeftOut(
+            without_history(base),
+            {partition: _Targets(*zip(*sorted(some), strict=True)) for partition, some in targets.items()},
+            frozenset(map(entry_digest, self.rewritten)),
+        )
+        for found in attempt.gathered(manifests.deletes, work):
+            if found is not None:
+                raise ConflictError(
+                    f"position delete file {found!r} may be of a data file that is given a deletion vector without its rows"
+                )
 
     def _namer(self) -> str:
         """Which file to look into; only digests are known of the data files."""
@@ -207,6 +232,45 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
             )
             manifests += attempt.write_manifests("added", entries, spec_id, ManifestContent.DELETES)
         return manifests
+
+
+class _Targets(NamedTuple):
+    """Data files of one partition, in the order of their paths, and their data sequence numbers."""
+
+    paths: tuple[bytes, ...]
+    numbers: tuple[int, ...]
+
+
+class _LeftOut(msgspec.Struct, frozen=True):
+    """A position delete file of a manifest, none of some, that reaches one of some data files; `None` where there is none.
+
+    Attributes:
+        targets: the data files by their partition.
+        rewritten: the delete files that are not looked for.
+    """
+
+    base: TableMetadata
+    targets: Mapping[PartitionKey, _Targets]
+    rewritten: frozenset[Digest]
+
+    @property
+    def key(self) -> Hashable:
+        files = (file for some in self.targets.values() for file in zip(*some, strict=True))
+        return "left out", digest_of_all(files), digest_of_all(self.rewritten)
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> str | None:
+        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return next((entry.data_file.file_path for entry in live if self._is_left_out(entry)), None)
+
+    def _is_left_out(self, entry: ManifestEntry) -> bool:
+        file = entry.data_file
+        if file.content is not FileContent.POSITION_DELETES or is_deletion_vector(file):
+            return False
+        some = self.targets.get(partition_key(file))
+        if some is None or entry_digest(entry) in self.rewritten:
+            return False
+        own = own_path(file)
+        return any(is_newer(entry, number) for number in some.numbers[named_range(some.paths, (own, own))])
 
 
 class _VectorsAt(msgspec.Struct, frozen=True):

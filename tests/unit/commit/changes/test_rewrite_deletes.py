@@ -11,13 +11,14 @@ from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile, Rewr
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, IcekeepBug
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import is_deletion_vector, path_digest
 from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.snapshots import MAIN
 from kit.cases import for_each
 from kit.changes import run
+from kit.deletes import AddDeleteFile
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.sharing import SharingReader
@@ -218,6 +219,22 @@ def test_a_vector_that_others_added_meanwhile_is_a_conflict(newer):
     change = vectors(newer)
     newer.catalog.follow(after(lambda: with_vector(newer, "b")))
     refused(newer, change, "was given a deletion vector by others")
+
+
+def test_a_vector_is_made_of_all_delete_files_that_reach_its_data_file(newer):
+    """It stands for every older one: rows of those that were left out would come back."""
+    of_a = merge(newer, "p", added=(deletion_vector("v", "a"),), named=named(a=KEPT["a"]))
+    refused(newer, of_a, "/q' may be of a data file that is given a deletion vector without its rows")
+    older = run(newer, AddDeleteFile(position_deletes("elsewhere", "c"))).table
+    assert live(run(older, vectors(older)).table) == {"a": 1, "b": 1, "v": 2, "elsewhere": 1}
+
+
+def test_a_data_file_is_given_one_vector(newer):
+    twice = merge(newer, added=(deletion_vector("v", "a", 4), deletion_vector("v", "a", 50)), named=named(a=KEPT["a"]))
+    with pytest.raises(
+        InvalidTableError, match="/a' would be given 2 deletion vectors: bounds of file_path say wrongly"
+    ):
+        run(newer, twice)
 
 
 def test_a_data_file_that_went_meanwhile_gets_no_vector(newer):

@@ -97,23 +97,22 @@ def test_what_reaches_nothing_is_one_number_in_report_check_dry_run_and_run(lake
     assert (lake.rows(), delete_files(lake.load())) == (before, [])
 
 
-@pytest.mark.parametrize("at_once", [None, "1"])
-def test_bounds_that_are_wrong_give_no_data_file_two_vectors(lake: Lake, at_once: str | None) -> None:
+@pytest.mark.parametrize("is_one_by_one", [True, False])
+def test_bounds_that_are_wrong_give_no_data_file_two_vectors(lake: Lake, *, is_one_by_one: bool) -> None:
     table = filled(lake)
     first, second, *_ = data_files(table)
     table = lying(table, first, second)
     table = delete_positions(table, [(second.file_path, 5)], names_file=False)
     table = commit(table, DeleteFiles(paths=frozenset([first.file_path]))).table
     table = upgrade_format_version(table, 3)
-    options = {} if at_once is None else {"max-file-group-input-files": at_once}
-    if at_once is not None:
+    if is_one_by_one:
         with pytest.raises(
             InvalidTableError, match="would be given 2 deletion vectors: bounds of file_path say wrongly"
         ):
-            rewrite_position_deletes(table, no_spark, options=options)
+            rewrite_position_deletes(table, no_spark, options={"max-file-group-input-files": "1"})
         assert lake.load().metadata.snapshots == table.metadata.snapshots
         return
-    rewrite_position_deletes(table, no_spark, options=options)
+    rewrite_position_deletes(table, no_spark)
     [vector] = delete_files(lake.load())
     assert (vector.referenced_data_file, vector.record_count) == (second.file_path, 2)
 
