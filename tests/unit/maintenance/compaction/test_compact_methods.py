@@ -19,7 +19,6 @@ from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction import run as compaction
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.planning.spark.workers import thread_workers
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
 from icekeep.tables.append import append
@@ -114,19 +113,20 @@ def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake) -> None:
     assert compact(after, no_spark, strategy="sort").rewritten_data_files_count == 0
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("parts", [1, 16])
 def test_several_threads_share_a_group_by_ranges_of_keys(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, rounds: int
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
+    """Into as many files as was planned, however many parts of the rows fit in memory, each by itself."""
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
-    slots = thread_workers().slots
-    if rounds > 1:
+    if parts > 1:
         size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
-        monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // (rounds * slots) + 1)
+        monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // parts + 1)
     before = rows(table)
     target = {"target-file-size-bytes": "12000"}
+    plan = plan_compact(table, no_spark, sort_order="id", options=ALL | target)
     result = compact(table, no_spark, sort_order="id", options=ALL | target)
-    assert result.added_data_files_count >= rounds * slots
+    assert result.added_data_files_count == plan.added_data_files_count > 1
     ranges = sorted((file["id"][0].as_py(), file["id"][-1].as_py()) for file in written(lake.load()))
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
     assert rows(lake.load()) == before
