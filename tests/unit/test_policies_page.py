@@ -90,7 +90,7 @@ def stored(name):
 
 def test_filters_that_the_page_shows_are_read_and_those_that_it_calls_wrong_are_not():
     commands = re.findall(r"^(\$ )?(icekeep .*--where.*)$", FILTERS, re.MULTILINE)
-    assert len(commands) == 7
+    assert len(commands) == 9
     refused = []
     for shown, line in commands:
         words = shlex.split(line)
