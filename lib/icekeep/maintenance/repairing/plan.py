@@ -1,7 +1,7 @@
 """What a repair is going to do, and what it leaves as it is, as values."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -239,9 +239,9 @@ def lost_records(mends: Iterable[Mend]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def hash_of(table_uuid: str | None, parts: Iterable[str]) -> str:
-    """The hash of a whole plan."""
-    return _hashed([table_uuid, *sorted(parts)])
+def hash_of(table_uuid: str | None, parts: Iterable[str], snapshot_properties: Sequence[tuple[str, str]] = ()) -> str:
+    """The hash of a whole plan, and of what the user writes into the summaries of its snapshots."""
+    return _hashed([table_uuid, *sorted(parts), *sorted(snapshot_properties)])
 
 
 def _hashed(value: Any) -> str:

@@ -132,11 +132,12 @@ class _Planner:
         refuse_unchecked(self._heads, self._tally)
         refuse_wrong_row_ids(self._heads, self._tally)
         mends, parts = tuple(self._mends), parts_of(self._mends, works, self._lists.values())
+        own = () if self._table.run is None else self._table.run.snapshot_properties
         plan = RepairPlan(
             mends=mends,
             not_mended=tuple(self._stay),
             lost_records_count=lost_records(mends),
-            hash=hash_of(self._table.metadata.table_uuid, parts),
+            hash=hash_of(self._table.metadata.table_uuid, parts, own),
         )
         return Planned(
             plan=plan,

@@ -33,6 +33,7 @@ class TestExpireSnapshots(JobContract):
         "retain_last": (2,),
         "snapshot_ids": (),
         "clean_expired_metadata": (False,),
+        "clean": ("metadata", "none"),
         "max_concurrent_deletes": (1,),
         "stream_results": (True,),
         "trash": (1, 2),

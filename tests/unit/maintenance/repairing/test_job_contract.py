@@ -21,6 +21,7 @@ class TestRepair(JobContract):
     others: ClassVar[dict[str, Any]] = {
         "fault": ([204], [302, 405], [405, 302, 215, 204]),
         "accept_loss": (["nothing"],),
+        "snapshot_properties": ({"ticket": "1"}, {"ticket": "2"}),
     }
 
     @staticmethod
