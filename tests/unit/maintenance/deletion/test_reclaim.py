@@ -188,7 +188,7 @@ def test_many_files_go_a_thousand_at_a_time(table):
     assert counts(carried_out(table, plan, heard)) == {FileKind.DATA: 2500}
     assert calls == [1000, 1000, 500]
     assert heard.events[0] == StepStarted("deleting files", 2500, "files")
-    assert heard.events[-1] == StepFinished("deleting files", "2500 files")
+    assert heard.events[-1] == StepFinished("deleting files", "2,500 files")
     assert left(table) == set()
 
 

@@ -527,14 +527,6 @@ def test_the_store_out_of_reach_is_said_as_it_is_and_nothing_is_expired():
     assert len(latest(table).metadata.snapshots) == 4
 
 
-def deleted_count(result):
-    return sum(
-        getattr(result, name)
-        for name in result.__struct_fields__
-        if name.startswith("deleted_") and "bytes" not in name
-    )
-
-
 @for_each("clean", ["none", "metadata", "all"])
 def test_a_level_of_cleaning_says_which_files_go_and_the_plan_says_it_before(clean):
     table = history()
@@ -543,7 +535,7 @@ def test_a_level_of_cleaning_says_which_files_go_and_the_plan_says_it_before(cle
     result = expired(table, clean=clean)
     gone = before - {*table.catalog.storage.files}
     kinds = {one.kind.value: one.files_count for one in plan.files_by_kind}
-    assert len(gone) == plan.deleted_files_count == deleted_count(result) == sum(kinds.values())
+    assert len(gone) == plan.deleted_files_count == result.deleted_files_count == sum(kinds.values())
     assert {*kinds} == {"none": set(), "metadata": NAMED, "all": {"data file", *NAMED}}[clean]
     assert ("a" in data(table)) == (clean != "all")
     assert (result.expired_snapshots_count, len(latest(table).metadata.snapshots)) == (3, 1)
