@@ -48,7 +48,7 @@ def min_numbers_of_a_list() -> AbstractContextManager[Any]:
     """No data file of a manifest is older than its `min_sequence_number`."""
     unproven = ExitStack()
     unproven.enter_context(
-        replaced(dangling, "_proved", lambda seeming, deletes, data, asked, base, asks, added_number: seeming)
+        replaced(dangling, "_proved", lambda seeming, deletes, data, asked, base, asks, added_number: seeming.found)
     )
     for module in (dangling, live_files):
         unproven.enter_context(

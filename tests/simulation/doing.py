@@ -37,7 +37,10 @@ class Violation(AssertionError):
 
     def __init__(self, invariant: str, message: str) -> None:
         super().__init__(f"{invariant}: {message}")
-        self.invariant = invariant
+        self.invariant, self.message = invariant, message
+
+    def __reduce__(self) -> tuple[type["Violation"], tuple[str, str]]:
+        return type(self), (self.invariant, self.message)
 
 
 class Told(Enum):

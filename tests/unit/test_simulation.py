@@ -71,8 +71,9 @@ def test_histories_of_real_bytes_are_among_them():
 def test_orphans_are_removed_beside_plans_that_wait_and_files_that_come_back():
     """At the end nothing is left to which nothing leads."""
     seen = Counter[str]()
-    # The last one finishes a plan of an earlier run, which one in ten does.
-    for seed in {*seeds(scaled(24, least=12)), 37}:
+    # The others finish plans of earlier runs, which one in ten does: their files are in another plan too, which keeps them for a
+    # shorter time or has begun to be restored.
+    for seed in {*seeds(scaled(24, least=12)), 26, 28, 37}:
         history = History(seed, with_orphans=True)
         history.run()
         seen += history.world.seen

@@ -42,7 +42,8 @@ def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[Manifest
     """The manifests of one kind of a new snapshot, newest first, with those merged that its table wants merged.
 
     Only manifests of one partition spec are merged (`filtering.MergeManifests`). Those that hold what we do not know, the
-    values of a transform or fields of their own, stay as they are: merged they would lose it.
+    values of a transform or fields of their own, stay as they are: merged they would lose it. So do those whose spec the table
+    has lost.
     """
     policy = MergePolicy.of(attempt.base)
     if policy is None or not manifests:
@@ -52,7 +53,8 @@ def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[Manifest
         by_spec[manifest.partition_spec_id, manifest.content].append(manifest)
     out: list[ManifestFile] = []
     for (spec_id, content), group in by_spec.items():
-        is_known = not attempt.base.specs_by_id[spec_id].has_unknown_transform
+        spec = attempt.base.specs_by_id.get(spec_id)
+        is_known = spec is not None and not spec.has_unknown_transform
         for bin_ in _bins_from_the_end(group, policy.target_bytes):
             is_newest = manifests[0] in bin_
             if is_known and len(bin_) > 1 and (not is_newest or len(bin_) >= policy.min_count):

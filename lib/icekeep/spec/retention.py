@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from icekeep.errors import OptionError, SafetyError, UsageError
+from icekeep.errors import OptionError, SafetyError, UsageError, argument
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.table_properties import whole_number
@@ -215,7 +215,7 @@ def _check_floor(metadata: TableMetadata, policy: RetentionPolicy, floor_ms: int
     # The moment may have been worked out from an age by another clock.
     if policy.older_than_ms is not None and policy.older_than_ms > floor_ms + _CLOCKS_DIFFER_MS:
         raise SafetyError(
-            f"older_than is {format_time(policy.older_than_ms)}, and the catalog's configuration lets no snapshot expire that is "
+            f"{argument('older_than')} is {format_time(policy.older_than_ms)}, and the catalog's configuration lets no snapshot expire that is "
             f"younger than {age}; give that age or more"
         )
     for snapshot_id in policy.snapshot_ids:
