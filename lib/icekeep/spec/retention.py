@@ -215,8 +215,8 @@ def _check_floor(metadata: TableMetadata, policy: RetentionPolicy, floor_ms: int
     # The moment may have been worked out from an age by another clock.
     if policy.older_than_ms is not None and policy.older_than_ms > floor_ms + _CLOCKS_DIFFER_MS:
         raise SafetyError(
-            f"{argument('older_than')} is {format_time(policy.older_than_ms)}, and the catalog's configuration lets no snapshot expire that is "
-            f"younger than {age}; give that age or more"
+            f"{argument('older_than')} is {format_time(policy.older_than_ms)}, and the catalog's configuration lets no snapshot "
+            f"expire that is younger than {age}; give that age or more"
         )
     for snapshot_id in policy.snapshot_ids:
         if metadata.snapshot(snapshot_id).timestamp_ms >= floor_ms:

@@ -8,7 +8,9 @@ from icekeep.commit.merging import MergePolicy
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
 from kit.changes import Applying
-from kit.tables import BY_KIND, add, data_file, files, live, memory_table, orphans, raw_entries, raw_list
+from kit.choices import Choices
+from kit.damager import Damager
+from kit.tables import BY_KIND, EVENTS, add, data_file, files, live, memory_table, orphans, raw_entries, raw_list
 
 SMALL = {"commit__manifest__min_count_to_merge": "3", "commit__manifest__target_size_bytes": "100000"}
 
@@ -64,6 +66,22 @@ def test_manifests_of_other_specs_and_full_bins_stay_as_they_are():
     for name in "abc":
         table = add(table, name)
     assert len(raw_list(table)) == 3
+
+
+def test_manifests_of_a_spec_that_the_table_has_lost_stay_as_they_are():
+    table = memory_table(spec=BY_KIND, **SMALL)
+    for name in "ab":
+        table = add(table, data_file(name, partition=("x",)))
+
+    def lose_the_spec(document):
+        document["partition-specs"] = [{"spec-id": 1, "fields": []}]
+        document["default-spec-id"] = 1
+
+    Damager(table.catalog, EVENTS, Choices(1)).edit_metadata(lose_the_spec)
+    table = table.catalog.load(EVENTS)
+    for name in "cde":
+        table = add(table, msgspec.structs.replace(data_file(name), spec_id=1))
+    assert [manifest["partition_spec_id"] for manifest in raw_list(table)] == [1, 0, 0]
 
 
 def test_an_attempt_that_is_tried_again_merges_what_is_there_then():
