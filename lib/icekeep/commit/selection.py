@@ -1,6 +1,6 @@
 """Which live files of a base go because of what manifests say of them: by a filter over rows, by path, left behind."""
 
-from collections.abc import Hashable, Set
+from collections.abc import Hashable, Mapping, Set
 from typing import Protocol
 
 from icekeep.commit.file_sets import digest_of_all
@@ -180,19 +180,21 @@ class LeftBehind:
         return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))
 
 
-class VectorsOf:
-    """The deletion vectors of some data files, also those that are too old to delete a row: each may have one (spec, "Delete
-    Formats").
+class OldVectors:
+    """The deletion vectors that are older than their data files, of some by path with their data sequence numbers.
+
+    They delete no row, but a data file may have one vector alone (spec, "Delete Formats").
     """
 
-    def __init__(self, paths: frozenset[str]) -> None:
-        self._paths, self._digest = paths, digest_of_all(paths)
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers, self._digest = numbers, digest_of_all(numbers.items())
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        return "vectors", self._digest
+        return "old vectors", self._digest
 
     def manifest(self, manifest: ManifestFile) -> bool:
-        return bool(self._paths)
+        return bool(self._numbers)
 
     def entry(self, entry: ManifestEntry) -> bool:
-        return entry.data_file.referenced_data_file in self._paths and is_deletion_vector(entry.data_file)
+        number = self._numbers.get(entry.data_file.referenced_data_file or "")
+        return number is not None and is_deletion_vector(entry.data_file) and not is_newer(entry, number)

@@ -17,7 +17,7 @@ from icekeep.commit.file_questions import position_deletes_of
 from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import Manifests, add, live_manifests, remove, require_format_version
-from icekeep.commit.selection import VectorsOf
+from icekeep.commit.selection import OldVectors
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
@@ -121,9 +121,10 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         self._check_reached(manifests, base, attempt)
         if base.format_version > 2:
             self._check_position_deletes(manifests, base, attempt)
-        given = frozenset(file.referenced_data_file or "" for file in self.added if is_deletion_vector(file))
-        going = (*self.converted, *self.replaced)
-        kept = remove(manifests.deletes, base, attempt, as_read=going, selected=VectorsOf(given))
+        given = {file.referenced_data_file for file in self.added if is_deletion_vector(file)}
+        entries = {one.entry.data_file.file_path: one.entry for one in self.named}
+        old = OldVectors({path: sequence_number(entry) for path, entry in entries.items() if path in given})
+        kept = remove(manifests.deletes, base, attempt, as_read=(*self.converted, *self.replaced), selected=old)
         summary = SummaryBuilder(self.summary)
         summary.absorb(kept.summary)
         added = add(self.added, base, attempt, summary, content=ManifestContent.DELETES)
