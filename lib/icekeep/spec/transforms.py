@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-import mmh3
 import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
@@ -314,6 +313,9 @@ def hash_value(type_: Type, value: Any) -> int:
         data = value.encode()
     else:
         data = value if isinstance(value, bytes) else value.bytes
+    # Filters know transforms, and a configuration has filters: reading one loads no hash function.
+    import mmh3
+
     return mmh3.hash(data, seed=0, signed=True)
 
 
