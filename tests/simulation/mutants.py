@@ -94,7 +94,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.takes_what_is_over_for_open: Hunt("C3", at=21, catalog=UPDATES),
     broken_commits.doubts_its_upgrade: Hunt("C3", at=34, catalog=UPDATES),
     broken_commits.deletes_before_the_commit: Hunt("G1", likes=(ExpireAndReclaim,)),
-    broken_commits.does_not_prove_again: Hunt("G1", at=2886, likes=(ExpireAndReclaim, MakeBranchOrTag)),
+    broken_commits.does_not_prove_again: Hunt("G1", at=4657, likes=(ExpireAndReclaim, MakeBranchOrTag)),
     broken_commits.carries_out_what_was_never_committed: Hunt("G1", at=22, likes=(ExpireAndReclaim,), share=0.08),
     broken_commits.expires_by_the_first_base: Hunt("R2", at=178, likes=(Expire, MakeBranchOrTag, Rollback, SetCurrent)),
     broken_commits.reuses_a_manifest_list: Hunt("D1", at=1),
