@@ -54,14 +54,14 @@ def test_tasks_find_and_delete_what_the_driver_would(
     lake: Lake, spark_session: SparkSession, request: pytest.FixtureRequest
 ) -> None:
     table = filled(lake, spark_session)
-    told = arguments()
+    told = {**arguments(), "trash": 0}
     expected = plan_expire_snapshots(table, no_spark, **told)
     files, rows = lake.files_on_disk(), lake.rows()
     tasks = request.getfixturevalue("tasks")
     plan = plan_expire_snapshots(table, tasks, **told)
     assert (plan.hash, plan.files_by_kind, plan.refs) == (expected.hash, expected.files_by_kind, expected.refs)
     assert {*plan.files} == {*expected.files}
-    result = expire_snapshots(table, tasks, trash=0, approve=plan.hash, max_concurrent_deletes=2, **told)
+    result = expire_snapshots(table, tasks, approve=plan.hash, max_concurrent_deletes=2, **told)
     assert result.deleted_data_files_count == 6
     assert {f"file://{p}" for p in files - lake.files_on_disk()} == {*expected.files}
     assert lake.rows() == rows
