@@ -34,13 +34,16 @@ def new_trash(table_location: str, runtime: Runtime) -> str:
 
 
 def move_aside(storage: Storage, directory: str, trash: str) -> str | None:
-    """Move all version files out of a metadata directory, the head last; returns where that is now."""
+    """Move all version files out of a metadata directory, the head last; returns where that is now.
+
+    A checksum goes before its file: one that is left behind would be that of the next file of the name, which needs none.
+    """
     moved = None
     for _, locations in sorted(list_versions(storage, directory).items()):
         for location in locations:
             moved = join(trash, _name(location))
-            storage.move(location, moved)
             _move_checksum(storage, location, moved)
+            storage.move(location, moved)
     return moved
 
 

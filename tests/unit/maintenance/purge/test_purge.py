@@ -941,6 +941,28 @@ def test_checksums_of_hadoop_move_aside_with_the_versions_of_a_table_and_back(tm
     assert found == {*names, ".v1.metadata.json.crc", ".v2.metadata.json.crc"}
 
 
+def test_a_drop_that_ends_before_a_checksum_has_moved_leaves_the_table_and_none_without_its_file(tmp_path):
+    """Hadoop would refuse the next table's version of that name, and the table would be gone, though its drop failed."""
+
+    def fail(operation, location):
+        if operation == "move" and location.endswith(".v2.metadata.json.crc"):
+            raise OSError("the process ends here")
+
+    storage = HookedStorage(LocalStorage())
+    catalog = FilesystemCatalog("files", {"warehouse": f"file://{tmp_path}/wh"}, storage)
+    catalog.create_namespace(EVENTS[:-1])
+    table = another(_WithRuntime(catalog), EVENTS[-1])
+    commit(table, ChangeProperties(updates={"a": "1"}))
+    metadata = tmp_path / "wh" / "db" / "events" / "metadata"
+    for name in ("v1.metadata.json", "v2.metadata.json"):
+        (metadata / f".{name}.crc").write_bytes(b"crc\0 and sums")
+    storage.before = fail
+    with pytest.raises(OSError, match="the process ends here"):
+        catalog.drop(EVENTS)
+    assert {path.name for path in metadata.iterdir()} == {"v2.metadata.json", ".v2.metadata.json.crc"}
+    assert catalog.load(EVENTS).metadata.properties["a"] == "1"
+
+
 class _WithRuntime:
     def __init__(self, catalog):
         self._catalog = catalog
