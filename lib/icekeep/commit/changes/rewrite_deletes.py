@@ -216,7 +216,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def _files_with_vectors(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> frozenset[PathDigest]:
         if not self._makes_vectors or not self.named:
             return frozenset()
-        work = _VectorsAt(without_history(base), frozenset(self.named))
+        work = _VectorsAt(without_history(base), frozenset(self.named), frozenset(map(entry_digest, self.dangling)))
         return frozenset().union(*attempt.gathered(manifests.deletes, work))
 
     def _added_manifests(self, attempt: Attempt, summary: SummaryBuilder) -> list[ManifestFile]:
@@ -274,19 +274,20 @@ class _LeftOut(msgspec.Struct, frozen=True):
 
 
 class _VectorsAt(msgspec.Struct, frozen=True):
-    """Which of some data files a manifest's deletion vectors are for."""
+    """Which of some data files a manifest's deletion vectors are for, but for those that go since they reach nothing."""
 
     base: TableMetadata
     paths: frozenset[PathDigest]
+    going: frozenset[Digest]
 
     @property
     def key(self) -> Hashable:
-        return "vectors", digest_of_all(self.paths)
+        return "vectors", digest_of_all(self.paths), digest_of_all(self.going)
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
         vectors = (
             entry.data_file.referenced_data_file
             for entry in reader.entries(manifest, self.base)
-            if entry.is_live and is_deletion_vector(entry.data_file)
+            if entry.is_live and is_deletion_vector(entry.data_file) and entry_digest(entry) not in self.going
         )
         return frozenset(digest for path in vectors if path is not None and (digest := path_digest(path)) in self.paths)

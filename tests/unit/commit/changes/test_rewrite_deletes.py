@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -11,10 +12,11 @@ from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile, Rewr
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
+from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import is_deletion_vector, path_digest
 from icekeep.spec.definition_updates import UpgradeFormatVersion
-from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, Status
 from icekeep.spec.snapshots import MAIN
 from kit.cases import for_each
 from kit.changes import run
@@ -82,6 +84,20 @@ class RemoveData:
         manifests = live_manifests(base, MAIN, attempt)
         kept = remove(manifests.data, base, attempt, as_read=self.entries)
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
+
+
+class AddOldVector(msgspec.Struct, frozen=True):
+    """A change that adds a vector with a sequence number below that of every data file."""
+
+    file: DataFile
+
+    def apply(self, base: Any, attempt: Attempt) -> Any:
+        entry = ManifestEntry(status=Status.ADDED, data_file=self.file, sequence_number=0)
+        added = attempt.write_manifests("old", [entry], self.file.spec_id, ManifestContent.DELETES)
+        head = [*attempt.reader.manifests(base.current_snapshot), *added]
+        summary = SummaryBuilder()
+        summary.add(self.file)
+        return attempt.snapshot_updates("delete", head, summary)
 
 
 def with_vector(table: Table, name: str) -> Table:
@@ -281,6 +297,14 @@ def test_a_vector_of_a_data_file_that_is_gone_is_dangling(newer):
     table = without(with_vector(newer, "a"), "a")
     done = run(table, RewriteDeletes(dangling=entries_of(table, "w"), format_version=3)).table
     assert live(done) == {"b": 1, "p": 1, "q": 1}
+
+
+def test_a_vector_older_than_its_data_file_goes_where_that_is_given_a_new_one(newer):
+    """The check names such a vector, and it is no other writer's of meanwhile."""
+    table = run(newer, AddOldVector(deletion_vector("w", "a"))).table
+    refused(table, vectors(table), "was given a deletion vector by others")
+    done = run(table, vectors(table, dangling=entries_of(table, "w"))).table
+    assert live(done) == {"a": 1, "b": 1, "v": 2}
 
 
 def test_deletes_of_other_partitions_are_not_touched(catalog):
