@@ -61,8 +61,6 @@ def groups_of(table: Table, directory: str) -> list[tuple[FileGroup, GroupFiles]
             bytes=1,
             record_count=1,
             expected_files_count=1,
-            split_bytes=1,
-            write_max_bytes=1,
             packed=None if location else packed,
             location=location,
         )

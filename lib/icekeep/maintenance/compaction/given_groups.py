@@ -41,7 +41,6 @@ from icekeep.spec.position_sets import spans
 from icekeep.storage.base import Storage
 
 FILE, REWRITE = "data file", "rewrite"
-_EXPECTED = "expected_files_count"
 _OUTPUT_SPEC = "output_spec_id"
 
 _PLACE = "place"
@@ -253,7 +252,7 @@ def _group_line(group: FileGroup, method: GroupMethod) -> PlanLine:
             _OUTPUT_SPEC: group.output_spec_id,
             "files_count": group.files_count,
             "delete_files_count": group.delete_files_count,
-            _EXPECTED: method.files_count,
+            "expected_files_count": method.files_count,
             "method": str(method.method),
         },
     )

@@ -29,7 +29,7 @@ from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.strategy import Strategy
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.intervals import Intervals
 from icekeep.spec.bins import cut_evenly, each_once, packed
 
@@ -315,8 +315,6 @@ def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> 
         delete_files_count=len(group_files.deletes),
         delete_bytes=sum(delete.bytes_to_read for delete in group_files.deletes),
         expected_files_count=expected_output_files(total, sizes, factor),
-        split_bytes=input_split_bytes(total, sizes, factor),
-        write_max_bytes=sizes.write_max_bytes,
     )
     return PlannedGroup(
         group=group, partition=partition, position=position, stretch=files[0].stretch, files=group_files

@@ -88,8 +88,6 @@ class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
         bytes: of the files.
         delete_files_count: those that reach any of the files, each once; `delete_bytes` is what reading them takes.
         expected_files_count: how many files the group becomes, unless some are copied byte for byte (`methods`).
-        split_bytes: about how much of the files one task takes.
-        write_max_bytes: where a writer begins a new file.
         packed: the files (`pack_group_files`), or `None` where `location` says where that lies.
     """
 
@@ -103,8 +101,6 @@ class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
     delete_files_count: int = 0
     delete_bytes: int = 0
     expected_files_count: int
-    split_bytes: int
-    write_max_bytes: int
     packed: _Packed | None = None
     location: str | None = None
 

@@ -110,7 +110,7 @@ def _task(
         table_location=metadata.location,
         properties=metadata.properties,
         # How many files there are to be is known: one ends by its size only before it would be too large.
-        target_file_size_bytes=group.write_max_bytes if files_count is None else context.sizes.max_bytes,
+        target_file_size_bytes=context.sizes.write_max_bytes if files_count is None else context.sizes.max_bytes,
         files_count=files_count,
         sort_order=metadata.sort_order,
         sort_order_id=context.sort_order_id,

@@ -76,7 +76,7 @@ def _spread_bytes(sizes: FileSizes) -> float:
     return min(1.1 * sizes.target_bytes, sizes.write_max_bytes)
 
 
-def input_split_bytes(input_bytes: int, sizes: FileSizes, compression_factor: float = 1.0) -> int:
+def input_split_bytes(input_bytes: int, sizes: FileSizes) -> int:
     """How many bytes of input one task takes, so that each task makes about one file."""
-    size = input_bytes // expected_output_files(input_bytes, sizes, compression_factor) + _SPLIT_OVERHEAD_BYTES
+    size = input_bytes // expected_output_files(input_bytes, sizes) + _SPLIT_OVERHEAD_BYTES
     return min(max(size, sizes.target_bytes), sizes.write_max_bytes)

@@ -191,8 +191,6 @@ def _group(table, number, names, output_spec_id, branch):
         bytes=sum(e.data_file.file_size_in_bytes for e in entries),
         record_count=sum(e.data_file.record_count for e in entries),
         expected_files_count=1,
-        split_bytes=100,
-        write_max_bytes=100,
         packed=pack_group_files(files),
     )
 

@@ -107,8 +107,6 @@ def test_a_group_says_what_it_will_do():
         "delete_files_count": 0,
         "delete_bytes": 0,
         "expected_files_count": 2,
-        "split_bytes": 1400,
-        "write_max_bytes": 1400,
         "packed": None,
         "location": None,
     }
@@ -178,8 +176,6 @@ def test_the_compression_factor_scales_what_is_expected():
     half = Strategy(text="sort", compression_factor=0.5)
     (group,) = planned(sized(*[700] * 10), strategy=half)
     assert (group.bytes, group.expected_files_count) == (7000, 4)
-    # 3,500 bytes in four files: a task for each takes no more than a writer puts into one.
-    assert group.split_bytes == SIZES.write_max_bytes
     double = Strategy(text="sort", compression_factor=2.0)
     assert planned(sized(*[700] * 5), strategy=double) == ()
 

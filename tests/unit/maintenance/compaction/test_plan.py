@@ -62,8 +62,6 @@ def group(number: int = 0, **changes) -> FileGroup:
             "bytes": 10,
             "record_count": 3,
             "expected_files_count": 1,
-            "split_bytes": 1,
-            "write_max_bytes": 1,
             **changes,
         }
     )

@@ -84,7 +84,7 @@ def test_many_files_metrics_are_read_for_the_groups_that_are_at_work(monkeypatch
     groups = [
         FileGroup(
             number=number, partition="", spec_id=0, output_spec_id=0, files_count=2, bytes=2, record_count=2,
-            expected_files_count=1, split_bytes=1, write_max_bytes=1,
+            expected_files_count=1,
         )
         for number in range(3)
     ]  # fmt: skip

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from icekeep.formats.sort.ordering import Ordering
@@ -69,8 +69,6 @@ def group(*files: GroupFile, moved: bool = False) -> FileGroup:
         bytes=total,
         record_count=total,
         expected_files_count=expected_output_files(total, SIZES),
-        split_bytes=input_split_bytes(total, SIZES),
-        write_max_bytes=SIZES.write_max_bytes,
     )
 
 
@@ -117,15 +115,19 @@ def test_a_task_carries_only_the_deletes_that_reach_its_pieces():
 
 
 @given(st.lists(st.integers(1, 900), min_size=2, max_size=20))
+@example([1, 847, 539])
 def test_a_large_file_is_cut_where_row_groups_begin_and_the_cuts_tile_it(sizes):
     offsets = tuple(4 + sum(sizes[:n]) for n in range(len(sizes)))
     size = 4 + sum(sizes) + 10
-    one = file("f", size, offsets)
-    pieces = [piece for task in tasks(one) for piece in task.pieces]
-    if size <= group(one).split_bytes:
-        assert [piece.split for piece in pieces] == [None]
-        return
+    found = tasks(file("f", size, offsets))
+    pieces = [piece for task in found for piece in task.pieces]
+    assert sum(task.files_count for task in found) == expected_output_files(size, SIZES)
     cuts = [piece.split for piece in pieces]
+    assert len(found) == 1 or size > input_split_bytes(size, SIZES)
+    if len(found) == 1:
+        # No cut makes files of a good size.
+        assert cuts == [None]
+        return
     assert cuts[0][0] == 0
     assert sum(cuts[-1]) == size
     assert all(start + length == following for (start, length), (following, _) in pairwise(cuts))

@@ -98,5 +98,3 @@ def test_a_factor_scales_what_is_written():
     assert expected_output_files(4000, SIZES, 0.5) == 2
     assert expected_output_files(4000, SIZES, 2.0) == 8
     assert expected_output_files(10, SIZES, 0.001) == 1
-    # Four files of the target make two tasks, of no more than a writer puts into one file.
-    assert input_split_bytes(4000, SIZES, 0.5) == SIZES.write_max_bytes
