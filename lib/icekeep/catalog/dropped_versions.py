@@ -19,12 +19,13 @@ _TRASH = f"{OWN_DIRECTORY}/trash"
 DROPPED_PREFIX = "drop-"
 """So begin the names of the directories in the trash that hold them."""
 
-MOVED_ASIDE = rf"(?:^|/){re.escape(_TRASH)}/{DROPPED_PREFIX}[^/]+/v[0-9]+\.(?:[a-z]+\.)?metadata\.json(?:\.gz)?$"
+_ASIDE = rf"(?:^|/){re.escape(_TRASH)}/{DROPPED_PREFIX}[^/]+/"
+_VERSION_NAME = r"v[0-9]+\.(?:[a-z]+\.)?metadata\.json(?:\.gz)?"
+
+MOVED_ASIDE = f"{_ASIDE}{_VERSION_NAME}$"
 """A location of one of them, whatever is before that, as a pattern for Python and for Arrow."""
 
-CHECKSUM_ASIDE = (
-    rf"(?:^|/){re.escape(_TRASH)}/{DROPPED_PREFIX}[^/]+/\.v[0-9]+\.(?:[a-z]+\.)?metadata\.json(?:\.gz)?\.crc$"
-)
+CHECKSUM_ASIDE = rf"{_ASIDE}\.{_VERSION_NAME}\.crc$"
 """The same of the checksum file that Hadoop wrote beside one."""
 
 

@@ -15,7 +15,7 @@ from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
+from icekeep.spec.retention import Expired, select_expired
 
 _NAMES_A_LISTING = 1000
 """How many names an object store lists with one request."""
@@ -50,13 +50,7 @@ def expiring(table: Table, listed: Listed, storage: MeteredStorage) -> Expiring:
     metadata = table.metadata
     refuse_if_gc_is_disabled(metadata)
     now_ms = table.runtime.now_ms()
-    rules = table.catalog.rules
-    policy = RetentionPolicy(
-        keep_writer_progress_ms=ExpirationOptions().keep_writer_progress_ms,
-        progress_keys=rules.carried_keys,
-        least_age_ms=rules.least_snapshot_age_ms,
-    )
-    expired = select_expired(metadata, policy, now_ms)
+    expired = select_expired(metadata, ExpirationOptions().policy(table.catalog.rules), now_ms)
     if expired.is_empty:
         return Expiring()
     kept, gone = set[int](), set[int]()

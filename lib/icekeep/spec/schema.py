@@ -91,11 +91,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         field_id = self.ids_by_name.get(name)
         if field_id is None:
-            raise NotFoundError(f"there is no column {name!r}; {self._meant(name)}", column=name)
+            meant = meant_column(name, self.ids_by_name, [one.name for one in self.fields])
+            raise NotFoundError(f"there is no column {name!r}; {meant}", column=name)
         return self.fields_by_id[field_id]
-
-    def _meant(self, name: str) -> str:
-        return meant_column(name, self.ids_by_name, [field.name for field in self.fields])
 
     def same_columns(self, other: "Schema") -> bool:
         """Whether two schemas differ in their ids only."""

@@ -94,18 +94,18 @@ def _is_checksum(location: str, storage: Storage) -> bool:
         return stream.read(len(_CHECKSUM_BEGIN)) == _CHECKSUM_BEGIN
 
 
-def counted(files: pa.Table) -> tuple[FilesOfKind, ...]:
+def by_kind(files: pa.Table) -> tuple[FilesOfKind, ...]:
     """The files of each kind that there is, in the order of kinds."""
     totals = files.group_by("kind").aggregate([("size_bytes", "sum"), ("location", "count")]).to_pylist()
-    by_kind = {row["kind"]: row for row in totals}
+    rows = {row["kind"]: row for row in totals}
     return tuple(
         FilesOfKind(
             kind=kind,
-            files_count=by_kind[kind]["location_count"],
-            bytes=by_kind[kind]["size_bytes_sum"] or 0,
+            files_count=rows[kind]["location_count"],
+            bytes=rows[kind]["size_bytes_sum"] or 0,
         )
         for kind in FileKind
-        if kind in by_kind
+        if kind in rows
     )
 
 

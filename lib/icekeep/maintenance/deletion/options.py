@@ -9,11 +9,12 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, field
 
-from icekeep.catalog.base import RECLAIM_ROOTS
+from icekeep.catalog.base import RECLAIM_ROOTS, OperatorRules
 from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, Positive, parse_options
 from icekeep.names import NAME_IN_CATALOG, name_of_form
 from icekeep.spec.filters.ages import FORM, age_ms
+from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.times import Days, whole_days
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import split_locations
@@ -83,6 +84,14 @@ class ExpirationOptions(GraceOptions, frozen=True, kw_only=True):
     def keep_writer_progress_ms(self) -> int:
         """The age of `keep-writer-progress` in milliseconds; raises `OptionError`."""
         return _age("keep-writer-progress", self.keep_writer_progress)
+
+    def policy(self, rules: OperatorRules) -> RetentionPolicy:
+        """The table's own retention, within what the operator lays down; raises `OptionError`."""
+        return RetentionPolicy(
+            keep_writer_progress_ms=self.keep_writer_progress_ms,
+            progress_keys=rules.carried_keys,
+            least_age_ms=rules.least_snapshot_age_ms,
+        )
 
 
 class OrphanOptions(GraceOptions, frozen=True, kw_only=True):

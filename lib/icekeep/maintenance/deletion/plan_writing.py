@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted, with_checksums
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, by_kind, with_checksums
 from icekeep.maintenance.deletion.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.path_set import Mask
 from icekeep.maintenance.deletion.plans import (
@@ -123,7 +123,7 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_beside(self, files: pa.Table) -> "ClassifiedGarbage":
         """The same, and files that go beside the plan, rows of `file_kinds.GARBAGE`."""
-        part = PlanPart(location="", files=counted(files), digest=digest_of(files))
+        part = PlanPart(location="", files=by_kind(files), digest=digest_of(files))
         sample = (*self.sample, *files["location"].slice(0, SAMPLE_COUNT).to_pylist())[:SAMPLE_COUNT]
         return msgspec.structs.replace(self, beside=(part,), sample=sample)
 
@@ -271,11 +271,11 @@ def _classify(batches: Iterable[pa.RecordBatch], places: _Places, name: str) -> 
         if inside.num_rows and directory is not None:
             parts = (write_part(inside, f"{directory}/{name}-{number:04d}.jsonl", places.storage),)
         elif inside.num_rows:
-            parts = (PlanPart(location="", files=counted(inside), digest=digest_of(inside)),)
+            parts = (PlanPart(location="", files=by_kind(inside), digest=digest_of(inside)),)
         found.append(
             ClassifiedGarbage(
                 parts=parts,
-                outside=counted(outside),
+                outside=by_kind(outside),
                 first_outside=outside["location"][0].as_py() if outside.num_rows else "",
                 unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
                 sample=tuple(inside["location"].slice(0, SAMPLE_COUNT).to_pylist()),

@@ -28,7 +28,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.decoding import from_json
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, by_kind
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
@@ -156,7 +156,7 @@ def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
                 line = {"kind": row["kind"], "location": row["location"], "size-in-bytes": row["size_bytes"]}
                 lines.append(msgspec.json.encode(line))
             stream.write(b"\n".join(lines) + b"\n")
-    return PlanPart(location=location, files=counted(files), digest=f"{total % _MODULUS:032x}")
+    return PlanPart(location=location, files=by_kind(files), digest=f"{total % _MODULUS:032x}")
 
 
 def read_part(part: PlanPart, storage: Storage) -> pa.Table:

@@ -59,7 +59,7 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import Expired, RetentionPolicy
+from icekeep.spec.retention import Expired
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import Days, Moment, moment_ms
 from icekeep.spec.units import DAY_MS
@@ -86,14 +86,11 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
 
     def change(self, table: Table, options: ExpirationOptions, now_ms: int) -> ExpireSnapshots:
         """What goes, within what the operator lays down; an age is counted back from `now_ms`."""
-        rules = table.catalog.rules
-        policy = RetentionPolicy(
+        policy = msgspec.structs.replace(
+            options.policy(table.catalog.rules),
             older_than_ms=None if self.older_than is None else moment_ms(self.older_than, now_ms),
             retain_last=self.retain_last,
             snapshot_ids=tuple(self.snapshot_ids),
-            keep_writer_progress_ms=options.keep_writer_progress_ms,
-            progress_keys=rules.carried_keys,
-            least_age_ms=rules.least_snapshot_age_ms,
         )
         return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
 

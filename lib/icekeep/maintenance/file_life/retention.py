@@ -45,11 +45,7 @@ def kept_until(metadata: TableMetadata, rules: OperatorRules, readers: frozenset
     A snapshot that a branch has dropped and that comes to be on none, since the branch has expired before its snapshots would
     have, counts as kept.
     """
-    policy = RetentionPolicy(
-        keep_writer_progress_ms=ExpirationOptions().keep_writer_progress_ms,
-        progress_keys=rules.carried_keys,
-        least_age_ms=rules.least_snapshot_age_ms,
-    )
+    policy = ExpirationOptions().policy(rules)
 
     def left(at_ms: int) -> frozenset[int]:
         return readers - select_expired(metadata, policy, at_ms).snapshot_ids

@@ -17,7 +17,7 @@ from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, argume
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
-from icekeep.maintenance.deletion.file_kinds import FilesOfKind, GarbageFile, added, counted, garbage_table
+from icekeep.maintenance.deletion.file_kinds import FilesOfKind, GarbageFile, added, by_kind, garbage_table
 from icekeep.maintenance.deletion.garbage import Garbage
 from icekeep.maintenance.deletion.given_files import DELETE, deletion_cost, deletion_lines
 from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names, checked_options
@@ -51,7 +51,7 @@ from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
-from icekeep.spelling import counted as counted_in_words
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 
 __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
@@ -175,7 +175,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         other_roots=around.other_roots,
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
-    with_drop = counted(garbage_table(_gone(hint, table.storage)))
+    with_drop = by_kind(garbage_table(_gone(hint, table.storage)))
     others = Earlier()
     if is_alone:
         done = _with_way_out(done, table, kept or table.metadata_location)
@@ -340,7 +340,7 @@ def _written(
         found = classify_garbage(all_garbage(table, spark), places, directory, storage).with_beside(beside)
         tell_outside(found, table, listener)
         tell_unread(found, _rest_of(table), listener)
-        listener.on(StepFinished(_FINDING, counted_in_words(sum(f.files_count for f in found.files), "files")))
+        listener.on(StepFinished(_FINDING, counted(sum(f.files_count for f in found.files), "files")))
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
         claim = new_claim(directory, JOB.name, storage, runtime)
         return found, write_plan(found, draft, table, runtime, directory=directory), claim

@@ -32,7 +32,7 @@ from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, not_finished, unnamed_root
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, added, counted, garbage_table
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, added, by_kind, garbage_table
 from icekeep.maintenance.deletion.finished_plans import settled
 from icekeep.maintenance.deletion.last_look import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
@@ -192,7 +192,7 @@ def _own_removed(plan: DeletionPlan, claim: Claim, look: DroppedLook, table: Tab
     outcomes = table.storage.delete_many([*own])
     failed = [f"{o.location!r}: {o.reason}" for o in outcomes if o.status is DeleteStatus.FAILED]
     return Reclaimed(
-        deleted=counted(garbage_table(own[o.location] for o in outcomes if o.status is DeleteStatus.DELETED)),
+        deleted=by_kind(garbage_table(own[o.location] for o in outcomes if o.status is DeleteStatus.DELETED)),
         failed_count=len(failed),
         failed=tuple(failed[:NAMED_COUNT]),
     )
