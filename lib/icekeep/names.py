@@ -1,6 +1,6 @@
 """Names of tables as people write them: `NAMESPACE.TABLE` in a catalog, and the full name, with the catalog in front.
 
-Dots separate the parts of a name. A part that has a dot of its own stands in quotes, as in SQL: in backquotes as in Spark, or in
+Dots separate the parts of a name. A part that has a dot of its own is put in quotes, as in SQL: in backquotes as in Spark, or in
 double quotes as in Trino, with a quote doubled within its kind. Names are printed with backquotes, and only where these are
 needed, so that a table's name is printed in one way.
 
@@ -69,7 +69,7 @@ def written_parts(text: str) -> list[str]:
 
 
 def is_quoted(part: str) -> bool:
-    """Whether a written part stands in quotes, so that it is taken as it stands there."""
+    """Whether a written part is in quotes, so that it is taken literally."""
     return part[:1] in {*_QUOTES}
 
 

@@ -17,6 +17,7 @@ from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
+from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import format_time, parse_span
@@ -41,9 +42,6 @@ def named_roots_of(properties: Mapping[str, str]) -> tuple[tuple[str, ...], tupl
 
 CARRIED_KEYS = "carry.summary-keys"
 """The property that names keys of summaries which each snapshot of icekeep's jobs takes over from the one before it."""
-
-LEAST_AGE = "expire.least-age"
-"""The property that says up to which age no snapshot of any table is expired."""
 
 
 class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ def is_absent(error: Exception) -> bool:
 
 
 def refuses_change(error: Exception) -> bool:
-    """Whether the database's own rules stand against what is written: a constraint, a trigger, a value that does not fit.
+    """Whether the database's own rules reject what is written: a constraint, a trigger, a value that does not fit.
 
     >>> refuses_change(ValueError("no database said this"))
     False

@@ -27,7 +27,7 @@ def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
             namespaces = [*error.known]
         hint = _hint(identifier[:-1], namespaces, f"catalog {catalog.name!r}", "namespaces", listed)
         if quoted := _with_dots(catalog, identifier, namespaces):
-            hint = f"{did_you_mean(map(format_identifier, quoted))} A part that has a dot stands in quotes"
+            hint = f"{did_you_mean(map(format_identifier, quoted))} Put a part that has a dot in quotes"
     else:
         problem = ""
         listed += ["--match", f"{namespace}.*"]

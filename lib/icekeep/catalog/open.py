@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from icekeep.catalog.base import (
     CARRIED_KEYS,
-    LEAST_AGE,
     RECLAIM_ROOTS,
     REWRITE_ROOTS,
     ROOTS_EXPECTED,
@@ -22,6 +21,7 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import masked, remember
+from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.summary_keys import RESERVED, is_reserved
 from icekeep.storage.first_answer import first_answer_ms, milliseconds
 from icekeep.storage.locations import is_root

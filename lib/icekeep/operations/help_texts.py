@@ -46,7 +46,7 @@ class _Once(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if self._is_given:
-            several = "; several values stand behind one, with commas between" if "," in str(self.metavar) else ""
+            several = "; several values go after one flag, with commas between" if "," in str(self.metavar) else ""
             raise argparse.ArgumentError(self, f"is given twice; give it once{several}")
         self._is_given = True
         setattr(namespace, self.dest, values)

@@ -18,6 +18,9 @@ from icekeep.spec.writer_progress import ADDED_VECTORS, KeptForWriter, kept_for_
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
 MAX_REF_AGE_MS = "history.expire.max-ref-age-ms"
+LEAST_AGE = "expire.least-age"
+"""The property of a catalog that says below which age no snapshot of any table expires."""
+
 _CLOCKS_DIFFER_MS = HOUR_MS
 _DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 5 * DAY_MS, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF_AGE_MS: MAX_LONG}
 
@@ -215,13 +218,14 @@ def _check_floor(metadata: TableMetadata, policy: RetentionPolicy, floor_ms: int
     # The moment may have been worked out from an age by another clock.
     if policy.older_than_ms is not None and policy.older_than_ms > floor_ms + _CLOCKS_DIFFER_MS:
         raise SafetyError(
-            f"{argument('older_than')} is {format_time(policy.older_than_ms)}, and the catalog's configuration lets no snapshot "
+            f"{argument('older_than')} is {format_time(policy.older_than_ms)}, and {LEAST_AGE} of the catalog lets no snapshot "
             f"expire that is younger than {age}; give that age or more"
         )
     for snapshot_id in policy.snapshot_ids:
         if metadata.snapshot(snapshot_id).timestamp_ms >= floor_ms:
             raise SafetyError(
-                f"cannot expire snapshot {snapshot_id}: the catalog's configuration lets none expire that is younger than {age}",
+                f"cannot expire snapshot {snapshot_id}: {LEAST_AGE} of the catalog lets none expire that is younger than {age}; "
+                "leave it out",
                 snapshot_id=snapshot_id,
             )
 

@@ -31,11 +31,13 @@ def checked_properties(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
     for key, value in given.items():
         if not isinstance(key, str) or not key.strip() or not key.isprintable() or "*" in key:
-            raise UsageError(f"{key!r} cannot be a key of a snapshot's summary: give a text")
+            raise UsageError(f"{key!r} cannot be a key of a snapshot's summary: give printable text without `*`")
         if not isinstance(value, str):
             raise UsageError(f"the value of {key!r} in a snapshot's summary is {value!r}; give a text")
         if is_reserved(key):
-            raise UsageError(f"{key!r} cannot be a key of your own in a snapshot's summary: it is one that {RESERVED}")
+            raise UsageError(
+                f"{key!r} cannot be a key of your own in a snapshot's summary: it is one that {RESERVED}; choose another"
+            )
     return tuple(given.items())
 
 

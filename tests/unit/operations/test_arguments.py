@@ -161,7 +161,7 @@ def test_settings_are_read_to_values():
         (["compact", "--table", "db.t", "--output", "json", "--output", "json"], "argument --output: is given twice"),
         (
             ["expire_snapshots", "--table", "db.t", "--snapshot-ids", "1", "--snapshot-ids", "2"],
-            "--snapshot-ids: is given twice; give it once; several values stand behind one, with commas between",
+            "--snapshot-ids: is given twice; give it once; several values go after one flag, with commas between",
         ),
         (
             ["rollback", "--table", "db.t", "--timestamp", "1d", "--timestamp", "2d"],

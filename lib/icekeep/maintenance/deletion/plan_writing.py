@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
+from icekeep.errors import and_more
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, by_kind, with_checksums
 from icekeep.maintenance.deletion.garbage import UNREADABLE, Garbage
@@ -144,8 +145,7 @@ def tell_unread(found: ClassifiedGarbage, rest: str, listener: Listener) -> None
     if found.unreadable:
         listener.on(
             Warned(
-                f"{len(found.unreadable):,} files of what is to go cannot be read, such as {found.unreadable[0]!r}: what only "
-                f"they lead to stays; {rest}"
+                f"cannot read {found.unreadable[0]!r}{and_more(found.unreadable)}: what nothing else leads to stays; {rest}"
             )
         )
 

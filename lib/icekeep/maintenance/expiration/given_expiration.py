@@ -45,7 +45,7 @@ def given_expired(given: GivenPlan, metadata: TableMetadata, select: Callable[[]
     """What leaves the metadata by a plan, all of which must be there, and may still go.
 
     Args:
-        select: says what may go by now.
+        select: says what may go now.
 
     Raises:
         SafetyError: it is not so.
@@ -67,10 +67,10 @@ def given_expired(given: GivenPlan, metadata: TableMetadata, select: Callable[[]
         raise moved(given, metadata, f"{len(gone):,} of what was to expire are gone, such as {some_of(gone)}")
     others = [f"reference {name!r}" for name, i in refs.items() if metadata.refs[name].snapshot_id != i]
     if others:
-        raise moved(given, metadata, f"{others[0]}, which was to go, is at another snapshot by now")
+        raise moved(given, metadata, f"{others[0]}, which was to go, is now at another snapshot")
     others = [f"{kind} {i}" for kind, some in defined.items() for i, state in some.items() if now[kind][i] != state]
     if others:
-        raise moved(given, metadata, f"{others[0]}, which was to go, is another one by now")
+        raise moved(given, metadata, f"{others[0]}, which was to go, has another definition now")
     if not lines:
         return Expired(frozenset(), frozenset())
     try:
@@ -87,7 +87,7 @@ def given_expired(given: GivenPlan, metadata: TableMetadata, select: Callable[[]
     used = [f"{SPEC} {one}" for one in sorted(spec_ids - selected.spec_ids)]
     used += [f"{SCHEMA} {one}" for one in sorted(schema_ids - selected.schema_ids)]
     if used:
-        raise moved(given, metadata, f"{used[0]}, which was to go, is used by now")
+        raise moved(given, metadata, f"{used[0]}, which was to go, is in use now")
     return Expired(frozenset(ids), frozenset(refs), selected.kept, schema_ids, spec_ids)
 
 

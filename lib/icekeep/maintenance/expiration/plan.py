@@ -71,7 +71,7 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
     unreadable_tables: tuple[str, ...] = ()
 
 
-REST_IS_ORPHANED = "no later expiration finds it, and `icekeep remove_orphan_files` does"
+REST_IS_ORPHANED = "no later expiration finds it, but `icekeep remove_orphan_files` does"
 """What to do about files to which only unreadable files of expired snapshots lead."""
 
 

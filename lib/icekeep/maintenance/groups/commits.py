@@ -125,7 +125,7 @@ def tell_early_end(commits_count: int, error: Exception, listener: Listener) -> 
     """Say why a run ends though not all of it is done."""
     hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
     listener.on(
-        Warned(f"of the run {counted(commits_count, 'commits')} landed, the rest was not done: {one_line(error)}{hint}")
+        Warned(f"{counted(commits_count, 'commits')} of the run landed, the rest was not done: {one_line(error)}{hint}")
     )
 
 

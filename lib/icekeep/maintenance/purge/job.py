@@ -320,7 +320,7 @@ def _dropped(table: Table, table_uuid: str | None, metadata_location: str | None
 
 
 def _rest_of(table: Table) -> str:
-    return f"no command finds it when the table is gone: look below {table.metadata.location!r} then, and delete it by hand"
+    return f"no command finds it once the table is gone: look below {table.metadata.location!r} then, and delete it by hand"
 
 
 def _written(

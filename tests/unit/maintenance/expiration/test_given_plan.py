@@ -109,7 +109,7 @@ class TestPlan(PlanContract):
         kept = world.copy()
         assert self.apply(world, path).result.expired_ref_names == ("short",)
         replace_tag(kept.table, "short", kept.table.metadata.snapshots[1].snapshot_id)
-        self.refused(kept, path, "reference 'short', which was to go, is at another snapshot")
+        self.refused(kept, path, "reference 'short', which was to go, is now at another snapshot")
 
     def test_schemas_and_specs_that_go_are_in_the_plan_with_what_they_are(self, path: Path) -> None:
         world = self._filled()
@@ -123,7 +123,7 @@ class TestPlan(PlanContract):
 
         used = world.copy()
         update_spec(used.table, [AddPartitionField("kind")])
-        self.refused(used, path, "partition spec 2, which was to go, is used by now")
+        self.refused(used, path, "partition spec 2, which was to go, is in use now")
 
         gone = world.copy()
         self.removed(gone, RemovePartitionSpecs((1,)))
@@ -132,7 +132,7 @@ class TestPlan(PlanContract):
         other = world.copy()
         self.removed(other, RemoveSchemas((2,)))
         update_schema(other.table, [AddColumn("other", STRING)])
-        self.refused(other, path, "schema 2, which was to go, is another one by now")
+        self.refused(other, path, "schema 2, which was to go, has another definition now")
 
         done = self.apply(world, path).result
         assert (done.removed_schemas_count, done.removed_specs_count) == (2, 2)

@@ -268,9 +268,9 @@ def test_a_waiting_plan_that_cannot_be_read_is_told_by_a_purge():
     result = drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True, listener=heard)
     directory = head.rpartition("/")[0]
     assert result.unreadable_files == (directory,)
-    assert [f"such as '{directory}': what only they lead to stays; no command" in one for one in heard.warnings] == [
-        True
-    ] * 2
+    assert [
+        f"cannot read '{directory}': what nothing else leads to stays; no command" in one for one in heard.warnings
+    ] == [True] * 2
 
 
 def test_the_plan_is_beside_the_tables_until_it_is_carried_out():
