@@ -310,7 +310,7 @@ def test_moments_of_a_view_need_a_time_zone(place: Place, spark_session: SparkSe
 
 def test_a_view_that_names_no_file_of_the_table_is_refused_as_that(place: Place, spark_session: SparkSession) -> None:
     """The last step of testCompareToFileList; the view may be that of another table."""
-    for rows, told in (
+    for rows, message in (
         ([], "names none there; nothing"),
         (["/tmp/mock1"], "names none there, and 1 that lie elsewhere"),
     ):
@@ -318,7 +318,7 @@ def test_a_view_that_names_no_file_of_the_table_is_refused_as_that(place: Place,
             {"file_path": row, "last_modified": datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)} for row in rows
         ]
         name = view(spark_session, listed, "others")
-        with pytest.raises(SafetyError, match=told):
+        with pytest.raises(SafetyError, match=message):
             plan_orphans(place.table, spark_session, search(file_list_view=name), SYSTEM)
 
 

@@ -79,15 +79,15 @@ def test_a_damaged_manifest_list_is_left_to_a_check():
     assert read_unregistered(catalog, EVENTS, table.metadata_location, catalog.storage).metadata == table.metadata
 
 
-def test_a_table_that_is_listed_and_not_there_is_no_misspelt_one():
+def test_a_table_that_is_listed_but_not_there_gets_no_suggestion():
     """Some servers answer so for a table that the user may not read."""
     catalog = MemoryCatalog()
     memory_table(catalog)
-    told = (
+    message = (
         "there is no table 'db.events' in catalog 'local'; the catalog lists it, and says that it is not there: see whether you "
         "may read it"
     )
-    assert no_such_table(catalog, EVENTS).message == told
+    assert no_such_table(catalog, EVENTS).message == message
 
 
 def test_a_request_that_was_sent_twice_on_the_way_meets_itself():

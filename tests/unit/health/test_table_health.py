@@ -435,8 +435,8 @@ def test_deletes_that_reach_nothing_delete_no_rows(names_file):
         table = delete_positions(table, [(file.file_path, n) for n in range(9)], names_file=names_file)
     before = health(world)
     assert before.deletes.deleted_ratio == facts_of(before, "compact").delete_ratio == 0.9
-    [told] = [one.reason for one in before.score_parts if one.name == "deletes"]
-    assert told.startswith("90.0% of the rows are deleted")
+    [reason] = [one.reason for one in before.score_parts if one.name == "deletes"]
+    assert reason.startswith("90.0% of the rows are deleted")
     compact(world.table, no_spark, options={"rewrite-all": "true"})
     after = health(world)
     assert after.data.record_count == 2
@@ -455,8 +455,8 @@ def test_a_report_has_one_count_of_what_reaches_nothing():
     found = health(world)
     assert (found.deletes.dangling_count, found.deletes.deleted_ratio) == (2, 0.0)
     assert [one.reason for one in found.score_parts if one.name == "dangling"] == ["2 delete files reach nothing"]
-    told = job(found, "rewrite_position_deletes")
-    assert (told.has_work, told.reason) == (True, "0 position delete files can become fewer files, 2 reach nothing")
+    advice = job(found, "rewrite_position_deletes")
+    assert (advice.has_work, advice.reason) == (True, "0 position delete files can become fewer files, 2 reach nothing")
     done = rewrite_position_deletes(world.table, no_spark)
     assert (done.rewritten_delete_files_count, done.removed_dangling_delete_files_count) == (0, 2)
 

@@ -683,8 +683,8 @@ def test_a_set_in_storage_is_gone_whatever_comes_of_the_commit(table, catalog, h
     assert not [at for at in stored(catalog) if ".icekeep" in at]
     assert bool(new_files(catalog)) is (how is IS_UNKNOWN)
     if how is not IS_UNKNOWN:
-        told = "denied; nothing was committed; its data files are as they were and the new files are removed"
-        assert raised.value.message == told
+        message = "denied; nothing was committed; its data files are as they were and the new files are removed"
+        assert raised.value.message == message
 
 
 @pytest.mark.usefixtures("few_are_held")

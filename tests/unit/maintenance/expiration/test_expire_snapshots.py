@@ -318,12 +318,12 @@ def test_the_approved_plan_is_carried_out_and_another_is_not():
 
 def test_a_plan_of_nothing_is_approved_as_any_other():
     table = history()
-    told = {"older_than": "9d", "clean_expired_metadata": True}
+    asked = {"older_than": "9d", "clean_expired_metadata": True}
     before = set(table.catalog.storage.files)
-    assert expired(table, **told, approve=planned(table, **told).hash).status == "done"
+    assert expired(table, **asked, approve=planned(table, **asked).hash).status == "done"
     assert set(table.catalog.storage.files) == before
     with pytest.raises(SafetyError, match="is approved: nothing is expired"):
-        expired(table, **told, approve=planned(table).hash)
+        expired(table, **asked, approve=planned(table).hash)
 
 
 def test_a_plan_says_what_waits_for_the_grace():

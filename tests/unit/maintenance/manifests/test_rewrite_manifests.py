@@ -81,17 +81,16 @@ def test_one_good_manifest_stays_and_nothing_is_committed(version: int, argument
 
 @pytest.mark.parametrize("job", [rewrite_manifests, plan.plan_rewrite_manifests])
 def test_it_says_why_nothing_is_rewritten(job: Any) -> None:
-    # A manifest of twice the target and less stays one; who set the target was given no reason.
-    told = Recorder()
+    heard = Recorder()
     table = kinds(1, commit__manifest__target_size_bytes="10000")
-    assert job(table, no_spark, listener=told).rewritten_manifests_count == 0
-    [note] = [event.note for event in told.events if isinstance(event, StepFinished)]
+    assert job(table, no_spark, listener=heard).rewritten_manifests_count == 0
+    [note] = [event.note for event in heard.events if isinstance(event, StepFinished)]
     assert note.startswith("none of 1 is rewritten: one of several entries is too large above 18,000 bytes")
     assert "too small below 7,500, and no others are put together than would be 15% fewer" in note
-    told.events.clear()
+    heard.events.clear()
     table = add(table, data_file("z", partition=("z",)))
-    assert job(table, no_spark, listener=told).rewritten_manifests_count == 2
-    assert not any("none of" in event.note for event in told.events if isinstance(event, StepFinished))
+    assert job(table, no_spark, listener=heard).rewritten_manifests_count == 2
+    assert not any("none of" in event.note for event in heard.events if isinstance(event, StepFinished))
 
 
 @VERSIONS

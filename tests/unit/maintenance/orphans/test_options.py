@@ -38,7 +38,7 @@ def test_an_age_below_a_day_is_refused_in_the_library_too(hours):
 
 
 @for_each(
-    ("age_ms", "told"),
+    ("age_ms", "message"),
     [
         (HOUR_MS, "is 1.0 hours ago, and"),
         (0, "is 0.0 hours ago, and"),
@@ -46,8 +46,8 @@ def test_an_age_below_a_day_is_refused_in_the_library_too(hours):
         (-631_936 * HOUR_MS, "is in the future, and"),
     ],
 )
-def test_the_error_says_when_it_is(age_ms, told):
-    with pytest.raises(UsageError, match=told):
+def test_the_error_says_when_it_is(age_ms, message):
+    with pytest.raises(UsageError, match=message):
         eligible_before_ms(NOW_MS - age_ms, NOW_MS)
 
 

@@ -639,16 +639,16 @@ def test_where_nothing_is_listed_the_reason_is_not_the_spelling(world):
 
 
 @pytest.mark.parametrize(
-    ("names", "outside_count", "told"),
+    ("names", "outside_count", "message"),
     [
         (0, 0, "'files' names none there; nothing is deleted"),
         (0, 1, "names none there, and 1 that lie elsewhere; nothing"),
     ],
 )
-def test_a_list_that_names_no_file_of_the_location_is_told_as_that(world, names, outside_count, told):
+def test_a_list_that_names_no_file_of_the_location_is_refused_for_that(world, names, outside_count, message):
     listing = Listing(files=LISTED.empty_table(), files_count=names, outside_count=outside_count)
     search = RemoveOrphanFilesRequest(file_list_view="files").search()
-    with pytest.raises(SafetyError, match=told) as raised:
+    with pytest.raises(SafetyError, match=message) as raised:
         refuse_unmatched(world.table, ROOT, listing, search)
     assert "spelled" not in raised.value.message
 
@@ -665,12 +665,14 @@ def test_a_location_is_listed_by_the_names_that_it_comes_to(world, location):
 
 
 def test_a_location_with_no_file_below_it_is_perhaps_mistyped(world):
-    told = "there is no file below 'memory://lake/wh/db/events/dta'; see whether the location is the one that you mean"
+    warning = (
+        "there is no file below 'memory://lake/wh/db/events/dta'; see whether the location is the one that you mean"
+    )
     assert world.run(location=f"{ROOT}/dta").status == "done"
-    assert world.heard.warnings == [told]
+    assert world.heard.warnings == [warning]
     world.put("new/_hidden")
     world.run(location=f"{ROOT}/new")
-    assert world.heard.warnings == [told]
+    assert world.heard.warnings == [warning]
 
 
 def test_a_place_to_which_no_metadata_leads_may_hold_orphans_only(world):

@@ -937,7 +937,7 @@ def test_checksums_of_hadoop_move_aside_with_the_versions_of_a_table_and_back(tm
     assert [path for path in metadata.rglob("*") if path.is_file()] == []
     catalog.register_table(EVENTS, moved)
     found = {path.name for path in metadata.iterdir()}
-    # Of the hint, which is written anew, an old one would be wrong.
+    # The hint is rewritten, and its old checksum would be wrong.
     assert found == {*names, ".v1.metadata.json.crc", ".v2.metadata.json.crc"}
 
 

@@ -95,8 +95,8 @@ def test_a_directory_is_answered_with_its_newest_metadata_file(lake, run):
     for directory in (newest.rpartition("/")[0], lake.load().metadata.location + "/"):
         status, document = run("register", "--metadata-location", directory, table="db.other")
         assert (status, document["error"]["kind"]) == (2, "usage")
-        told = f"{directory!r} is a directory, and a table is registered by one of its metadata files; the newest is {newest!r}"
-        assert document["error"]["message"].startswith(told)
+        start = f"{directory!r} is a directory, and a table is registered by one of its metadata files; the newest is {newest!r}"
+        assert document["error"]["message"].startswith(start)
 
 
 def test_what_can_be_no_metadata_file_is_a_mistake_in_the_command(run):

@@ -43,7 +43,7 @@ def test_a_step_is_told_when_it_starts_every_few_seconds_and_when_it_is_over():
 
 
 @for_each(("unit", "one"), [("files", "file"), ("delete files", "delete file"), ("entries", "entry")])
-def test_of_one_thing_the_singular_is_told(unit, one):
+def test_one_thing_is_reported_in_the_singular(unit, one):
     stream, runtime = io.StringIO(), FakeRuntime()
     progress = PlainProgress(stream, runtime)
     progress.on(StepStarted("rewrite", total=1, unit=unit))
