@@ -239,7 +239,7 @@ _CHANGED = ("added_", "converted_", "deleted_", "emptied_", "expired_", "finishe
 
 
 def _could_not(choice: Choice, ran: Ran) -> str:
-    """What is said of a job that ended well, and did nothing about the numbers that it was due for."""
+    """What the line of a job adds that ended well, and did nothing about the numbers that it was due for."""
     if choice.observes or choice.rule.trigger == ALWAYS or ran.exit_status or not _did_nothing(ran.result):
         return ""
     advice = choice.advice

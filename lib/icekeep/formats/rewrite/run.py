@@ -210,7 +210,7 @@ def _checked(written: Written, taken_count: int) -> Written:
 
 
 def _cut_into_files(tables: Iterator[pa.Table], row_count: int, files_count: int) -> Iterator[tuple[pa.Table, bool]]:
-    """Tables of so many rows cut where a file shall end, and whether it ends there: evenly, as many as there are to be."""
+    """Tables of `row_count` rows in all, cut evenly where each of `files_count` files ends, and whether one ends there."""
     number = before = 0
     for table in tables:
         start = 0

@@ -86,7 +86,7 @@ def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
 def ranges_of_files(
     samples: Sequence[KeySample], files_count: int, ranges_count: int, *, finer: int = 1
 ) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-    """Cut the rows of all samples into at most so many ranges of whole files.
+    """Cut the rows of all samples into at most `ranges_count` ranges of whole files.
 
     Args:
         files_count: how many files there are to be, of about as many rows each.

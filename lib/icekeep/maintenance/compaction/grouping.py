@@ -182,7 +182,7 @@ def _chosen_to_sort(files: list[PlannedFile], rules: GroupRules, tally: FileTall
     asking = [rules.options.rewrite_all or one.has_many_deletes or _is_out_of_order(one, rules) for one in files]
     by_size = [one.has_bad_size for one in files]
     if line is None and any(by_size) and not _is_no_deeper(files, by_size, rules):
-        # What was put in order before would be torn out of its neighbourhood.
+        # Files that are in order already would lose their neighbours.
         by_size = [
             badly_sized and one.file.snapshot_id not in rules.in_order
             for one, badly_sized in zip(files, by_size, strict=True)
@@ -222,7 +222,7 @@ def _with_deep_ones(
 
 
 def _is_no_deeper(files: Sequence[PlannedFile], chosen: Sequence[bool], rules: GroupRules) -> bool:
-    """Whether files of a curve overlap no more once the chosen ones are written anew along it.
+    """Whether files of a curve overlap no more once the chosen ones are rewritten along it.
 
     Each new file is taken for the box around neighbours on the curve that make a file together.
     """

@@ -74,7 +74,7 @@ def garbage_table(files: Iterable[GarbageFile]) -> pa.Table:
 
 
 _CHECKSUM_BEGIN = b"crc\0"
-"""What checksum files of Hadoop begin with, and no file that metadata names: one of such a name that does not is somebody's."""
+"""What checksum files of Hadoop begin with, and no file that metadata names; others of such names are left alone."""
 
 
 def with_checksums(files: pa.Table, storage: Storage) -> pa.Table:

@@ -64,7 +64,7 @@ def are_merged(files_count: int, input_bytes: int, min_input_files: int, sizes: 
 
 
 def least_output_bytes(files_count: int, sizes: FileSizes) -> float:
-    """How small one of so many files of a group may be, so that fewer would come neither of all of them nor of some.
+    """How small one of the new files of a group may be, so that fewer would come neither of all of them nor of some.
 
     A file of `min_bytes` is no candidate again. Smaller ones are, but `expected_output_files` of them are as many.
     """

@@ -390,7 +390,7 @@ def _deleted(
 
 
 def _gone(files: Sequence[GarbageFile], storage: Storage) -> list[GarbageFile]:
-    """Those of some files that are gone, as far as that can be told: no error says from here on that nothing was dropped."""
+    """Those of some files that are gone, as far as that can be seen: an error would say that nothing was dropped."""
     with suppress(Exception):
         return [file for file in files if storage.head(file.location) is None]
     return []

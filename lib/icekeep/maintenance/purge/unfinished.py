@@ -201,7 +201,7 @@ def _own_removed(plan: DeletionPlan, claim: Claim, look: DroppedLook, table: Tab
 def own_files(table: Table) -> list[GarbageFile]:
     """What icekeep keeps below the table's location, except for files of a table that had the same place before.
 
-    The version files that a drop has moved there are metadata files still, whose sizes nothing else tells either.
+    The version files that a drop has moved there still count as metadata files, of which no size is known.
 
     That is its metadata, if it was dropped and kept, and plans, by which its files in the trash can be restored. Files in the
     trash without a plan may be of either.

@@ -123,7 +123,7 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _covered(starts: _Places, stops: _Places, count: int) -> NDArray[np.bool_]:
-    """Which of so many positions lie in any run."""
+    """Which of `count` positions lie in any run."""
     edges = np.bincount(starts, minlength=count + 1) - np.bincount(stops, minlength=count + 1)
     found: NDArray[np.bool_] = np.cumsum(edges)[:-1] > 0
     return found
