@@ -49,7 +49,7 @@ def run_ordered(
     Args:
         whole: the task that would do all of it.
         slots: how many tasks this group may have at once.
-        parts_a_file: how many parts of a file are told apart where it is cut off (option `shuffle-partitions-per-file`).
+        parts_a_file: into how many parts a file is cut to find where it ends (option `shuffle-partitions-per-file`).
     """
     shuffles = method is RewriteMethod.SHUFFLE
     parts = group.expected_files_count if shuffles else min(slots, group.expected_files_count)
