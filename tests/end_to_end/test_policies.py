@@ -39,7 +39,7 @@ def test_what_policies_say_of_a_table_is_explained_and_a_pattern_that_fits_nothi
     # The command by hand is one that can be run as it is shown.
     by_hand = jobs["expire_snapshots"]["command"].split(" ")
     planned = subprocess.run(
-        [str(BIN / by_hand[0]), *by_hand[1:], "--dry-run", "--config", str(operator.conf)],
+        [str(BIN / by_hand[0]), *by_hand[1:], "--dry-run"],
         capture_output=True,
         env=operator.environment(),
         timeout=300,

@@ -205,7 +205,7 @@ def test_types_that_spark_lacks_are_text_or_refused_by_name(lake: Lake, spark_se
 
 def test_what_is_not_there_is_refused_at_once(lake: Lake, spark_session: SparkSession) -> None:
     table = lake.filled(commits=1, files=1, rows=2)
-    with pytest.raises(NotFoundError, match="no column 'colour'; its columns are id, kind"):
+    with pytest.raises(NotFoundError, match="no column 'colour'; the columns are id, kind"):
         scan(table, spark_session, select=["colour"])
     with pytest.raises(UsageError, match="give a list"):
         scan(table, spark_session, select="id")
