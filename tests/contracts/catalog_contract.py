@@ -288,7 +288,8 @@ class CatalogContract:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
-        "identifier", [(), ("events",), ("db", ""), ("db", "a/b"), ("db", "a\nb"), ("..", "x"), ("db", ".")]
+        "identifier",
+        [(), ("events",), ("db", ""), ("db", "a/b"), ("db", "a\nb"), ("..", "x"), ("db", "."), ("db", "e", ".icekeep")],
     )
     def test_a_name_that_cannot_be_one_is_refused_everywhere(self, catalog, identifier):
         for use in (catalog.load, catalog.find, catalog.drop, catalog.default_location):

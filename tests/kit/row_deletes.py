@@ -59,9 +59,10 @@ class SaidToHold:
         self.names = names
         self.asked.clear()
 
-    def __call__(self, storage: Storage, files: Sequence[DataFile]) -> list[str]:
+    def __call__(self, storage: Storage, files: Sequence[DataFile]) -> list[DataFile]:
         self.asked.extend(file.file_path.rsplit("/", 1)[-1] for file in files)
-        return [path_of(name) for name in self.names if path_of(name) in {file.file_path for file in files}]
+        held = {path_of(name) for name in self.names}
+        return [file for file in files if file.file_path in held]
 
 
 def add_deletes(table: Table, *deletes: DataFile, named: tuple[str, ...] = (), **change: Any) -> Table:

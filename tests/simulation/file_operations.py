@@ -70,10 +70,10 @@ class OnBranch(Operation):
         """The live entries of the branch's data files or delete files, as a plan reads them."""
         return live_entries(client, table, self.branch, content)
 
-    def shown(self, storage: Storage, files: Sequence[DataFile]) -> list[str]:
+    def shown(self, storage: Storage, files: Sequence[DataFile]) -> list[DataFile]:
         """A `PathProof`: the delete files that are of the data file of which their bounds are the path."""
         targets = ((file, self.model.deletes[file.file_path][0]) for file in files)
-        return [file.file_path for file, path in targets if path is not None and path.encode() == own_path(file)]
+        return [file for file, path in targets if path is not None and path.encode() == own_path(file)]
 
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         if self.isolation is Isolation.SERIALIZABLE:

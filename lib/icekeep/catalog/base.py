@@ -15,6 +15,7 @@ from icekeep.names import join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
+from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.retention import LEAST_AGE
@@ -418,7 +419,8 @@ def validate_table_identifier(identifier: Identifier) -> Identifier:
 def validate_namespace(namespace: Identifier) -> Identifier:
     """Return an identifier that can name a namespace, or raise `UsageError`.
 
-    Its parts become parts of locations, so they hold no slashes, and none is a directory or the one above it.
+    Its parts become parts of locations, so they hold no slashes, and none is a directory or the one above it, or the one in
+    which icekeep keeps plans and trash below a table's location.
     """
     if not in_parts(namespace):
         raise UsageError("a namespace needs at least one part")
@@ -427,5 +429,10 @@ def validate_namespace(namespace: Identifier) -> Identifier:
             raise UsageError(
                 f"{part!r} in {format_identifier(namespace)!r} cannot be a name: give a text without slashes and control "
                 "characters"
+            )
+        if part == OWN_DIRECTORY:
+            raise UsageError(
+                f"{part!r} in {format_identifier(namespace)!r} cannot be a name: icekeep keeps its plans and its trash in "
+                "directories of that name; give another"
             )
     return namespace

@@ -31,7 +31,7 @@ from icekeep.spec.applicability import (
     Specs,
     is_dangling,
     is_global,
-    path_digest,
+    own_path_digest,
     seems_dangling,
     sequence_number,
 )
@@ -45,8 +45,8 @@ _Asked = tuple[tuple[Any, ...], int]
 class Dangling:
     """The delete files that reach none of the data files of which these are the least data sequence numbers.
 
-    Those that do not name their data file are among them where their rows have shown that they are of one: `proven`, digests of
-    the paths of delete files.
+    Those that do not name their data file are among them where their rows have shown that they are of one: `proven`, each an
+    `own_path_digest`.
     """
 
     def __init__(
@@ -75,8 +75,7 @@ class Dangling:
     def entry(self, entry: ManifestEntry) -> bool:
         if is_dangling(entry, self.least, self.min_of_table, self.specs):
             return True
-        # What has shown its rows is a file: entries of it may differ.
-        is_proven = bool(self._proven) and path_digest(entry.data_file.file_path) in self._proven
+        is_proven = bool(self._proven) and own_path_digest(entry.data_file) in self._proven
         return is_proven and seems_dangling(entry, self.least)
 
 

@@ -24,7 +24,7 @@ from icekeep.commit.filtering import (
 from icekeep.commit.selection import LeftBehind, Selection
 from icekeep.commit.summary import FILE_TOTALS, SummaryBuilder, check_file_total, live_counts
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import PathDigest, own_path, path_digest, sequence_number
+from icekeep.spec.applicability import PathDigest, own_path, own_path_digest, path_digest, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
@@ -32,8 +32,8 @@ from icekeep.storage.base import Storage
 
 FileKey = tuple[str, int | None]
 
-PathProof = Callable[[Storage, Sequence[DataFile]], Iterable[str]]
-"""Reads position delete files: the locations of those all of whose rows are of the path that both their bounds are.
+PathProof = Callable[[Storage, Sequence[DataFile]], Iterable[DataFile]]
+"""Reads position delete files: those all of whose rows are of the path that both their bounds are.
 
 It can be pickled; a file that cannot be read is not among them.
 """
@@ -305,7 +305,7 @@ class OwnPaths(Protocol):
 
 
 class ProvenPaths(msgspec.Struct, frozen=True):
-    """The delete files of a manifest, by the digests of their paths, that are asked for and whose rows show what bounds say."""
+    """The delete files of a manifest, by their `own_path_digest`, that are asked for and whose rows show what bounds say."""
 
     base: TableMetadata
     asked: OwnPaths
@@ -319,7 +319,7 @@ class ProvenPaths(msgspec.Struct, frozen=True):
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
         files = [entry.data_file for entry in live if self.asked.asks(entry)]
         proven = self.proof(reader.storage, files) if files else ()
-        return frozenset(map(path_digest, proven))
+        return frozenset(map(own_path_digest, proven))
 
 
 class _OwnPathsIn(msgspec.Struct, frozen=True):

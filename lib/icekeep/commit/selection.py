@@ -11,6 +11,7 @@ from icekeep.spec.applicability import (
     is_deletion_vector,
     is_newer,
     own_path,
+    own_path_digest,
     partition_key,
     path_digest,
 )
@@ -145,7 +146,7 @@ class AtPaths:
 class LeftBehind:
     """The delete files that are for a data file which goes, or too old for every data file that is left.
 
-    `all_too_old` are the paths of manifests of which all live files are, by their entries; `proven` are digests of the paths of
+    `all_too_old` are the paths of manifests of which all live files are, by their entries; `proven` are the `own_path_digest` of
     delete files that do not name their data file, and whose rows are all of one that goes.
     """
 
@@ -173,7 +174,7 @@ class LeftBehind:
     def entry(self, entry: ManifestEntry) -> bool:
         file = entry.data_file
         own: str | bytes | None = file.referenced_data_file
-        if own is None and self._proven and path_digest(file.file_path) in self._proven:
+        if own is None and self._proven and own_path_digest(file) in self._proven:
             own = own_path(file)
         if own is not None and path_digest(own) in self._paths:
             return True

@@ -171,6 +171,11 @@ def own_path(file: DataFile) -> bytes | None:
     return sole_path(path_bounds(file)) if only is None else _encoded(only)
 
 
+def own_path_digest(file: DataFile) -> PathDigest:
+    """What a delete file and the data file that it says it is of are compared by: of two entries of one file they may differ."""
+    return path_digest(b"\0".join((_encoded(file.file_path), own_path(file) or b"")))
+
+
 def named_range(paths: Sequence[bytes], bounds: PathBounds) -> slice:
     """Which of some paths, in order, bounds leave possible."""
     sole = sole_path(bounds)

@@ -157,13 +157,13 @@ def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positi
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
-def hold_own_path(storage: Storage, files: Sequence[DataFile]) -> list[str]:
-    """The locations of those position delete files all of whose rows are of the path that `own_path` says; a `PathProof`.
+def hold_own_path(storage: Storage, files: Sequence[DataFile]) -> list[DataFile]:
+    """Those position delete files all of whose rows are of the path that `own_path` says; a `PathProof`.
 
     A file that cannot be read is not among them, whatever the reason: then it stays where it is.
     """
     found = answer_each(partial(_holds_own_path, storage), files, lambda file: file.file_path, REQUESTS_AT_ONCE)
-    return [file.file_path for file, holds in zip(files, found, strict=True) if holds]
+    return [file for file, holds in zip(files, found, strict=True) if holds]
 
 
 def _holds_own_path(storage: Storage, file: DataFile) -> bool:

@@ -11,6 +11,7 @@ from icekeep.commit.live_files import add as added_files
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
+from icekeep.spec.applicability import own_path
 from icekeep.spec.manifests.structs import ManifestContent
 from kit.changes import run
 from kit.deletes import AddDeleteFile
@@ -143,6 +144,18 @@ def test_positions_whose_bounds_are_a_file_reach_no_newer_one_at_its_path(catalo
     assert not run(table, change).changed
     table = add(run(table, DropsDataFile("a")).table, "a")
     assert live(run(table, change).table) == {"old": 1, "a": 1}
+
+
+def test_what_its_rows_have_shown_of_one_entry_of_a_delete_file_says_nothing_of_another(catalog):
+    table = add(memory_table(catalog), "old", "a")
+    for path in ("a", "gone"):
+        table = run(table, AddDeleteFile(position_deletes("p", path))).table
+    table = run(table, DropsDataFile("a")).table
+    assert live(run(table, replace(DROP, proof=hold_paths_of_a)).table) == {"old": 1, "p": 1}
+
+
+def hold_paths_of_a(storage, files):
+    return [file for file in files if own_path(file) == path_of("a").encode()]
 
 
 class DropsDataFile:

@@ -13,7 +13,15 @@ def test_a_flag_is_the_procedure_s_argument_with_dashes():
     assert flags[:4] == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
     assert {"--trash", "--approve", "--option"} <= {*flags}
     compact = [setting.flag for setting in JOBS["compact"].settings]
-    assert compact == ["--strategy", "--sort-order", "--where", "--option", "--branch", "--verify", "--snapshot-property"]
+    assert compact == [
+        "--strategy",
+        "--sort-order",
+        "--where",
+        "--option",
+        "--branch",
+        "--verify",
+        "--snapshot-property",
+    ]
 
 
 @for_each(
