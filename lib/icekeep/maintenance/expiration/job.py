@@ -107,8 +107,8 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if `None`.
         snapshot_ids: snapshots that go even where they would be retained.
         clean_expired_metadata: also remove schemas and partition specs that nothing uses any more.
-        clean: which files go: `all`; `metadata`, all but data and delete files; or `none`. Nothing remembers what is
-            left: `remove_orphan_files` finds it. Unless it is `all`, what earlier runs left to be done is left as well.
+        clean: which files go: `all`; `metadata`, all but data and delete files; or `none`. Nothing remembers what stays;
+            `remove_orphan_files` finds it. Unless it is `all`, what earlier runs left to be done waits as well.
         max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         stream_results: as Iceberg's; lists of files are never held as a whole here.
         trash: how many days deleted files stay in `.icekeep/trash/`, from where `restore` brings them back; 0 deletes them at
