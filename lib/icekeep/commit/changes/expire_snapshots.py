@@ -1,13 +1,12 @@
 """Remove the snapshots and references that a retention policy does not keep; no file is deleted here."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
-from typing import TypeAlias
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.filtering import EntryReader, identity, without_history
+from icekeep.commit.filtering import EntryReader, Gatherer, identity, without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.used_specs import used_spec_ids
 from icekeep.errors import ConflictError
@@ -23,8 +22,6 @@ from icekeep.spec.retention import (
 )
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas, RemoveSnapshotRef, RemoveSnapshots, Update
-
-_Gathered: TypeAlias = "Callable[[Sequence[ManifestFile], _ComparedIds], list[frozenset[int]]]"
 
 
 class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +45,14 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
         if self.expected is not None:
             expired = _as_planned(base, expired, self.expected)
         if self.clean_expired_metadata:
-            found = _with_unused(base, expired, attempt.reader, attempt.gathered)
+            found = _with_unused(base, expired, attempt.reader, attempt)
             expired = found if self.expected is None else _unused_as_planned(base, found, self.expected)
         return removals(expired)
 
     def expired(self, base: TableMetadata, reader: ManifestReader) -> Expired:
         """What would go if the change were applied to a base; `expected` does not count."""
         expired = select_expired(base, self.policy, self.now_ms)
-        return _with_unused(base, expired, reader, reader.gathered) if self.clean_expired_metadata else expired
+        return _with_unused(base, expired, reader, reader) if self.clean_expired_metadata else expired
 
 
 def removals(expired: Expired) -> tuple[Update, ...]:
@@ -70,14 +67,14 @@ def removals(expired: Expired) -> tuple[Update, ...]:
     return tuple(updates)
 
 
-def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, gathered: _Gathered) -> Expired:
+def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, asks: Gatherer) -> Expired:
     """The same, and the schemas and partition specs that nothing uses without it."""
     retained = _retained(base, expired)
     others = {s.spec_id for s in base.partition_specs} - {base.default_spec_id}
     spec_ids = unused_spec_ids(base, used_spec_ids(others, retained, reader))
     schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids)
     if columns := columns_of_schemas(base, schema_ids):
-        compared = _compared_ids(base, columns, retained, reader, gathered)
+        compared = _compared_ids(base, columns, retained, reader, asks)
         schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids, compared)
     return msgspec.structs.replace(expired, schema_ids=frozenset(schema_ids), spec_ids=frozenset(spec_ids))
 
@@ -102,7 +99,7 @@ def _compared_ids(
     columns: frozenset[int],
     retained: Sequence[Snapshot],
     reader: ManifestReader,
-    gathered: _Gathered,
+    asks: Gatherer,
 ) -> frozenset[int]:
     """Which of some columns equality deletes of the snapshots compare: all delete manifests are read, whatever their lists say
     of counts.
@@ -113,7 +110,7 @@ def _compared_ids(
         for manifest in reader.manifests(snapshot)
         if manifest.content is ManifestContent.DELETES
     }
-    found = gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
+    found = asks.gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
     return frozenset().union(*found)
 
 
