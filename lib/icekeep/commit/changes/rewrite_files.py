@@ -100,8 +100,10 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
         carried = self._carried(kept.changed, base, attempt)
         selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
+        # What is dangling has the delete files of replaced data files among it: their rows were read.
+        proof = None if self.remove_dangling else self.proof
         deletes = remove_deletes(
-            manifests, kept, base, attempt, selected=selected, added_number=self._added_number, proof=self.proof
+            manifests, kept, base, attempt, selected=selected, added_number=self._added_number, proof=proof
         )
         if not replaces and not deletes.removed_count:
             return ()

@@ -107,6 +107,15 @@ def test_positions_whose_bounds_are_a_replaced_file_go_with_it_once_their_rows_w
     assert done.summary["removed-position-delete-files"] == "1"
 
 
+def test_rows_that_show_what_bounds_say_are_read_once_where_all_that_is_dangling_goes(table):
+    for name, path in (("true", "a"), ("lies", "b"), ("other", "c")):
+        table = run(table, AddDeleteFile(position_deletes(name, path))).table
+    proof = SaidToHold("true", "other")
+    done = run(table, rewrite(table, proof=proof, remove_dangling=True))
+    assert live(done.table) == {"new": 1, "c": 1, "lies": 1, "other": 1}
+    assert sorted(proof.asked) == ["lies", "true"]
+
+
 @pytest.mark.parametrize("at_start", [True, False])
 def test_deletes_that_were_not_applied_are_a_conflict(table, at_start):
     deleted = add_deletes(table, position_deletes("p", "a"), equality_deletes("e"), named=("a",))
