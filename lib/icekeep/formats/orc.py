@@ -140,6 +140,7 @@ class OrcWriter:
         self._location = location
         self._schema = orc_schema(schema)
         self._collector = collector
+        self._stripe_size_bytes = options.stripe_size_bytes
         self._arrow_bytes = 0
         self._flushed_bytes = 0
         self._flushed_arrow_bytes = 0
@@ -160,10 +161,10 @@ class OrcWriter:
 
     @property
     def written_bytes(self) -> float:
-        """What is in the file, and a guess at what waits for its stripe to be full."""
+        """What is in the file, and a guess at what waits for its stripe to be full: no more than a stripe."""
         flushed = self._flushed_arrow_bytes
         ratio = self._flushed_bytes / flushed if flushed else _FIRST_RATIO
-        return self._stream.tell() + (self._arrow_bytes - flushed) * ratio
+        return self._stream.tell() + min((self._arrow_bytes - flushed) * ratio, self._stripe_size_bytes)
 
     def write(self, table: pa.Table) -> None:
         """Encode rows; a stripe is written when there are enough of them."""

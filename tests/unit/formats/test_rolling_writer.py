@@ -91,6 +91,16 @@ def test_files_end_near_the_target_size(storage, file_format):
         assert 300_000 < file.file_size_in_bytes < 600_000
 
 
+def test_rows_that_compress_well_are_not_taken_for_a_full_orc_file(storage):
+    # Half of what a row takes in memory, which a file is believed to take until a stripe is written, is forty times too much.
+    options = options_for("ORC", target_file_size_bytes=400_000)
+    rows_count = 200_000
+    same = table_of(WORDS, [{"n": 1, "s": "the same in each row"}] * 1_000)
+    (file,) = write_files(storage, WORDS, [same] * (rows_count // 1_000), options)
+    assert file.record_count == rows_count
+    assert file.file_size_in_bytes < 100_000
+
+
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_the_metrics_of_all_formats_are_the_same(storage, file_format):
     schema = schema_of(*(f for f in EVERY_TYPE.fields), column(90, "x", DOUBLE))

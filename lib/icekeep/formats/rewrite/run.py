@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import accumulate
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
@@ -121,19 +123,27 @@ def _write(task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, 
 
 
 def _dealt(rows: TaskRows, files_count: int, pieces: Sequence[FilePiece]) -> Iterator[tuple[pa.Table, bool]]:
-    """Rows in tables that end where a file shall end, and whether it ends there: of as many rows that are read for each."""
-    total = sum(piece.record_count if piece.part_rows is None else piece.part_rows for piece in pieces)
-    number = before = 0
+    """Rows in tables that end where a file shall end, and whether it ends there: of about as many live rows for each.
+
+    How many live rows there are is a guess by what pieces say, and in each of them they are taken to lie evenly: a file ends
+    once so much has been read that it should have its share, whatever the rows are that came of it.
+    """
+    read_counts = [piece.record_count if piece.part_rows is None else piece.part_rows for piece in pieces]
+    live_counts = [count - piece.deleted_count for count, piece in zip(read_counts, pieces, strict=True)]
+    read_upto, live_upto = ([0, *accumulate(counts)] for counts in (read_counts, live_counts))
+    total = live_upto[-1]
+    number = 0
+    before = 0.0
     for table in rows:
         start = 0
-        while number + 1 < files_count and (end := total * (number + 1) // files_count) <= rows.read_count:
-            # Which rows of a table are deleted is not known any more: they are taken to lie evenly.
-            stop = table.num_rows * (end - before) // max(1, rows.read_count - before)
+        after = float(np.interp(rows.read_count, read_upto, live_upto))
+        while number + 1 < files_count and (end := total * (number + 1) / files_count) <= after:
+            stop = int(table.num_rows * (end - before) / (after - before)) if after > before else 0
             yield table.slice(start, max(0, stop - start)), True
             start, number = max(start, stop), number + 1
         if start < table.num_rows:
             yield table.slice(start), False
-        before = rows.read_count
+        before = after
 
 
 def _read_into(

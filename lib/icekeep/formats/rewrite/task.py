@@ -27,6 +27,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
         split: the first byte and the number of bytes of the piece: row groups or stripes that begin there; `None` for the
             whole file.
         part_rows: about how many rows the piece has, where it is a part of a file.
+        deleted_count: about how many of them are deleted.
         first_row_id, data_sequence_number: of the file's entry, which its rows inherit.
         deletes: positions in the task's `delete_files` of those that reach the file.
         first_ordinal: of the file's first row among the rows of all files of the group, where rows have origins.
@@ -40,6 +41,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
     partition: tuple[Any, ...] = ()
     split: tuple[int, int] | None = None
     part_rows: int | None = None
+    deleted_count: int = 0
     first_row_id: int | None = None
     data_sequence_number: int | None = None
     deletes: PositionSet = NO_POSITIONS
@@ -66,8 +68,8 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         sort_order_id: what the new files say of the order of their rows.
         ordering: of the rows; `None` leaves them as they are.
         key_range: which rows of the pieces are this task's; `None` for all.
-        files_count: of rows of one partition: how many files they are dealt out to, evenly by the number of rows that are read,
-            deleted ones among them, or of those that are ordered; a file still ends at the target size. `None`: at the target
+        files_count: of rows of one partition: how many files they are dealt out to, evenly as far as pieces say how many of
+            their rows are live, or as those are that are ordered; a file still ends at the target size. `None`: at the target
             size only.
         budget_bytes: how much memory the rows that are to be ordered may take before they are put on disk.
         keeps_lineage: whether the new files store the lineage of rows; `None` if they shall where a piece has a first row id.

@@ -1,6 +1,6 @@
 """Which data files ask to be rewritten, each by itself: planned files in, few or a DataFrame of many, and the reasons out."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -18,31 +18,39 @@ if TYPE_CHECKING:
 
 HAS_BAD_SIZE = "has_bad_size"
 HAS_MANY_DELETES = "has_many_deletes"
+DELETED_COUNT = "deleted_count"
 
 
 def with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFilesOptions) -> "DataFrame":
-    """The files with two columns more: whether the size asks for a rewrite, and whether deletes do.
+    """The files with three columns more: whether the size asks for a rewrite, whether deletes do, and how many rows are deleted.
 
     Deletes ask for it where `delete-file-threshold` or more of them reach the file, and one at least; or where
     `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file alone, as they
     or their path bounds say (`applicability.own_path`): where bounds are wrong, a file is rewritten that need not be, or is not.
     Deletes of positions that are older than the file cannot name it and are not counted, so that what was rewritten to
-    get rid of them is not rewritten again.
+    get rid of them is not rewritten again. Of deleted rows those are counted that the same vectors and delete files delete.
 
     Args:
         files: of `planning.scan`; without a column `deletes` no file has any.
     """
     size = F.col("file_size_in_bytes")
     bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
-    many_deletes = _many_deletes(options) if "deletes" in files.columns else F.lit(False)
-    return files.select("*", bad_size.alias(HAS_BAD_SIZE), many_deletes.alias(HAS_MANY_DELETES))
+    many_deletes, deleted = F.lit(False), F.lit(0).cast("long")
+    if "deletes" in files.columns:
+        files = files.withColumn(DELETED_COUNT, _deleted_count())
+        many_deletes, deleted = _many_deletes(options), F.col(DELETED_COUNT)
+    known = [name for name in files.columns if name != DELETED_COUNT]
+    return files.select(
+        *known, bad_size.alias(HAS_BAD_SIZE), many_deletes.alias(HAS_MANY_DELETES), deleted.alias(DELETED_COUNT)
+    )
 
 
-def reasons_of_few(few: FewFiles, sizes: FileSizes, options: RewriteDataFilesOptions) -> dict[str, NDArray[np.bool_]]:
-    """The same of few files: the values of each of the two columns."""
+def reasons_of_few(few: FewFiles, sizes: FileSizes, options: RewriteDataFilesOptions) -> dict[str, NDArray[Any]]:
+    """The same of few files: the values of each of the three columns."""
     size = few.files["file_size_in_bytes"].to_numpy()
     bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
-    return {HAS_BAD_SIZE: bad_size, HAS_MANY_DELETES: _many_deletes_of_few(few, options)}
+    many_deletes, deleted = _deletes_of_few(few, options)
+    return {HAS_BAD_SIZE: bad_size, HAS_MANY_DELETES: many_deletes, DELETED_COUNT: deleted}
 
 
 def candidates(files: "DataFrame", *, rewrite_all: bool) -> "DataFrame":
@@ -52,24 +60,27 @@ def candidates(files: "DataFrame", *, rewrite_all: bool) -> "DataFrame":
 
 def _many_deletes(options: RewriteDataFilesOptions) -> "Column":
     count = F.size(F.filter("deletes", _may_apply))
-    enough = count >= options.delete_file_threshold
+    deleted = F.col(DELETED_COUNT)
+    # Multiplied rather than divided: a file may have no rows.
+    too_many = (deleted > 0) & (deleted >= F.col("record_count") * options.delete_ratio_threshold)
+    return (count >= options.delete_file_threshold) | too_many
+
+
+def _deleted_count() -> "Column":
     own = F.filter("deletes", lambda delete: _is_of_positions(delete) & _is_own(delete))
     deleted = F.aggregate(own, F.lit(0).cast("long"), lambda total, delete: total + delete.record_count)
-    rows = F.col("record_count")
-    # Multiplied rather than divided: a file may have no rows.
-    too_many = (deleted > 0) & (F.least(deleted, rows) >= rows * options.delete_ratio_threshold)
-    return enough | too_many
+    return F.least(deleted, F.col("record_count"))
 
 
-def _many_deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> NDArray[np.bool_]:
+def _deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     records: NDArray[np.int64] = few.files["record_count"].to_numpy()
     reaching = few.reaching
     if reaching is None or not reaching.deletes.num_rows:
-        return np.zeros(len(records), np.bool_)
+        return np.zeros(len(records), np.bool_), np.zeros(len(records), np.int64)
     counts = _counts_of_runs(reaching, pc.fill_null(few.files["file_sequence_number"], 0).to_numpy())
     enough = _by_row(reaching, counts) >= options.delete_file_threshold
-    deleted = reaching.own_record_counts(few.files["file_path"])
-    return enough | ((deleted > 0) & (np.minimum(deleted, records) >= records * options.delete_ratio_threshold))
+    deleted = np.minimum(reaching.own_record_counts(few.files["file_path"]), records)
+    return enough | ((deleted > 0) & (deleted >= records * options.delete_ratio_threshold)), deleted
 
 
 def _counts_of_runs(reaching: Reaching, since: NDArray[np.int64]) -> NDArray[np.int64]:

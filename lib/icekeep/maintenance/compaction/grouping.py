@@ -228,7 +228,7 @@ def _is_no_deeper(files: Sequence[PlannedFile], chosen: Sequence[bool], rules: G
     """
     kept = [one.ends for one, is_chosen in zip(files, chosen, strict=True) if not is_chosen and one.ends is not None]
     moved = [
-        (one.file.file_size_in_bytes, one.ends)
+        (one.file.live_bytes, one.ends)
         for one, is_chosen in zip(files, chosen, strict=True)
         if is_chosen and one.ends is not None
     ]
@@ -283,8 +283,14 @@ def _comes_out_otherwise(some: Sequence[_Chosen], rules: GroupRules) -> bool:
     files, sizes = [one.planned.file for one in some], rules.sizes
     if rules.is_moved(files[0].spec_id) or any(file.file_size_in_bytes > sizes.max_bytes for file in files):
         return True
-    total = sum(file.file_size_in_bytes for file in files)
-    return expected_output_files(total, sizes, rules.strategy.compression_factor) < len(files)
+    return _expected_files_count(files, rules) < len(files)
+
+
+def _expected_files_count(files: Sequence[GroupFile], rules: GroupRules) -> int:
+    if files and all(0 < file.record_count == file.deleted_count for file in files):
+        return 0
+    live_bytes = sum(file.live_bytes for file in files)
+    return expected_output_files(live_bytes, rules.sizes, rules.strategy.compression_factor)
 
 
 def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> PlannedGroup:
@@ -294,7 +300,6 @@ def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> 
         SafetyError: they are of several partitions, and are not moved to another spec: one file would hold rows of all of them,
             where readers look for those of one. A plan that was made while they were moved has such groups.
     """
-    sizes, factor = rules.sizes, rules.strategy.compression_factor
     spec_id, partition = rules.key_of(files[0].file)
     for one in files:
         if rules.key_of(one.file) != (spec_id, partition):
@@ -314,7 +319,7 @@ def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> 
         record_count=sum(one.file.record_count for one in files),
         delete_files_count=len(group_files.deletes),
         delete_bytes=sum(delete.bytes_to_read for delete in group_files.deletes),
-        expected_files_count=expected_output_files(total, sizes, factor),
+        expected_files_count=_expected_files_count([one.file for one in files], rules),
     )
     return PlannedGroup(
         group=group, partition=partition, position=position, stretch=files[0].stretch, files=group_files

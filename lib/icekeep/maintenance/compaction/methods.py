@@ -155,12 +155,14 @@ def shares_of_group(files: GroupFiles, stitched: Collection[tuple[int, ...]], si
     """
     copied = {position for some in stitched for position in some}
     left = [position for position in range(len(files.files)) if position not in copied]
-    left_bytes = sum(files.files[position].file_size_in_bytes for position in left)
+    left_bytes = sum(files.files[position].live_bytes for position in left)
     encoded = shares_of(files.files, left, expected_output_files(left_bytes, sizes), sizes) if left else []
-    return encoded + [
-        Share(tuple(Slice(position, files.files[position].file_size_in_bytes) for position in some), 1)
-        for some in stitched
-    ]
+    return encoded + [Share(tuple(_whole(position, files) for position in some), 1) for some in stitched]
+
+
+def _whole(position: int, files: GroupFiles) -> Slice:
+    file = files.files[position]
+    return Slice(position, file.file_size_in_bytes, file.live_bytes)
 
 
 def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecutor) -> GroupMethod:
@@ -189,7 +191,7 @@ def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExec
         stitched_bytes=stitched_bytes,
         reason=reason,
         tasks_count=len(shares),
-        files_count=sum(share.files_count for share in shares),
+        files_count=sum(share.files_count for share in shares) if group.expected_files_count else 0,
     )
 
 
@@ -203,7 +205,7 @@ def _worth_copying(
     sizes = examination.context.sizes
 
     def size_of(positions: Iterable[int]) -> int:
-        return sum(files.files[position].file_size_in_bytes for position in positions)
+        return sum(files.files[position].live_bytes for position in positions)
 
     sets = []
     for alike in _alike(found):

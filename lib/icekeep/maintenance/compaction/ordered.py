@@ -52,7 +52,8 @@ def run_ordered(
         parts_a_file: into how many parts a file is cut to find where it ends (option `shuffle-partitions-per-file`).
     """
     shuffles = method is RewriteMethod.SHUFFLE
-    parts = group.expected_files_count if shuffles else min(slots, group.expected_files_count)
+    files_count = max(1, group.expected_files_count)
+    parts = files_count if shuffles else min(slots, files_count)
     if parts == 1 and not shuffles:
         return rewritten(workers, storage, [whole])
     samples, errors = _samples(whole, parts, workers, storage, slots)

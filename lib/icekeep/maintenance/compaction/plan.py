@@ -22,6 +22,7 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partition: its tuple as bytes (`PartitionCodec`).
+        deleted_count: how many of its rows are deleted as far as entries say: an estimate (`candidates`).
         deletes: positions in `GroupFiles.deletes` of the delete files that reach it.
     """
 
@@ -38,7 +39,15 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
     split_offsets: tuple[int, ...] | None = None
     first_row_id: int | None = None
     sort_order_id: int | None = None
+    deleted_count: int = 0
     deletes: PositionSet = NO_POSITIONS
+
+    @property
+    def live_bytes(self) -> int:
+        """About how many bytes its live rows take."""
+        if not self.deleted_count:
+            return self.file_size_in_bytes
+        return self.file_size_in_bytes * (self.record_count - self.deleted_count) // self.record_count
 
 
 class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +96,8 @@ class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
         output_spec_id: of the new files.
         bytes: of the files.
         delete_files_count: those that reach any of the files, each once; `delete_bytes` is what reading them takes.
-        expected_files_count: how many files the group becomes, unless some are copied byte for byte (`methods`).
+        expected_files_count: how many files the group becomes, unless some are copied byte for byte (`methods`); none where all
+            of its rows are deleted.
         packed: the files (`pack_group_files`), or `None` where `location` says where that lies.
     """
 

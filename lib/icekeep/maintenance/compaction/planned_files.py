@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compaction.candidates import (
+    DELETED_COUNT,
     HAS_BAD_SIZE,
     HAS_MANY_DELETES,
     candidates,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STRETCH = "stretch"
-_FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")
+_FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name not in ("deletes", DELETED_COUNT))
 _ROWS_AT_ONCE = 50
 METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
 
@@ -122,7 +123,7 @@ class ManyPlannedFiles:
 def _planned_file(row: Mapping[str, Any], deletes: Sequence[GroupDelete], space: KeySpace | None) -> PlannedFile:
     refuse_encrypted_file(row)
     offsets = row["split_offsets"]
-    values = {name: row[name] for name in _FILE_COLUMNS}
+    values = {name: row[name] for name in (*_FILE_COLUMNS, DELETED_COUNT)}
     values |= {"partition": bytes(row["partition"]), "split_offsets": None if offsets is None else tuple(offsets)}
     return PlannedFile(
         file=GroupFile(**values),

@@ -21,12 +21,13 @@ class Slice(msgspec.Struct, frozen=True):
     """A file, by its position in the group, or a part of it.
 
     Attributes:
-        size_bytes: of a part about as much.
+        size_bytes: of a part about as much; `live_bytes` is what its live rows take.
         split: of a part the first byte and the number of bytes: row groups or stripes that begin there.
     """
 
     position: int
     size_bytes: int
+    live_bytes: int
     split: tuple[int, int] | None = None
 
 
@@ -48,10 +49,10 @@ def shares_of(files: Sequence[GroupFile], order: Sequence[int], files_count: int
     Args:
         order: the positions of the files, in the order in which they are put together.
     """
-    total = sum(files[position].file_size_in_bytes for position in order)
+    total = sum(files[position].live_bytes for position in order)
     split_bytes = input_split_bytes(total, sizes)
     slices = [one for position in order for one in _slices(position, files[position], split_bytes)]
-    ends = [0, *accumulate(one.size_bytes for one in slices)]
+    ends = [0, *accumulate(one.live_bytes for one in slices)]
     least, most = least_output_bytes(files_count, sizes), sizes.write_max_bytes
     shares = []
     start = made = 0
@@ -76,17 +77,18 @@ def _slices(position: int, file: GroupFile, split_bytes: int) -> Iterator[Slice]
     """A file as a whole or, where that is more than about one new file, each of its row groups or stripes."""
     size, offsets = file.file_size_in_bytes, file.split_offsets or ()
     splits = file.file_format.upper() in _SPLITTABLE and list(offsets) == sorted(set(offsets))
-    if not splits or size <= split_bytes or len(offsets) < 2 or offsets[-1] >= size:
-        yield Slice(position, size)
+    if not splits or file.live_bytes <= split_bytes or len(offsets) < 2 or offsets[-1] >= size:
+        yield Slice(position, size, file.live_bytes)
         return
     # The first part begins where the file does: an entry need not name the very first byte of data.
     starts = [0, *offsets[1:], size]
     lengths = [stop - start for start, stop in pairwise(starts)]
     rows_bytes = [*lengths[:-1], min(lengths[-1], max(lengths[:-1]))]
     # Behind the last one lies the footer, which is of all of them.
-    ends = [size * upto // sum(rows_bytes) for upto in accumulate(rows_bytes)]
-    for start, length, begin, end in zip(starts, lengths, [0, *ends], ends, strict=False):
-        yield Slice(position, end - begin, (start, length))
+    ends = [0, *(size * upto // sum(rows_bytes) for upto in accumulate(rows_bytes))]
+    live = [file.live_bytes * end // size for end in ends]
+    for split, some, some_live in zip(zip(starts, lengths, strict=False), pairwise(ends), pairwise(live), strict=True):
+        yield Slice(position, some[1] - some[0], some_live[1] - some_live[0], split)
 
 
 def _joined(slices: Sequence[Slice], files: Sequence[GroupFile]) -> tuple[Slice, ...]:
@@ -98,5 +100,6 @@ def _joined(slices: Sequence[Slice], files: Sequence[GroupFile]) -> tuple[Slice,
         split = None
         if first is not None and last is not None and (first[0] > 0 or sum(last) < files[position].file_size_in_bytes):
             split = first[0], sum(last) - first[0]
-        joined.append(Slice(position, sum(part.size_bytes for part in parts), split))
+        size_bytes, live_bytes = (sum(getattr(part, name) for part in parts) for name in ("size_bytes", "live_bytes"))
+        joined.append(Slice(position, size_bytes, live_bytes, split))
     return tuple(joined)

@@ -63,7 +63,7 @@ def share_task(group: FileGroup, files: GroupFiles, share: Share, context: Group
 def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> RewriteTask:
     """One task that reads all files of a group and orders their rows."""
     # Rows that move go to partitions which nobody knows yet.
-    files_count = None if group.is_moved else group.expected_files_count
+    files_count = None if group.is_moved else max(1, group.expected_files_count)
     return _task(group, files, whole_pieces(files, context.metadata), context, 0, files_count)
 
 
@@ -133,13 +133,16 @@ def _delete_file(delete: GroupDelete, partitions: PartitionCodecs) -> DataFile:
 def _piece(file: GroupFile, partitions: PartitionCodecs, part: Slice | None = None) -> FilePiece:
     size_bytes = file.file_size_in_bytes if part is None else part.size_bytes
     split = None if part is None else part.split
+    part_rows = None if split is None else file.record_count * size_bytes // file.file_size_in_bytes
+    rows = file.record_count if part_rows is None else part_rows
     return FilePiece(
         location=file.file_path,
         file_format=file.file_format,
         record_count=file.record_count,
         size_bytes=size_bytes,
         split=split,
-        part_rows=None if split is None else file.record_count * size_bytes // file.file_size_in_bytes,
+        part_rows=part_rows,
+        deleted_count=file.deleted_count * rows // max(1, file.record_count),
         spec_id=file.spec_id,
         partition=partitions.decode(file.spec_id, file.partition),
         first_row_id=file.first_row_id,

@@ -23,7 +23,7 @@ from icekeep.planning.deletes.delete_index import EVERY_PAIR, reaching
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.applicability import applied_delete, reaching_deletes
-from icekeep.spec.manifests.structs import ManifestEntry
+from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.position_sets import Part, PositionSet, spans
 from kit.reaching import SPECS, TYPES, bounded, entry, equality, expected, generated_tables, positions, table_of
 
@@ -52,9 +52,23 @@ def of_task(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> GroupFil
     column = pa.array([reached[e.data_file.file_path] for e in data], REACHING_DELETES)
     for name in ("has_bad_size", "has_many_deletes"):
         rows = rows.append_column(name, pa.array([True] * len(data)))
-    rows = rows.select([*file_columns(None), "has_bad_size", "has_many_deletes"]).append_column("deletes", column)
+    deleted = [_deleted_count(file, reached[path]) for file, path in zip(data, reached, strict=True)]
+    rows = rows.append_column("deleted_count", pa.array(deleted, pa.int64()))
+    columns = (*file_columns(None), "has_bad_size", "has_many_deletes", "deleted_count")
+    rows = rows.select([*columns]).append_column("deletes", column)
     batches = rows.to_batches(max_chunksize=2)
     return with_deletes_once((one.file, one.deletes) for one in ManyPlannedFiles(None).read(batches))
+
+
+def _deleted_count(file: ManifestEntry, reaching: list[dict[str, Any]]) -> int:
+    path = file.data_file.file_path.encode()
+    own = [
+        one["record_count"]
+        for one in reaching
+        if one["content"] == FileContent.POSITION_DELETES
+        and path in ((one["referenced_data_file"] or "").encode(), one["sole_path"])
+    ]
+    return min(sum(own), file.data_file.record_count)
 
 
 @st.composite

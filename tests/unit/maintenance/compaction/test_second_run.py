@@ -15,7 +15,7 @@ from icekeep.tables.create import create_table
 from kit.cases import cases, for_each
 from kit.lake import Lake
 from kit.no_spark import no_spark
-from kit.written_deletes import data_files
+from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
 TARGET = 100_000
 ROW_BYTES = 64
@@ -23,7 +23,15 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.binary())])
 ORDERS = (None, "a", "b DESC, a", "zorder(a, b)", "hilbert(a, b)")
 
 
-def table_of(directory: Path, shares: list[float], row_groups: int = 4, *, distinct: int = 1_000_000) -> Table:
+def table_of(
+    directory: Path,
+    shares: list[float],
+    row_groups: int = 4,
+    *,
+    distinct: int = 1_000_000,
+    version: int = 2,
+    file_format: str = "parquet",
+) -> Table:
     """Files of such shares of the target, of rows that do not compress, those of each spread over all keys."""
     chance = np.random.default_rng(1)
     tables = []
@@ -34,10 +42,27 @@ def table_of(directory: Path, shares: list[float], row_groups: int = 4, *, disti
         columns.append(pa.array([chance.bytes(ROW_BYTES - 20) for _ in range(count)], pa.binary()))
         tables.append(pa.table(columns, schema=SCHEMA))
     properties = {
+        "write.format.default": file_format,
+        "write.orc.compression-codec": "none",
+        "write.avro.compression-codec": "uncompressed",
         "write.parquet.row-group-size-bytes": str(TARGET // row_groups),
         "write.parquet.compression-codec": "uncompressed",
     }
-    return append(create_table(Lake(directory).catalog, ("db", "t"), SCHEMA, properties=properties), tables)
+    lake = Lake(directory)
+    table = create_table(lake.catalog, ("db", "t"), SCHEMA, properties=properties, format_version=version)
+    return append(table, tables)
+
+
+def without(table: Table, deleted: list[float]) -> Table:
+    """The table with such shares of the rows of its files deleted, as Spark does it by default in version 2, or by vectors."""
+    chance = np.random.default_rng(2)
+    for file, share in zip(data_files(table), deleted, strict=True):
+        some = sorted(chance.choice(file.record_count, int(share * file.record_count), replace=False).tolist())
+        if some and table.metadata.format_version == 2:
+            table = delete_positions(table, [(file.file_path, position) for position in some], names_file=False)
+        elif some:
+            table = delete_by_vector(table, file.file_path, some)
+    return table
 
 
 def settled(table: Table, order: str | None, **options: str) -> list[tuple[int, int]]:
@@ -77,3 +102,19 @@ def test_files_a_little_below_the_least_size_are_rewritten_once(tmp_path_factory
 def test_a_second_run_does_nothing(tmp_path_factory, shares, row_groups, order, distinct):
     table = table_of(tmp_path_factory.mktemp("lake"), shares, row_groups, distinct=distinct)
     assert len(settled(table, order)) <= 1
+
+
+@pytest.mark.slow
+@cases(12)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.02, 4), st.just(0.0) | st.just(1.0) | st.floats(0.05, 0.95)), min_size=1, max_size=6
+    ),
+    st.sampled_from(["parquet", "orc", "avro"]),
+    st.sampled_from([2, 3]),
+    st.sampled_from(ORDERS),
+)
+def test_deleted_rows_and_other_formats_change_nothing_in_that(tmp_path_factory, files, file_format, version, order):
+    shares, deleted = zip(*files, strict=True)
+    table = table_of(tmp_path_factory.mktemp("lake"), [*shares], version=version, file_format=file_format)
+    assert len(settled(without(table, [*deleted]), order)) <= 1

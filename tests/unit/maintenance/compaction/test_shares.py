@@ -13,7 +13,9 @@ from kit.cases import for_each
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
 
 
-def file(size: int, offsets: tuple[int, ...] | None = None, file_format: str = "PARQUET") -> GroupFile:
+def file(
+    size: int, offsets: tuple[int, ...] | None = None, file_format: str = "PARQUET", *, deleted: int = 0
+) -> GroupFile:
     return GroupFile(
         file_path="f",
         file_format=file_format,
@@ -26,11 +28,12 @@ def file(size: int, offsets: tuple[int, ...] | None = None, file_format: str = "
         file_sequence_number=1,
         manifest_path="m",
         split_offsets=offsets,
+        deleted_count=deleted,
     )
 
 
 def shares(*files: GroupFile, sizes: FileSizes = SIZES) -> list[Share]:
-    total = sum(one.file_size_in_bytes for one in files)
+    total = sum(one.live_bytes for one in files)
     return shares_of(files, range(len(files)), expected_output_files(total, sizes), sizes)
 
 
@@ -103,6 +106,15 @@ def test_a_footer_is_not_taken_for_rows_of_the_last_row_group():
     # As much of the rows as of the file.
     assert (first.size_bytes, last.size_bytes) == (454_615, 1_203_385)
     assert first.split == (0, 340_004)
+
+
+def test_deleted_rows_are_no_part_of_what_a_file_brings():
+    emptied = [file(1000, deleted=900) for _ in range(9)]
+    assert cut(*emptied, file(1000)) == [([*range(9)], 1), ([9], 1)]
+    (share,) = shares(file(4000, (4, 1000, 2000, 3000), deleted=3000))
+    assert [(one.size_bytes, one.live_bytes, one.split) for one in share.slices] == [(4000, 1000, None)]
+    parts = [one for share in shares(file(8000, (4, 2000, 4000, 6000), deleted=4000)) for one in share.slices]
+    assert [one.live_bytes for one in parts] == [1000] * 4
 
 
 @for_each("offsets", [None, (4,), (900, 4), (4, 4), (4, 5000)])
