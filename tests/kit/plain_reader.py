@@ -11,6 +11,7 @@ import json
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import fastavro
@@ -168,9 +169,15 @@ def _vector(data: bytes, file: Record) -> set[int]:
     return set(BitMap64.deserialize(data[start + 8 : start + 4 + length]))
 
 
-def _columns(data: bytes, document: Record) -> dict[int, list[Any]]:
+def _columns(data: bytes, document: Record) -> Mapping[int, list[Any]]:
     """The values of each column by field id; a column without an id has that of the name mapping."""
-    mapping = json.loads(document["properties"].get("schema.name-mapping.default", "[]"))
+    return _columns_by_mapping(data, document["properties"].get("schema.name-mapping.default", "[]"))
+
+
+# A table is read before and after a job, which leaves most of its files as they are.
+@lru_cache(1024)
+def _columns_by_mapping(data: bytes, mapping_text: str) -> Mapping[int, list[Any]]:
+    mapping = json.loads(mapping_text)
     by_name = {name: field.get("field-id") for field in mapping for name in field["names"]}
     table = pq.ParquetFile(io.BytesIO(data)).read()
     found: dict[int, list[Any]] = {}
