@@ -131,7 +131,7 @@ MUTANTS: dict[Mutant, Hunt] = {
         "D4", at=7, likes=(ChangePartitioning, DeleteByValue, CompactAndClean)
     ),
     broken_compaction.takes_equal_numbers_for_too_old: Hunt("D4", at=78, likes=(DeleteRows, CompactAndClean)),
-    broken_compaction.believes_bounds: Hunt("D4", at=37, catalog=POINTER, likes=UNNAMED),
+    broken_compaction.believes_bounds: Hunt("D4", at=1, catalog=POINTER, likes=UNNAMED),
     broken_compaction.leaves_deletes_that_name_no_file: Hunt("D7", at=1, catalog=POINTER, likes=UNNAMED),
     broken_compaction.forgets_what_it_adds: Hunt("D4", at=1, likes=(DeleteByValue, CompactAndClean)),
     broken_compaction.forgets_what_it_removes: Hunt("D7", at=25, likes=(DeleteByValue, CompactAndClean)),

@@ -217,7 +217,8 @@ def unvalidated_schema(value: Any) -> Schema:
     known.pop("type", None)
     fields = tuple(map(field_from_json, known.pop("fields")))
     schema_id = known.pop("schema-id", 0)
-    identifiers = known.pop("identifier-field-ids", None) or []
+    identifiers = known.pop("identifier-field-ids", None)
+    identifiers = [] if identifiers is None else identifiers
     if type(schema_id) is not int or not isinstance(identifiers, list) or any(type(i) is not int for i in identifiers):
         raise InvalidTableError("schema-id and identifier-field-ids must be whole numbers", section="Appendix C")
     return Schema(fields=fields, schema_id=schema_id, identifier_field_ids=tuple(identifiers), extra=known)

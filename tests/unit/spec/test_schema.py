@@ -119,6 +119,7 @@ def test_a_v1_schema_has_id_0():
         {"type": "struct", "fields": [], "schema-id": "0"},
         {"type": "struct", "fields": [], "schema-id": None},
         {"type": "struct", "fields": [], "identifier-field-ids": 1},
+        {"type": "struct", "fields": [], "identifier-field-ids": 0},
         {"type": "struct", "fields": [], "identifier-field-ids": ["1"]},
         {"type": "struct", "fields": [], "identifier-field-ids": [1]},
     ],
