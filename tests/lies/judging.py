@@ -6,7 +6,7 @@ from copy import deepcopy
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
-from icekeep.catalog.base import Identifier, Table
+from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, UnavailableError
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact
@@ -90,11 +90,16 @@ class Verdict(NamedTuple):
 
 @cache
 def history(number: int) -> History:
-    """A table of Parquet files, with deletes of all kinds; some have manifests rewritten, or lost a column that deletes need."""
-    chosen = Choices(number)
+    """The `history_in` of a number, in memory."""
     runtime = FakeRuntime()
     catalog = MemoryCatalog(MemoryStorage(runtime), runtime)
     catalog.create_namespace(("db",))
+    return history_in(catalog, number)
+
+
+def history_in(catalog: Catalog, number: int) -> History:
+    """A table of Parquet files, with deletes of all kinds; some have manifests rewritten, or lost a column that deletes need."""
+    chosen = Choices(number)
     made = History(ByIcekeep(catalog, f"lies{number}"), chosen.choice(VERSIONS), chosen.choice(SPECS), ("PARQUET",))
     steps = steps_of(number)
     made.went_on([*steps[:STEPS], *steps[-2:]])

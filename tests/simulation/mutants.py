@@ -167,7 +167,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     ),
     broken_deletion.forgets_what_waits: Hunt("G2", at=0, orphans=True),
     broken_deletion.takes_a_plan_from_a_run_at_work: Hunt(
-        "G1", at=5960, catalog=POINTER, share=0.0, restlessness=0.03, likes=(ExpireAndReclaim, Restore)
+        "G1", at=2379, catalog=POINTER, share=0.0, restlessness=0.03, likes=(ExpireAndReclaim, Restore)
     ),
     broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=992, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
