@@ -524,6 +524,18 @@ class CatalogContract:
         catalog.drop(EVENTS, table_uuid=planned.metadata.table_uuid)
         assert catalog.list_tables(("db",)) == []
 
+    def test_a_table_whose_metadata_makes_no_sense_is_dropped_by_the_place_of_that(self, catalog, other, create):
+        """Such metadata says no uuid by which the table could be meant."""
+        location = create().metadata_location
+        storage = catalog.find(EVENTS).storage
+        storage.delete_many([location])
+        storage.create(location, b"garbage")
+        with pytest.raises(ConflictError, match="is not dropped: its metadata is"):
+            catalog.drop(EVENTS, metadata_location=f"{location}.old")
+        catalog.drop(EVENTS, metadata_location=location)
+        for client in (catalog, other):
+            assert client.list_tables(("db",)) == []
+
     def test_what_is_not_there_cannot_be_dropped(self, catalog):
         with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
             catalog.drop(EVENTS)

@@ -33,4 +33,6 @@ JOB = Job(
     run="icekeep.maintenance.purge.job:drop_table",
     options="icekeep.maintenance.deletion.options:ReclaimOptions",
     check="icekeep.maintenance.purge.job:check_arguments",
+    unreadable="icekeep.maintenance.purge.unreadable:drop_unreadable",
+    plan_unreadable="icekeep.maintenance.purge.unreadable:plan_drop_unreadable",
 )

@@ -70,7 +70,10 @@ class DropResult(Rendered, frozen=True, kw_only=True):
         finished_files_count: files of purges that had not come to their end.
         plan_location: where the plan lies that is not finished.
         problems: why this purge, or one that died before, was not carried out to its end.
-        metadata_location: where the metadata of a table is that was not purged, by which `register_table` takes it back.
+        metadata_location: where the metadata of a table is that was not purged, by which `register_table` takes it back; its
+            file cannot be read where `unreadable_files` names it.
+        sound_metadata: metadata files before one that cannot be read, the newest first: `register_table` takes the table back
+            by them.
         hash: of the plan of a purge.
     """
 
@@ -89,13 +92,20 @@ class DropResult(Rendered, frozen=True, kw_only=True):
     plan_location: str | None = None
     problems: tuple[str, ...] = ()
     metadata_location: str | None = None
+    sound_metadata: tuple[str, ...] = ()
     hash: str | None = None
     elapsed_ms: int = 0
     run_id: str | None = None
 
 
 class DropPlan(Rendered, frozen=True, kw_only=True):
-    """What a drop would delete; `files` are the locations of the first thousand, `hash` what `--approve` takes."""
+    """What a drop would delete; `hash` is what `--approve` takes.
+
+    Attributes:
+        files: locations of the first thousand files that would be deleted.
+        sound_metadata: metadata files before one that cannot be read, the newest first: `register_table` takes the table back
+            by them.
+    """
 
     is_purged: bool
     files_by_kind: tuple[FilesOfKind, ...] = ()
@@ -107,6 +117,7 @@ class DropPlan(Rendered, frozen=True, kw_only=True):
     hash: str | None = None
     unlisted_reason: str = ""
     unreadable_tables: tuple[str, ...] = ()
+    sound_metadata: tuple[str, ...] = ()
 
 
 class DropRequest(PlannedRequest, frozen=True, kw_only=True):
@@ -297,6 +308,16 @@ def check_arguments(metadata: TableMetadata, request: DropRequest) -> None:
 
 def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
     """The options, of arguments that hold."""
+    checked = checked_arguments(request)
+    if request.purge:
+        refuse_if_gc_is_disabled(metadata)
+        refuse_encrypted(metadata, JOB.name)
+        check_roots(checked.roots)
+    return checked
+
+
+def checked_arguments(request: DropRequest) -> ReclaimOptions:
+    """The options, of arguments that hold whatever the table is; raises as `check_arguments`."""
     checked = checked_options(ReclaimOptions, request.options, request.max_concurrent_deletes)
     if request.approve is not None and not request.purge:
         raise UsageError(
@@ -304,10 +325,6 @@ def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
             f"nothing is dropped; add {argument('purge')}, or leave out {argument('approve')} to drop the table and keep all of "
             "its files"
         )
-    if request.purge:
-        refuse_if_gc_is_disabled(metadata)
-        refuse_encrypted(metadata, JOB.name)
-        check_roots(checked.roots)
     return checked
 
 

@@ -28,6 +28,7 @@ class TestRestCatalog(CatalogContract):
     test_a_compression_that_the_spec_does_not_know_is_refused = None
     test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
     test_a_pointer_is_found_though_the_metadata_makes_no_sense = None
+    test_a_table_whose_metadata_makes_no_sense_is_dropped_by_the_place_of_that = None
     test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file = None
     test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file = None
     test_nothing_is_attached_where_another_file_is_current_by_now = None
