@@ -39,6 +39,17 @@ _BRANCH_LIMITS = (
     ),
 )
 
+
+def _where_it_is_there(kind: str) -> tuple[Setting, Setting]:
+    """How a branch or tag is made whose name one of its kind may have."""
+    return (
+        Setting("if_not_exists", Kind.SWITCH, f"where the {kind} is there, leave it as it is and end well"),
+        Setting("or_replace", Kind.SWITCH, f"where the {kind} is there, move it; limits that are not given stay"),
+    )
+
+
+_IF_EXISTS = Setting("if_exists", Kind.SWITCH, "where it is not there, do nothing and end well")
+
 VERBS: Mapping[str, Verb] = {
     "ref list": Verb(
         summary="show every branch and tag, with its snapshot and limits",
@@ -48,12 +59,12 @@ VERBS: Mapping[str, Verb] = {
     "ref create-branch": Verb(
         summary="create a branch",
         run="icekeep.tables.refs:create_branch",
-        settings=(_BRANCH, _AT, *_BRANCH_LIMITS),
+        settings=(_BRANCH, _AT, *_BRANCH_LIMITS, *_where_it_is_there("branch")),
     ),
     "ref create-tag": Verb(
         summary="create a tag; expiration keeps its snapshot",
         run="icekeep.tables.refs:create_tag",
-        settings=(_TAG, _AT, _REF_AGE),
+        settings=(_TAG, _AT, _REF_AGE, *_where_it_is_there("tag")),
     ),
     "ref replace-branch": Verb(
         summary="move a branch to any snapshot, or to where another branch or a tag is",
@@ -85,12 +96,12 @@ VERBS: Mapping[str, Verb] = {
     "ref drop-branch": Verb(
         summary="drop a branch; its snapshots stay until they expire",
         run="icekeep.tables.refs:drop_branch",
-        settings=(_BRANCH,),
+        settings=(_BRANCH, _IF_EXISTS),
     ),
     "ref drop-tag": Verb(
         summary="drop a tag; its snapshot stays until it expires",
         run="icekeep.tables.refs:drop_tag",
-        settings=(_TAG,),
+        settings=(_TAG, _IF_EXISTS),
     ),
     "ref set-retention": Verb(
         summary="set limits of a branch or tag; those that are not given stay",

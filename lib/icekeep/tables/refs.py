@@ -8,6 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.base import Change
 from icekeep.commit.changes.manage_refs import (
     CreateBranchOfEmptyTable,
+    CreateOrReplaceRef,
     CreateRef,
     DropRef,
     FastForwardBranch,
@@ -20,14 +21,14 @@ from icekeep.commit.changes.manage_refs import (
     ref_exists,
 )
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, OptionError, UsageError
+from icekeep.errors import NotFoundError, OptionError, UsageError, argument
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.times import Span, span_ms
 
 
-def create_branch(
+def create_branch(  # noqa: PLR0913 - the words of the statement in SQL
     table: Table,
     name: str,
     snapshot_id: int | None = None,
@@ -35,27 +36,38 @@ def create_branch(
     min_snapshots_to_keep: int | None = None,
     max_snapshot_age: Span | None = None,
     max_ref_age: Span | None = None,
+    if_not_exists: bool = False,
+    or_replace: bool = False,
 ) -> Table:
     """Create a branch and commit; returns the table after it.
 
     Args:
-        name: of the branch; no other branch or tag may have it.
+        name: of the branch; no other branch or tag may have it, but for a branch with one of the last two arguments.
         snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
             starts at a new snapshot without files.
         min_snapshots_to_keep: snapshots that expiration leaves on the branch; the table's default if `None`, as for the ages.
         max_snapshot_age: the age from which on expiration takes snapshots of the branch.
         max_ref_age: the age of its head from which on expiration takes the branch itself.
+        if_not_exists: a branch of this name stays as it is, and nothing is committed.
+        or_replace: a branch of this name goes to the snapshot, with the limits that are given; its others stay.
 
     Raises:
-        UsageError: the name is taken, or a limit is not a positive number.
-        NotFoundError: the table has no such snapshot.
-        ConflictError, OutcomeUnknownError: as `commit` raises them.
+        UsageError: the name is taken, a limit is not a positive number, or both of the last arguments are given.
+        NotFoundError: the table has no such snapshot, or none to which a branch could be moved.
+        ConflictError: others have moved or made the branch since `table` was loaded that was to be replaced; further as
+            `commit` raises it.
+        OutcomeUnknownError: as `commit` raises it.
     """
-    _check_free(table, name)
+    known = _known(table, name, "branch", if_not_exists=if_not_exists, or_replace=or_replace)
+    if known is not None and if_not_exists:
+        return table
     start_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    if start_id is None and known is not None:
+        raise NotFoundError(f"table {table.name!r} has no snapshot on 'main' to which {name!r} could go", ref=name)
     if start_id is None:
         empty = CreateBranchOfEmptyTable(
             name=name,
+            exists_ok=if_not_exists,
             min_snapshots_to_keep=min_snapshots_to_keep,
             max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
             max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
@@ -68,7 +80,7 @@ def create_branch(
         max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
         max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
     )
-    return commit(table, CreateRef(name, ref)).table
+    return _created(table, name, ref, known, if_not_exists=if_not_exists, or_replace=or_replace)
 
 
 def create_tag(
@@ -77,25 +89,33 @@ def create_tag(
     snapshot_id: int | None = None,
     *,
     max_ref_age: Span | None = None,
+    if_not_exists: bool = False,
+    or_replace: bool = False,
 ) -> Table:
     """Create a tag and commit; returns the table after it. Expiration keeps the snapshot of a tag, not its ancestors.
 
     Args:
-        name: of the tag; no other branch or tag may have it.
+        name: of the tag; no other branch or tag may have it, but for a tag with one of the last two arguments.
         snapshot_id: what the tag names; by default the current snapshot of `table`.
         max_ref_age: the age of the snapshot from which on expiration takes the tag; the table's default if `None`.
+        if_not_exists: a tag of this name stays as it is, and nothing is committed.
+        or_replace: a tag of this name goes to the snapshot, with the age that is given; without one its own stays.
 
     Raises:
-        UsageError: the name is taken or `main`, or the age is not a positive number.
+        UsageError: the name is taken or `main`, the age is not a positive number, or both of the last arguments are given.
         NotFoundError: the table has no such snapshot, or none at all.
-        ConflictError, OutcomeUnknownError: as `commit` raises them.
+        ConflictError: others have moved or made the tag since `table` was loaded that was to be replaced; further as `commit`
+            raises it.
+        OutcomeUnknownError: as `commit` raises it.
     """
-    _check_free(table, name)
+    known = _known(table, name, "tag", if_not_exists=if_not_exists, or_replace=or_replace)
+    if known is not None and if_not_exists:
+        return table
     tagged_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     if tagged_id is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot that {name!r} could name")
     ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=_age_ms("max_ref_age", max_ref_age))
-    return commit(table, CreateRef(name, ref)).table
+    return _created(table, name, ref, known, if_not_exists=if_not_exists, or_replace=or_replace)
 
 
 def replace_branch(table: Table, name: str, snapshot_id: int | None = None, *, to: str | None = None) -> Table:
@@ -164,8 +184,12 @@ def rename_branch(table: Table, name: str, new_name: str) -> Table:
     return commit(table, change).table
 
 
-def drop_branch(table: Table, name: str) -> Table:
+def drop_branch(table: Table, name: str, *, if_exists: bool = False) -> Table:
     """Drop a branch and commit; returns the table after it. What only it names stays until it expires.
+
+    Args:
+        name: of the branch.
+        if_exists: where there is no such branch, nothing is done.
 
     Raises:
         UsageError: it is `main` or a tag.
@@ -173,12 +197,12 @@ def drop_branch(table: Table, name: str) -> Table:
         ConflictError: others have committed to the branch since `table` was loaded; further as `commit` raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
-    return _drop(table, name, "branch")
+    return _drop(table, name, "branch", if_exists=if_exists)
 
 
-def drop_tag(table: Table, name: str) -> Table:
-    """Drop a tag and commit; returns the table after it. Raises what `drop_branch` raises."""
-    return _drop(table, name, "tag")
+def drop_tag(table: Table, name: str, *, if_exists: bool = False) -> Table:
+    """Drop a tag and commit; returns the table after it. Takes and raises what `drop_branch` does."""
+    return _drop(table, name, "tag", if_exists=if_exists)
 
 
 def set_ref_retention(
@@ -235,10 +259,28 @@ def _age_ms(argument: str, span: Span | None) -> int | None:
     return age_ms
 
 
-def _check_free(table: Table, name: str) -> None:
-    """A reference that the caller can see is not what it asks for, even if it is the same."""
-    if (known := table.metadata.refs.get(name)) is not None:
+def _known(table: Table, name: str, kind: RefType, *, if_not_exists: bool, or_replace: bool) -> SnapshotRef | None:
+    """The reference that has the name of one to make, where it may; `None` where the name is free.
+
+    One that the caller can see and does not allow for is not what it asks for, even if it is the same.
+    """
+    if if_not_exists and or_replace:
+        raise UsageError(
+            f"{argument('if_not_exists')} keeps a {kind} that is there, and {argument('or_replace')} moves it: give one of them"
+        )
+    known = table.metadata.refs.get(name)
+    if known is not None and not (if_not_exists or or_replace):
         raise ref_exists(name, known)
+    return None if known is None else named(table.metadata, name, kind)
+
+
+def _created(
+    table: Table, name: str, ref: SnapshotRef, known: SnapshotRef | None, *, if_not_exists: bool, or_replace: bool
+) -> Table:
+    if or_replace:
+        expected_id = None if known is None else known.snapshot_id
+        return commit(table, CreateOrReplaceRef(name=name, ref=ref, expected_id=expected_id)).table
+    return commit(table, CreateRef(name, ref, exists_ok=if_not_exists)).table
 
 
 def _head_of(table: Table, name: str) -> Snapshot:
@@ -266,6 +308,8 @@ def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:
     return commit(table, change).table
 
 
-def _drop(table: Table, name: str, kind: RefType) -> Table:
+def _drop(table: Table, name: str, kind: RefType, *, if_exists: bool) -> Table:
+    if if_exists and name != MAIN and name not in table.metadata.refs:
+        return table
     seen = named(table.metadata, name, kind)
     return commit(table, DropRef(name=name, type=kind, expected_id=seen.snapshot_id)).table

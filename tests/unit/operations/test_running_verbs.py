@@ -11,6 +11,7 @@ from icekeep.operations import loading
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag, fast_forward, rename_branch
 from icekeep.tables.rollback import rollback_to_snapshot
+from kit.cases import for_each
 from kit.lake import EVENTS, Lake, events, multiset
 from kit.published_schema import problems
 
@@ -88,6 +89,7 @@ def state(lake):
 COMMANDS = {
     "ref create-branch b": [("b", "branch", None, 2)],
     "ref create-branch b --snapshot-id {0}": [("b", "branch", None, 0)],
+    "ref create-branch dev --or-replace --snapshot-id {0}": [("dev", "branch", 1, 0)],
     "ref create-tag t": [("t", "tag", None, 2)],
     "ref create-tag t --snapshot-id {0} --max-ref-age 30d": [("t", "tag", None, 0)],
     "ref replace-branch dev --snapshot-id {0}": [("dev", "branch", 1, 0)],
@@ -127,6 +129,24 @@ def test_a_command_is_rehearsed_to_the_letter_and_then_done(lake, run, words, ex
     assert planned["result"] == {**result, "metadata_location": None}
     changes = {name: after for name, _, _, after in expected}
     assert foreign_refs(lake) == {name: at for name, at in {**refs, **changes}.items() if at is not None}
+
+
+@for_each(
+    "words",
+    [
+        "ref create-branch dev --if-not-exists",
+        "ref create-tag v1 --if-not-exists --max-ref-age 30d",
+        "ref create-tag v1 --or-replace --snapshot-id {1}",
+        "ref drop-branch gone --if-exists",
+        "ref drop-tag gone --if-exists",
+    ],
+)
+def test_what_is_there_or_gone_already_is_done_without_an_effect(lake, run, words):
+    before = lake.load()
+    for more in ([], ["--dry-run"]):
+        status, done = run(*words.format(*ids(before)).split(), *more)
+        assert (status, done["result"]["has_effect"], done["result"]["refs"]) == (0, False, [])
+    assert lake.load().metadata_location == before.metadata_location
 
 
 def test_limits_are_ages_on_the_command_line_and_milliseconds_in_the_result(lake, run):

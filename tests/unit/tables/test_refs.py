@@ -19,6 +19,7 @@ from icekeep.tables.refs import (
     replace_tag,
     set_ref_retention,
 )
+from kit.cases import for_each
 from kit.lake import Lake, events
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import add, memory_table
@@ -142,6 +143,82 @@ def test_a_reference_that_is_there_is_in_the_way_also_if_it_is_the_same(memory):
             verb(table, "v1")
     with pytest.raises(UsageError, match="branch 'main' exists already"):
         create_branch(table, "main")
+
+
+MAKE = {"branch": create_branch, "tag": create_tag}
+DROP = {"branch": drop_branch, "tag": drop_tag}
+
+
+@for_each("kind", MAKE)
+def test_if_not_exists_makes_what_is_not_there_and_leaves_what_is(memory, kind):
+    first, second, third = ids(memory)
+    table = MAKE[kind](memory, kind, first, max_ref_age=7, if_not_exists=True)
+    assert table.metadata.refs[kind] == SnapshotRef(snapshot_id=first, type=kind, max_ref_age_ms=7)
+    again = MAKE[kind](table, kind, second, max_ref_age=9, if_not_exists=True)
+    assert (again.metadata, again.metadata_location) == (table.metadata, table.metadata_location)
+    # Others have made it since the table was loaded.
+    assert MAKE[kind](memory, kind, third, if_not_exists=True).metadata.refs[kind] == table.metadata.refs[kind]
+
+
+@for_each("kind", MAKE)
+def test_or_replace_makes_what_is_not_there_and_moves_what_is_with_the_limits_that_are_given(memory, kind):
+    first, second, third = ids(memory)
+    limits = {"min_snapshots_to_keep": 2} if kind == "branch" else {}
+    table = MAKE[kind](memory, kind, first, max_ref_age=7, **limits, or_replace=True)
+    assert table.metadata.refs[kind] == SnapshotRef(snapshot_id=first, type=kind, max_ref_age_ms=7, **limits)
+    moved = MAKE[kind](table, kind, max_ref_age=9, or_replace=True)
+    assert moved.metadata.refs[kind] == SnapshotRef(snapshot_id=third, type=kind, max_ref_age_ms=9, **limits)
+    same = MAKE[kind](moved, kind, or_replace=True)
+    assert same.metadata_location == moved.metadata_location
+    with pytest.raises(ConflictError, match=f"{kind} '{kind}' was moved from snapshot {first} to {third} meanwhile"):
+        MAKE[kind](table, kind, second, or_replace=True)
+    with pytest.raises(ConflictError, match=f"{kind} '{kind}' was made meanwhile, at snapshot {third}"):
+        MAKE[kind](memory, kind, second, or_replace=True)
+    with pytest.raises(NotFoundError, match="no snapshot 5"):
+        MAKE[kind](moved, kind, 5, or_replace=True)
+    dropped = DROP[kind](moved, kind)
+    remade = MAKE[kind](moved, kind, second, or_replace=True)
+    assert kind not in dropped.metadata.refs
+    assert remade.metadata.refs[kind] == SnapshotRef(snapshot_id=second, type=kind)
+
+
+@for_each("kind", MAKE)
+def test_what_has_the_name_and_is_of_the_other_kind_is_neither_kept_nor_moved_nor_dropped(memory, kind):
+    other = {"branch": "tag", "tag": "branch"}[kind]
+    table = MAKE[kind](memory, kind)
+    for told in ("if_not_exists", "or_replace"):
+        # Also where it was made since the table was loaded.
+        for seen in (table, memory):
+            with pytest.raises(UsageError, match=f"'{kind}' is a {kind}, not a {other}|{kind} '{kind}' exists already"):
+                MAKE[other](seen, kind, **{told: True})
+    with pytest.raises(UsageError, match=f"'{kind}' is a {kind}, not a {other}"):
+        DROP[other](table, kind, if_exists=True)
+    with pytest.raises(UsageError, match=f"if_not_exists keeps a {kind} that is there, and or_replace moves it"):
+        MAKE[kind](table, "new", if_not_exists=True, or_replace=True)
+
+
+@for_each("kind", MAKE)
+def test_if_exists_drops_what_is_there_and_ends_well_where_it_is_not(memory, kind):
+    loads = memory.catalog.loads_count
+    assert DROP[kind](memory, "gone", if_exists=True) is memory
+    assert memory.catalog.loads_count == loads
+    assert kind not in DROP[kind](MAKE[kind](memory, kind), kind, if_exists=True).metadata.refs
+    for main in (memory, memory_table(MemoryCatalog())):
+        with pytest.raises((UsageError, NotFoundError)):
+            DROP[kind](main, "main", if_exists=True)
+
+
+def test_a_branch_of_a_table_without_data_is_made_if_it_is_not_there():
+    empty = memory_table(MemoryCatalog())
+    for told in ("if_not_exists", "or_replace"):
+        table = create_branch(empty, told, **{told: True})
+        assert table.metadata.head(told).manifest_list
+        assert table.metadata.current_snapshot_id is None
+    assert create_branch(table, "or_replace", if_not_exists=True) is table
+    # It was made since the table was loaded.
+    assert create_branch(empty, "or_replace", if_not_exists=True).metadata.refs == table.metadata.refs
+    with pytest.raises(NotFoundError, match="has no snapshot on 'main' to which 'or_replace' could go"):
+        create_branch(table, "or_replace", or_replace=True)
 
 
 def test_a_table_without_data_has_nothing_that_a_tag_could_name():

@@ -20,14 +20,18 @@ RefType = Literal["branch", "tag"]
 
 
 class CreateRef(msgspec.Struct, frozen=True):
-    """A branch or tag to make; one that is there already, with the same snapshot and limits, is fine."""
+    """A branch or tag to make; one that is there already, with the same snapshot and limits, is fine.
+
+    With `exists_ok` so is any other of its type, which stays as it is.
+    """
 
     name: str
     ref: SnapshotRef
+    exists_ok: bool = False
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         known = base.refs.get(self.name)
-        if known == self.ref:
+        if known == self.ref or (self.exists_ok and known is not None and known.type == self.ref.type):
             return ()
         if known is not None:
             raise ref_exists(self.name, known)
@@ -37,15 +41,21 @@ class CreateRef(msgspec.Struct, frozen=True):
 
 
 class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch of a table without data, at a new snapshot without files; the limits are those of `SnapshotRef`."""
+    """A branch of a table without data, at a new snapshot without files; the limits are those of `SnapshotRef`.
+
+    With `exists_ok` a branch that is there already is fine, and stays as it is.
+    """
 
     name: str
+    exists_ok: bool = False
     min_snapshots_to_keep: int | None = None
     max_snapshot_age_ms: int | None = None
     max_ref_age_ms: int | None = None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         if (known := base.refs.get(self.name)) is not None:
+            if self.exists_ok and known.is_branch:
+                return ()
             raise ref_exists(self.name, known)
         if base.current_snapshot_id is not None:
             # From which of main's snapshots the branch is to start is for the one to say who knows that there are any.
@@ -78,6 +88,36 @@ class ReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
         check_unmoved(self.name, ref, self.expected_id)
         base.snapshot(self.snapshot_id)
         return (SetSnapshotRef(self.name, moved(ref, self.snapshot_id)),)
+
+
+class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch or tag to make or, while it is at the snapshot that it was seen at, to move; limits that are null stay.
+
+    `expected_id` is null for one that was not there: what others have made of that name since is not moved.
+    """
+
+    name: str
+    ref: SnapshotRef
+    expected_id: int | None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        new, known = self.ref, base.refs.get(self.name)
+        if known is not None:
+            known = named(base, self.name, "branch" if self.ref.is_branch else "tag")
+            given = {name: getattr(self.ref, name) for name in self.ref.__struct_fields__}
+            new = msgspec.structs.replace(known, **{name: value for name, value in given.items() if value is not None})
+            if new == known:
+                return ()
+            if self.expected_id is None:
+                raise ConflictError(
+                    f"{known.type} {self.name!r} was made meanwhile, at snapshot {known.snapshot_id}; look at what is there now "
+                    "and run it again",
+                    ref=self.name,
+                )
+            check_unmoved(self.name, known, self.expected_id)
+        validated_ref(self.name, new)
+        base.snapshot(new.snapshot_id)
+        return (SetSnapshotRef(self.name, new),)
 
 
 class FastForwardBranch(msgspec.Struct, frozen=True):

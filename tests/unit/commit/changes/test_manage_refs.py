@@ -4,6 +4,7 @@ import pytest
 
 from icekeep.commit.changes.manage_refs import (
     CreateBranchOfEmptyTable,
+    CreateOrReplaceRef,
     CreateRef,
     DropRef,
     FastForwardBranch,
@@ -19,7 +20,7 @@ from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
 from kit.tables import EVENTS, add, live, memory_table, orphans, set_ref, stored, swap
 
-CHANGES = ["create", "replace", "fast-forward", "rename", "drop", "retention"]
+CHANGES = ["create", "create or replace", "replace", "fast-forward", "rename", "drop", "retention"]
 
 
 @pytest.fixture
@@ -318,6 +319,7 @@ def changes_of_refs(table):
     table = set_ref(table, "b", first, "branch")
     return table, {
         "create": CreateRef("new", branch(second)),
+        "create or replace": CreateOrReplaceRef(name="b", ref=branch(second), expected_id=first),
         "replace": ReplaceRef(name="b", type="branch", snapshot_id=second, expected_id=first),
         "fast-forward": FastForwardBranch("b", third),
         "rename": RenameBranch(name="b", new_name="c", snapshot_id=first),
