@@ -31,22 +31,28 @@ from icekeep.maintenance.position_deletes.job import (
 )
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
-from icekeep.spec.types import StructType
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import LONG, STRING, StructType
 from icekeep.spec.updates import Update
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
 from icekeep.tables.rollback import rollback_to_snapshot
 from icekeep.tables.scan import read_table
+from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.cases import for_each
+from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.deletes import AddDeleteFile
 from kit.lake import SCHEMA, Lake, events, multiset
 from kit.limits import limited
+from kit.memory_catalog import MemoryCatalog
 from kit.naive_scan import live_entries, scan_rows
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
@@ -263,6 +269,45 @@ def test_groups_are_of_one_spec_and_partition(lake: Lake) -> None:
     assert {spec_id for spec_id, _ in partitions} == {0, 1}
     assert result.added_delete_files_count == len(partitions)
     check(lake, before)
+
+
+WIDE = schema_of(column(1, "key", LONG), *(column(number, f"c{number}", LONG) for number in range(2, 402)))
+NESTED = {"numbers": [1, 2], "points": [{"y": 0.5, "at": None}], "counts": [("a", 1)], "deep": [(1, [None])]}
+
+
+def with_deletes(schema: Schema, *rows: dict[str, Any]) -> Table:
+    """A table in memory of two files of the same rows, and two delete files, each for a row of both."""
+    catalog = MemoryCatalog()
+    catalog.create_namespace(("db",))
+    properties = {"write.delete.granularity": "partition"}
+    table = create_table(catalog, ("db", "t"), schema, properties=properties)
+    table = append(table, [table_of(table.schema, [*rows]) for _ in range(2)])
+    for position in (0, 1):
+        table = delete_positions(table, [(file.file_path, position) for file in data_files(table)])
+    return table
+
+
+def check_merged(table: Table) -> None:
+    """Two delete files become one, no row changes, and the snapshot has the caller's key."""
+    before = multiset(scan_rows(table))
+    arguments: dict[str, Any] = {"options": {"rewrite-all": "true"}, "snapshot_properties": {"ticket": "OPS-7"}}
+    result = rewrite_position_deletes(table, no_spark, **arguments)
+    assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (2, 1)
+    table = table.refresh()
+    assert multiset(scan_rows(table)) == before
+    assert table.metadata.current_snapshot.summary["ticket"] == "OPS-7"
+
+
+@for_each("schema", [EVERY_TYPE, WIDE], ids=lambda schema: len(schema.fields))
+def test_deletes_of_a_table_with_lists_and_maps_or_with_very_many_columns_are_merged(schema: Schema) -> None:
+    check_merged(with_deletes(schema, {"key": 0}, {"key": 1, **NESTED}, {"key": 2, **NESTED}))
+
+
+def test_deletes_from_before_columns_were_added_dropped_and_renamed_are_merged() -> None:
+    schema = schema_of(column(1, "id", LONG), column(2, "kind", STRING), column(3, "old", STRING))
+    table = with_deletes(schema, *({"id": n, "kind": str(n), "old": str(n)} for n in range(4)))
+    table = update_schema(table, [DropColumn("old"), RenameColumn("kind", "sort"), AddColumn("new", LONG)])
+    check_merged(append(table, table_of(table.schema, [{"id": 9, "sort": "9", "new": 9}])))
 
 
 def test_a_filter_chooses_partitions_and_a_branch_is_rewritten_alone(lake: Lake) -> None:

@@ -1,0 +1,139 @@
+"""Files and position deletes are rewritten in partitions of every type, by every transform, and of fields deep in structs."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.retry import commit
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.numbers import decimal_from_unscaled
+from icekeep.spec.schema import Schema
+from icekeep.spec.transforms import known_transform
+from icekeep.spec.types import INT, STRING, TIMESTAMP, DecimalType, FixedType, StructType, Type
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.cases import for_each
+from kit.columns import PRIMITIVES, column, schema_of, table_of
+from kit.lake import multiset
+from kit.memory_catalog import MemoryCatalog
+from kit.naive_scan import live_entries, scan_rows
+from kit.no_spark import no_spark
+from kit.written_deletes import data_files, position_delete_files
+
+VALUES: dict[str, tuple[Any, Any]] = {
+    "boolean": (False, True),
+    "int": (-7, 5),
+    "long": (-7, 2**40),
+    "float": (-0.5, float("inf")),
+    "double": (-0.5, float("nan")),
+    "date": (-1, 20_000),
+    "time": (1, 86_399_000_000),
+    "timestamp": (-1, 1_700_000_000_000_000),
+    "timestamptz": (-1, 1_700_000_000_000_000),
+    "string": ("", "ä/=b c.d%20"),
+    "uuid": (UUID(int=1), UUID(int=2**127)),
+    "binary": (b"", b"\x00\xff/="),
+}
+STRUCTS = schema_of(
+    column(1, "id", INT),
+    column(2, "a", StructType((column(3, "same", STRING), column(4, "b", StructType((column(5, "same", INT),)))))),
+    column(6, "c", StructType((column(7, "same", STRING), column(8, "at", TIMESTAMP)))),
+    column(9, "x.y", STRING),
+)
+IN_STRUCTS = [
+    {"a": {"same": "1", "b": {"same": 1}}, "c": {"same": "1", "at": 0}, "x.y": "1"},
+    {"a": {"same": "2", "b": {"same": None}}, "c": {"same": None, "at": 1}, "x.y": "2"},
+    {"a": {"same": None, "b": None}, "c": None, "x.y": None},
+    {"a": None, "c": {"same": "1", "at": None}, "x.y": "1"},
+]
+
+
+def values_of(type_: Type) -> tuple[Any, Any]:
+    if isinstance(type_, DecimalType):
+        return decimal_from_unscaled(-150, type_.scale), decimal_from_unscaled(10**9 - 1, type_.scale)
+    if isinstance(type_, FixedType):
+        return b"\x00" * type_.length, b"\xff" * type_.length
+    return VALUES[type_.name]
+
+
+def by(*transforms: str) -> tuple[Schema, list[tuple[str, str]], list[dict[str, Any]]]:
+    """For each transform a column of every type that it takes, a partition field of each, and rows of three partitions."""
+    taken = [(text, type_) for text in transforms for type_ in PRIMITIVES if known_transform(text).accepts(type_)]
+    named = [(f"p{number}", text, type_) for number, (text, type_) in enumerate(taken)]
+    fields = (column(number, name, type_) for number, (name, _, type_) in enumerate(named, start=2))
+    rows: list[dict[str, Any]] = [{name: values_of(type_)[n] for name, _, type_ in named} for n in range(2)]
+    return schema_of(column(1, "id", INT), *fields), [(name, text) for name, text, _ in named], [*rows, {}]
+
+
+TABLES = (
+    by("identity"),
+    by("bucket[4]", "truncate[2]", "year", "month", "day", "hour", "void"),
+    (
+        STRUCTS,
+        [
+            ("a.same", "identity"),
+            ("a.b.same", "bucket[4]"),
+            ("c.same", "identity"),
+            ("c.at", "day"),
+            ("x.y", "identity"),
+        ],
+        IN_STRUCTS,
+    ),
+)
+
+
+def filled(schema: Schema, partition_by: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Two data files and two position delete files in each partition."""
+    catalog = MemoryCatalog()
+    catalog.create_namespace(("db",))
+    whole = {"write.delete.granularity": "partition"}
+    table = create_table(catalog, ("db", "t"), schema, partition_by=partition_by, properties=whole)
+    for start in (0, 3):
+        table = append(
+            table, table_of(table.schema, [{**row, "id": number} for row in rows for number in range(start, start + 3)])
+        )
+    for position in (0, 1):
+        files = data_files(table)
+        deletes = position_delete_files(table, [(file, position) for file in files])
+        table = commit(table, RowDelta(added_deletes=deletes, named=frozenset(f.file_path for f in files))).table
+    return table
+
+
+def partitions(table: Table, content: FileContent) -> Counter[str]:
+    """How many files of a kind each partition has."""
+    files = (entry.data_file for entry in live_entries(table))
+    return Counter(repr((file.spec_id, file.partition)) for file in files if file.content is content)
+
+
+@pytest.mark.slow
+@for_each("made", TABLES, ids=lambda made: made[1])
+def test_deletes_and_files_of_each_partition_become_one_of_its_own(made):
+    before = filled(*made)
+    kept, rows = partitions(before, FileContent.DATA), multiset(scan_rows(before))
+    assert partitions(before, FileContent.POSITION_DELETES) == kept == dict.fromkeys(kept, 2)
+    assert sum(rows.values()) == 6 * len(made[2]) - 4 * len(kept)
+
+    rewrite_position_deletes(before, no_spark, options={"rewrite-all": "true"})
+    table = before.refresh()
+    assert partitions(table, FileContent.POSITION_DELETES) == dict.fromkeys(kept, 1)
+    assert partitions(table, FileContent.DATA) == kept
+    assert multiset(scan_rows(table)) == rows
+
+    compact(table, no_spark, options={"rewrite-all": "true"})
+    table = before.refresh()
+    assert partitions(table, FileContent.DATA) == dict.fromkeys(kept, 1)
+    assert multiset(scan_rows(table)) == rows
+
+
+def test_a_filter_on_a_field_in_a_struct_chooses_its_partitions():
+    table = filled(STRUCTS, [("a.b.same", "identity"), ("x.y", "identity")], IN_STRUCTS)
+    for where, count in (("a.b.same = 1", 2), ("a.b.same is null and \"x.y\" = '2'", 2), ("`x.y` is null", 2)):
+        result = compact(table.refresh(), no_spark, where=where, options={"rewrite-all": "true"})
+        assert (result.rewritten_data_files_count, result.added_data_files_count) == (count, 1)
