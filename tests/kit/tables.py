@@ -50,15 +50,16 @@ class RawEntry(NamedTuple):
 def memory_table(
     catalog: MemoryCatalog | None = None,
     *,
+    schema: Schema = COLUMNS,
     spec: PartitionSpec = UNPARTITIONED,
     format_version: int = 2,
     **properties: str,
 ) -> Table:
-    """An empty table of `COLUMNS`; `__` in the names of properties stands for `.`, `_` for `-`."""
+    """An empty table; `__` in the names of properties stands for `.`, `_` for `-`."""
     catalog = MemoryCatalog() if catalog is None else catalog
     catalog.create_namespace(EVENTS[:-1], exists_ok=True)
     metadata = new_table_metadata(
-        schema=COLUMNS,
+        schema=schema,
         spec=spec,
         location=catalog.default_location(EVENTS),
         table_uuid=str(catalog.runtime.new_uuid()),

@@ -1,3 +1,5 @@
+from uuid import UUID as UUIDValue
+
 import pytest
 from msgspec.structs import replace
 
@@ -15,12 +17,15 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.types import LONG
+from icekeep.spec.partitioning import build_spec
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import LONG, STRING, UUID, NestedField
 from icekeep.spec.updates import RemoveSnapshots
 from icekeep.spec.values import value_to_bytes
+from kit.cases import for_each
 from kit.changes import run
 from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
-from kit.tables import BY_KIND, add, data_file, entries_of, live, memory_table, set_ref, swap
+from kit.tables import BY_KIND, COLUMNS, add, data_file, entries_of, live, memory_table, set_ref, swap
 
 
 def ids(name, low, high, partition=("x",)):
@@ -103,6 +108,32 @@ def test_delete_files_match_by_partition_not_by_the_rows_that_their_bounds_tell_
     assert names(since(later, table).added_delete_files()) == ["e", "p"]
     assert names(since(later, table).added_delete_files(rows(table, "kind = 'x' AND id < 5"))) == ["e"]
     assert names(since(later, table).added_data_files()) == []
+
+
+@for_each(
+    ("type_", "value", "other", "where"),
+    [
+        (UUID, UUIDValue(int=1), UUIDValue(int=2), f"key = '{UUIDValue(int=1)}'"),
+        (UUID, None, UUIDValue(int=2), "key is null"),
+        (STRING, None, "", "key is null"),
+    ],
+)
+def test_partitions_of_a_uuid_and_of_null_are_judged_by_their_value(type_, value, other, where):
+    schema = Schema(fields=(*COLUMNS.fields[:1], NestedField(field_id=9, name="key", type=type_)))
+    start = add(
+        memory_table(schema=schema, spec=build_spec(schema, [("key", "identity", None)])), data_file("a", 1, (value,))
+    )
+    elsewhere = add(start, data_file("b", 1, (other,)))
+    elsewhere = add_deletes(elsewhere, equality_deletes("f", partition=(other,)))
+    seen = since(elsewhere, start)
+    check_no_new_data(seen, rows(elsewhere, where))
+    check_no_new_deletes(seen, rows(elsewhere, where))
+    for check, now in (
+        (check_no_new_data, add(start, data_file("c", 1, (value,)))),
+        (check_no_new_deletes, add_deletes(start, equality_deletes("e", partition=(value,)))),
+    ):
+        with pytest.raises(ConflictError, match=r"/[ce]', which may"):
+            check(since(now, start), rows(now, where))
 
 
 def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):

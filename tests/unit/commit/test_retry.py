@@ -123,7 +123,7 @@ def test_requirements_hold_the_uuid_and_the_branch_of_the_base(catalog, table):
     assert requirements[1].snapshot_id == table.metadata.current_snapshot_id
 
 
-@pytest.mark.parametrize(("retries", "attempts"), [(None, 5), ("0", 1), ("1", 2), ("7", 8)])
+@pytest.mark.parametrize(("retries", "attempts"), [(None, 5), ("-3", 1), ("0", 1), ("1", 2), ("7", 8)])
 def test_a_commit_is_tried_once_and_then_as_often_again_as_the_table_allows(catalog, retries, attempts):
     properties = {} if retries is None else {"commit.retry.num_retries": retries}
     table = memory_table(catalog, **properties)
@@ -136,6 +136,18 @@ def test_a_commit_is_tried_once_and_then_as_often_again_as_the_table_allows(cata
     assert raised.value.exit_status == 75
     assert raised.value.facts["attempts"] == attempts == len(catalog.swaps)
     assert stored(catalog) == before
+
+
+def test_waits_below_zero_are_none_and_do_not_hide_why_a_commit_failed(catalog):
+    waits = {f"commit.retry.{name}": "-1" for name in ("min-wait-ms", "max-wait-ms", "total-timeout-ms")}
+    table = memory_table(catalog, **waits, commit__retry__num_retries="2")
+    before = stored(catalog)
+    catalog.follow(*[CONFLICTS] * 3)
+    with pytest.raises(ConflictError, match="another writer was faster"):
+        run(table, ONE)
+    assert {*catalog.runtime.sleeps_ms} <= {0}
+    assert stored(catalog) == before
+    assert run(table, ONE).changed
 
 
 def test_waits_double_up_to_the_greatest(catalog):

@@ -6,8 +6,9 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.conflicts import Isolation
 from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError
-from icekeep.spec.definition_updates import UpgradeFormatVersion
+from icekeep.spec.definition_updates import AddPartitionSpec, SetDefaultSpec, UpgradeFormatVersion
 from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.updates import RemoveSnapshots
 from kit.changes import Applying, run
 from kit.memory_catalog import MemoryCatalog, after
@@ -92,6 +93,18 @@ def test_delete_files_are_listed_in_manifests_of_their_own(table):
         "total-records": "30",
     }.items() <= summary.items()
     assert "added-data-files" not in summary
+
+
+def test_delete_files_of_several_specs_are_listed_in_manifests_each_of_its_spec(catalog):
+    table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
+    table = swap(table, AddPartitionSpec(replace(UNPARTITIONED, spec_id=1)), SetDefaultSpec(1))
+    table = add(table, data_file("b", spec_id=1))
+    deletes = (position_deletes("p", "a", partition=("x",)), replace(position_deletes("q", "b"), spec_id=1))
+    done = run(table, delta(table, *deletes, equality_deletes("e", spec_id=1), named=("a", "b"))).table
+    assert live(done) == dict.fromkeys(("a", "b", "p", "q", "e"), 1)
+    found = {m["partition_spec_id"]: m["added_files_count"] for m in raw_list(done) if m["content"] == 1}
+    assert found == {0: 1, 1: 2}
+    assert {e.data_file.spec_id: e.data_file.partition for e in entries_of(done, "p", "q", "e")} == {0: ("x",), 1: ()}
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,28 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 import pytest
 
+from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import JobFailedError, UsageError
+from icekeep.errors import JobFailedError, NotFoundError, UsageError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.compaction.run import Run
+from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Bucket
-from icekeep.spec.types import LONG
+from icekeep.spec.types import BINARY, LONG, STRING, NestedField
 from icekeep.tables.append import append
+from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
 from icekeep.tables.scan import read_table
+from kit.cases import for_each
+from kit.columns import column, table_of
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
+from kit.memory_catalog import MemoryCatalog
+from kit.naive_scan import scan_rows
 from kit.no_spark import no_spark
+from kit.written_deletes import data_files, delete_equal, delete_positions
 
 
 def live_files(lake: Lake) -> list[str]:
@@ -75,6 +83,48 @@ def test_every_value_of_nested_and_null_columns_survives(lake: Lake) -> None:
     assert multiset(lake.foreign().scan().to_arrow()) == before
     [path] = [p for p in live_files(lake) if "at_month=2013-01" in p]
     assert pq.read_schema(urlparse(path).path).field("tags").type.value_field.metadata[b"PARQUET:field_id"] == b"6"
+
+
+def in_memory(name: str, columns: tuple[NestedField, ...], partition_by: str, *rows: dict[str, Any]) -> Table:
+    """A table in memory to which the rows were appended twice."""
+    catalog = MemoryCatalog()
+    catalog.create_namespace(("db",))
+    table = create_table(catalog, ("db", name), Schema(fields=columns), partition_by=[(partition_by, "identity")])
+    return append(table, [table_of(table.schema, list(rows)) for _ in range(2)])
+
+
+def test_a_table_whose_name_and_columns_are_words_of_sql_is_compacted_with_its_deletes() -> None:
+    columns = (column(1, "order", LONG), column(2, "from", STRING), column(3, "group", STRING), column(4, "is", STRING))
+    rows = [{"order": n, "from": f"f{n}", "group": "by" if n % 2 else "in", "is": None} for n in range(6)]
+    table = in_memory("select", columns, "group", *rows)
+    file = data_files(table)[0]
+    table = delete_positions(table, [(file.file_path, 0)])
+    table = delete_equal(table, table_of(table.schema, [{"from": "f3"}]).select(["from"]), ["from"], like=file)
+    before = multiset(read_table(table))
+    assert sum(before.values()) == 12 - 3
+    asked: dict[str, Any] = {"where": '"order" >= 0 and `from` is not null', "sort_order": '"order" desc, `from`'}
+    result = compact(table, no_spark, options={"rewrite-all": "true"}, **asked)
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (4, 2)
+    assert multiset(scan_rows(table.refresh())) == multiset(read_table(table.refresh())) == before
+
+
+@for_each("curve", ["zorder", "hilbert"])
+def test_null_and_empty_values_of_a_binary_column_have_a_place_on_a_curve(curve: str) -> None:
+    columns = (column(1, "id", LONG), column(2, "data", BINARY), column(3, "kind", STRING))
+    values = (None, b"", b"\xff", None, b"\x00\x01")
+    table = in_memory("t", columns, "kind", *({"id": n, "data": value} for n, value in enumerate(values)))
+    before = multiset(scan_rows(table))
+    result = compact(table, no_spark, sort_order=f"{curve}(id, data)", options={"rewrite-all": "true"})
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (2, 1)
+    assert multiset(scan_rows(table.refresh())) == before
+
+
+@for_each("function", [compact, plan_compact])
+def test_a_partition_spec_that_the_table_does_not_have_is_refused(function: Any) -> None:
+    table = in_memory("t", (column(1, "kind", STRING),), "kind", {"kind": "a"})
+    with pytest.raises(NotFoundError, match=r"the table has no partition spec 7 \(option output-spec-id\); it has 0"):
+        function(table, no_spark, options={"rewrite-all": "true", "output-spec-id": "7"})
+    assert table.refresh().metadata == table.metadata
 
 
 def test_a_large_file_is_split_at_its_row_groups(lake: Lake) -> None:

@@ -66,6 +66,18 @@ def test_files_most_of_whose_rows_are_deleted_are_rewritten_and_the_deletes_go_w
     assert compact(table, no_spark, options={**BY_DELETES, **CLEAN}).commits_count == 0
 
 
+def test_in_a_partition_all_of_whose_files_are_rewritten_the_deletes_go_and_in_others_they_stay(lake: Lake) -> None:
+    table = append(lake.create(), [events(number, 10, month=1 + number % 2) for number in range(4)])
+    table = mostly_deleted(table, *(file.file_path for file in data_files(table)))
+    before = lake.rows()
+    kept = [file for file in delete_files(table) if file.partition == ((2013 - 1970) * 12 + 1,)]
+    assert len(kept) == 2
+    result = compact(table, no_spark, where="at < '2013-02-01'", options={"rewrite-all": "true"})
+    assert (result.rewritten_data_files_count, result.removed_delete_files_count) == (2, 2)
+    assert lake.rows() == before
+    assert delete_files(lake.load()) == kept
+
+
 def test_a_delete_file_whose_bounds_hide_a_live_data_file_stays(lake: Lake) -> None:
     table = filled(lake)
     first, second, *_ = data_files(table)
