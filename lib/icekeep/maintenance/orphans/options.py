@@ -53,6 +53,9 @@ def spelling(equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping
 
     >>> spelling({"s3b , s3c": "s3"}, None).schemes
     {'s3b': 's3', 's3c': 's3'}
+
+    Raises:
+        OptionError: a name is empty, or is said to be equal to two others.
     """
     return Spelling(
         _flattened("equal_schemes", equal_schemes or {}), _flattened("equal_authorities", equal_authorities or {})
@@ -91,7 +94,10 @@ def _flattened(name: str, given: Mapping[str, str]) -> dict[str, str]:
         for key in keys.split(","):
             if not key.strip() or not value.strip():
                 raise OptionError(name, given=f"{keys}={value}", expected="names on both sides, as in s3n,s3a=s3")
-            flat[key.strip().lower()] = value.strip().lower()
+            one, other = key.strip().lower(), value.strip().lower()
+            if flat.setdefault(one, other) != other:
+                twice = f"one name that {one!r} is equal to: it is said to be {flat[one]!r} too"
+                raise OptionError(name, given=f"{keys}={value}", expected=twice)
     return flat
 
 

@@ -92,12 +92,16 @@ def test_other_paths_are_other_files(listed, named):
     assert unnamed([listed], [named]) == [listed]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "named", "equal"),
     [
         ("scheme2://bucket1/dir1/file1", "scheme1://bucket1/dir1/file1", {"schemes": {"scheme1,scheme2": "scheme"}}),
         ("hdfs://n2/dir1/file1", "hdfs://n1/dir1/file1", {"authorities": {"n1,n2": "n"}}),
         ("hdfs://n2/dir1/file1", "hdfs://n1/dir1/file1", {"authorities": {"n1": "n2"}}),
+        ("hdfs://nn:9000/f", "hdfs://nn:8020/f", {"authorities": {"nn:8020,nn:9000": "nn"}}),
+        ("hdfs://me@nn:8020/f", "hdfs://you@nn:8020/f", {"authorities": {"me@nn:8020": "you@nn:8020"}}),
+        ("s3://b2/x=a%2Fb/f", "s3://b1/x=a%2Fb/f", {"authorities": {"b1,b2": "b"}}),
+        ("gs://b/x=%zz/100%", "s3://b/x=%zz/100%", {"schemes": {"gs": "s3"}}),
     ],
 )
 def test_other_schemes_and_authorities_are_mismatches_unless_they_are_said_to_be_equal(listed, named, equal):

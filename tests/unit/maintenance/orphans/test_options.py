@@ -92,10 +92,18 @@ def test_maps_are_taken_apart_at_their_commas():
     assert given_one.authorities == {"old:8020": "new", "older": "new"}
 
 
-@pytest.mark.parametrize("given_map", [{"": "s3"}, {"a,,b": "s3"}, {"a": " "}])
+@for_each("given_map", [{"": "s3"}, {"a,,b": "s3"}, {"a": " "}])
 def test_maps_with_empty_names_are_refused(given_map):
     with pytest.raises(OptionError):
         spelling(given_map, None)
+
+
+@for_each("given_map", [{"a": "b", "a,c": "d"}, {"a,c": "d", "A": "b"}, {"a,A ": "b", "c,a": "d"}])
+def test_a_name_that_is_said_to_be_equal_to_two_others_is_refused_whichever_came_first(given_map):
+    for maps in ((given_map, None), (None, given_map)):
+        with pytest.raises(OptionError, match=r"give one name that 'a' is equal to: it is said to be '[bd]' too"):
+            spelling(*maps)
+    assert spelling({"a": "b", "a,c": "B"}, None).schemes == {"a": "b", "c": "b"}
 
 
 @pytest.mark.parametrize("count", [0, -1])
