@@ -87,10 +87,10 @@ def state(lake):
 
 
 COMMANDS = {
-    "ref create-branch b": [("b", "branch", None, 2)],
+    "ref create-branch team/b": [("team/b", "branch", None, 2)],
     "ref create-branch b --snapshot-id {0}": [("b", "branch", None, 0)],
     "ref create-branch dev --or-replace --snapshot-id {0}": [("dev", "branch", 1, 0)],
-    "ref create-tag t": [("t", "tag", None, 2)],
+    "ref create-tag v1/2026": [("v1/2026", "tag", None, 2)],
     "ref create-tag t --snapshot-id {0} --max-ref-age 30d": [("t", "tag", None, 0)],
     "ref replace-branch dev --snapshot-id {0}": [("dev", "branch", 1, 0)],
     "ref replace-tag v1 --snapshot-id {2}": [("v1", "tag", 1, 2)],

@@ -30,6 +30,7 @@ from icekeep.maintenance.purge.history import read_history
 from icekeep.maintenance.purge.job import drop_table, exact_drop_table, plan_drop_table
 from icekeep.maintenance.registering import register_table
 from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.snapshots import MetadataLogEntry
@@ -37,10 +38,11 @@ from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local.storage import LocalStorage
 from kit.cases import for_each
-from kit.changes import Recorder
+from kit.changes import Recorder, Staged, run
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
+from kit.row_deletes import add_deletes, equality_deletes, position_deletes
 from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
@@ -94,6 +96,31 @@ def test_a_purge_leaves_nothing_of_the_table_and_everything_else():
     }
     assert not is_there(table)
     assert stored(table) == {other}
+
+
+def with_files(table, *added, named=()):
+    """A table whose files are all there, with others that a commit adds to it."""
+    for file in added:
+        table.catalog.storage.create(file.file_path, b"rows")
+    deletes = tuple(file for file in added if file.content is not FileContent.DATA)
+    return add_deletes(table, *deletes, named=named) if deletes else run(table, Staged(AppendFiles(files=added))).table
+
+
+@for_each(
+    ("make", "expected"),
+    [
+        (memory_table, {"metadata file": 1}),
+        (lambda: with_files(history(), data_file("staged")), {"data file": 4, "manifest list": 4}),
+        (lambda: with_files(history(), position_deletes("p", "ab"), named=("ab",)), {"position delete file": 1}),
+        (lambda: with_files(history(), equality_deletes("e")), {"equality delete file": 1}),
+    ],
+)
+def test_a_purge_takes_files_of_each_kind_and_of_snapshots_that_nothing_names(make, expected):
+    table = make()
+    result = purged(table)
+    assert {f.kind.value: f.files_count for f in result.files_by_kind}.items() >= expected.items()
+    assert (result.status, result.missing_files_count) == ("done", 0)
+    assert stored(table) == set()
 
 
 def test_what_lies_in_the_trash_goes_too():

@@ -12,7 +12,8 @@ from icekeep.errors import SafetyError, UnavailableError, UnsupportedError
 from icekeep.events import Warned
 from icekeep.spec.updates import SetProperties
 from icekeep.tables.append import append
-from kit.lake import EVENTS, Lake, events
+from icekeep.tables.create import create_table
+from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import EVENTS as MEMORY_EVENTS
 from kit.tables import add, memory_table
@@ -79,6 +80,44 @@ def test_a_name_that_is_taken_is_refused(lake, run):
     assert (status, document["error"]["kind"]) == (2, "usage")
     assert document["error"]["message"] == "table 'db.events' exists already in catalog 'local'"
     assert lake.load().metadata.current_snapshot_id is None
+
+
+def test_a_dropped_table_is_taken_in_under_another_name_where_the_name_is_not_its_directory(lake, run):
+    rows, uuid = lake.rows(), lake.load().metadata.table_uuid
+    location = run("drop")[1]["result"]["metadata_location"]
+    status, document = run("register", "--metadata-location", location, table="db.renamed")
+    if lake.properties["type"] == "filesystem":
+        assert (status, document["error"]["kind"]) == (2, "usage")
+        assert "finds tables by their directory" in document["error"]["message"]
+        return
+    assert (status, document["result"]["table_uuid"]) == (0, uuid)
+    assert lake.catalog.list_tables(("db",)) == [("db", "renamed")]
+    assert multiset(lake.foreign_catalog().load_table(("db", "renamed")).scan().to_arrow()) == rows
+
+
+def test_a_metadata_file_in_a_store_of_no_known_scheme_is_refused(lake, run):
+    assert run("drop")[0] == 0
+    for location, status, kind in (("invalid://b/v1.metadata.json", 4, "unsupported"), ("s3//b/v1", 2, "usage")):
+        found, document = run("register", "--metadata-location", location)
+        assert (found, document["error"]["kind"]) == (status, kind)
+        assert repr(location) in document["error"]["message"]
+    assert lake.catalog.list_tables(("db",)) == []
+
+
+@pytest.mark.parametrize("lake", ["sql"], indirect=True)
+def test_a_location_that_ends_in_a_blank_is_another_place_than_the_one_without(lake, run):
+    at = f"{lake.location()} "
+    blank = create_table(lake.catalog, ("db", "blank"), SCHEMA, location=at)
+    append(blank, events(1, 3))
+    location = run("drop", table="db.blank")[1]["result"]["metadata_location"]
+    assert location.startswith(f"{at}/metadata/")
+    status, document = run("register", "--metadata-location", location, table="db.blank")
+    assert (status, document["result"]["location"]) == (0, at)
+    append(lake.catalog.load(("db", "blank")), events(2, 3))
+    rows = lake.rows()
+    assert run("drop", "--purge", table="db.blank")[0] == 0
+    assert lake.rows() == rows
+    assert not [path for path in lake.files_on_disk() if "/events /" in str(path)]
 
 
 def test_a_purged_table_is_refused(lake, run):

@@ -25,6 +25,11 @@ FAULTS: dict[str, tuple[int, list[Edit], list[tuple[int, str]]]] = {
         [drop("statistics", 0, "blob-metadata", 0, "type")],
         [(101, "blob-metadata of statistics 's3://a/b/stats.puffin'")],
     ),
+    "a blob whose type is null": (
+        2,
+        [put("statistics", 0, "blob-metadata", 0, "type", None)],
+        [(101, "blob-metadata of statistics 's3://a/b/stats.puffin'")],
+    ),
     "a default that is none for its type": (3, [put("schemas", 1, "fields", 2, "write-default", "x")], [(101, "schema 1")]),
     "schemas of version 1 without the current one's id": (1, [drop("current-schema-id")], [(101, WHERE)]),
     "a number below zero": (2, [put("last-sequence-number", -1)], [(101, WHERE)]),
