@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
+from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
@@ -32,6 +33,12 @@ def data_files(table: Table, ref: str = MAIN) -> list[DataFile]:
     return sorted(files, key=lambda file: file.file_path)
 
 
+def delete_files(table: Table) -> list[DataFile]:
+    """The live delete files of the main branch."""
+    files = [entry.data_file for entry in live_entries(table)]
+    return [file for file in files if file.content is not FileContent.DATA]
+
+
 def delete_positions(
     table: Table, positions: Iterable[tuple[str, int]], file_format: str = "PARQUET", *, names_file: bool = True
 ) -> Table:
@@ -47,6 +54,21 @@ def delete_positions(
     if not names_file:
         file = replace(file, referenced_data_file=None)
     return commit(table, RowDelta(added_deletes=(file,), named=frozenset(file.file_path for file, _ in pairs))).table
+
+
+def lose_reached_file(table: Table, files: Sequence[DataFile] = ()) -> Table:
+    """The table after a commit of position delete files for two data files, and one that removes the first of these.
+
+    Neither of them names its data file: their bounds do.
+
+    Args:
+        files: the two; any by default.
+    """
+    gone, stays = files or data_files(table)[:2]
+    written = position_delete_files(table, [(gone, 0), (stays, 0)], scope="file")
+    deletes = tuple(replace(file, referenced_data_file=None) for file in written)
+    table = commit(table, RowDelta(added_deletes=deletes, named=frozenset({gone.file_path, stays.file_path}))).table
+    return commit(table, DeleteFiles(paths=frozenset([gone.file_path]))).table
 
 
 def delete_by_vector(table: Table, path: str, positions: Iterable[int]) -> Table:

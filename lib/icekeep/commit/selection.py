@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping, Set
 from typing import Protocol
 
-from icekeep.commit.file_sets import digest_of_all
+from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.errors import UnsupportedError
 from icekeep.spec.applicability import (
     PartitionKey,
@@ -179,6 +179,23 @@ class LeftBehind:
         if own is not None and path_digest(own) in self._paths:
             return True
         return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))
+
+
+class Among:
+    """Those of some selected files whose `entry_digest` is among these."""
+
+    def __init__(self, selected: Selection, digests: Set[Digest]) -> None:
+        self._selected, self._digests = selected, frozenset(digests)
+        self._digest = digest_of_all(self._digests)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return "among", self._digest, self._selected.key(manifest)
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return self._selected.manifest(manifest)
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        return entry_digest(entry) in self._digests and self._selected.entry(entry)
 
 
 class OldVectors:

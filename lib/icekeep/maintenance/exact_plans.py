@@ -12,24 +12,32 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.commit.file_sets import entry_digest
 from icekeep.commit.made_by import PLAN_KEY, made_by
 from icekeep.errors import SafetyError, and_more
 from icekeep.runs import Run, new_run
 from icekeep.runtime import Runtime
+from icekeep.spec.applicability import is_deletion_vector
+from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.times import format_time
+from icekeep.spelling import counted
 
-NOTE_OF_DANGLING = (
-    "the last commit also takes out the delete files that reach no data file by then (remove-dangling-deletes)"
+NOTE_OF_REMOVALS = (
+    "which delete files the commits take out is known only then: rows move to another partition spec, or the plan is of too "
+    "many files"
 )
 
 _SHOWN = 3
 """So many files or snapshots are named in a refusal."""
 
 
-APPLY = "apply"
-"""What is done with delete files whose rows leave data files."""
+APPLY, REMOVE = "apply", "remove"
+"""What is done with delete files whose rows leave data files, and with files that go since nothing needs them."""
+
+POSITION_DELETES, EQUALITY_DELETES, VECTOR = "position delete file", "equality delete file", "deletion vector"
+_DELETES = frozenset({POSITION_DELETES, EQUALITY_DELETES, VECTOR})
 
 GROUP, SNAPSHOT, REFERENCE, FAULT, PART, TABLE = "group", "snapshot", "reference", "fault", "part", "table"
 SCHEMA, SPEC = "schema", "partition spec"
@@ -153,6 +161,39 @@ def refuse_other_table(given: GivenPlan, table: Table) -> None:
 def run_of_plan(given: GivenPlan, job: str, runtime: Runtime) -> Run:
     """A run that carries a plan out: its snapshots say which."""
     return msgspec.structs.replace(new_run(job, runtime), plan=given.hash)
+
+
+def delete_file_line(entry: ManifestEntry, do: str, group: int | None = None) -> PlanLine:
+    """The line of a live delete file; its state is the digest of its entry."""
+    file = entry.data_file
+    kind = VECTOR if is_deletion_vector(file) else POSITION_DELETES
+    return PlanLine(
+        do=do,
+        kind=EQUALITY_DELETES if file.content is FileContent.EQUALITY_DELETES else kind,
+        name=file.file_path,
+        group=group,
+        size_bytes=file.own_bytes,
+        record_count=file.record_count,
+        state=entry_digest(entry).hex(),
+    )
+
+
+def held_removals(given: GivenPlan, found: Sequence[ManifestEntry], metadata: TableMetadata) -> list[ManifestEntry]:
+    """The delete files that a plan takes out, of those that would be taken out of the table as it is.
+
+    Raises:
+        SafetyError: one of the plan is not among these, and no part of the plan has landed yet.
+    """
+    lines = {line.state: line.name for line in given.lines() if line.do == REMOVE and line.kind in _DELETES}
+    states = {entry_digest(entry).hex(): entry for entry in found}
+    gone = [name for state, name in lines.items() if state not in states]
+    if gone and not landed(given, metadata):
+        files = counted(len(gone), "delete files")
+        problem = (
+            f"{files} to remove {'is' if len(gone) == 1 else 'are'} gone, or needed again, such as {some_of(gone)}"
+        )
+        raise moved(given, metadata, problem, gone_count=len(gone))
+    return [entry for state, entry in states.items() if state in lines]
 
 
 def landed(given: GivenPlan, metadata: TableMetadata) -> list[Snapshot]:

@@ -9,7 +9,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.carrying import ChangedDeletes, DeleteCarrier
 from icekeep.commit.dangling import dangling
-from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, digest_of_all, live_twice
+from icekeep.commit.file_sets import Digest, FileSet, StoredFileSet, Wanted, count_of, digest_of_all, live_twice
 from icekeep.commit.filtering import Checked, EntryReader, identity, without_history
 from icekeep.commit.live_files import (
     KeptManifests,
@@ -23,7 +23,7 @@ from icekeep.commit.live_files import (
     require_format_version,
     require_spec,
 )
-from icekeep.commit.selection import Selection
+from icekeep.commit.selection import Among, Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import AppliedDelete, is_newer, sequence_number
@@ -48,6 +48,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         data_sequence_number: given to the added files, so that deletes that are newer still reach their rows; `None`: they
             take the commit's own.
         remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
+        only_dangling: of these only some; `None` for all.
         manifest_paths: where the removed entries were read; only saves work.
         proof: reads the rows of position delete files, as `remove_deletes` and `dangling` ask for it.
         carrier: knows where the rows of removed files went, so that positions which others have deleted in these meanwhile
@@ -63,6 +64,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     starting_sequence_number: int | None = None
     data_sequence_number: int | None = None
     remove_dangling: bool = False
+    only_dangling: frozenset[Digest] | None = None
     manifest_paths: frozenset[str] = frozenset()
     proof: PathProof | None = None
     carrier: DeleteCarrier | None = None
@@ -135,9 +137,10 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
     ) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
-        return dangling(
+        found = dangling(
             manifests.deletes, data, self.added, base, attempt, added_number=self._added_number, proof=self.proof
         )
+        return found if found is None or self.only_dangling is None else Among(found, self.only_dangling)
 
     @property
     def _added_number(self) -> int | None:

@@ -6,8 +6,10 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import dangling
+from icekeep.commit.file_sets import Digest
 from icekeep.commit.filtering import Identity, identity
 from icekeep.commit.live_files import PathProof, head_manifests, live_among, remove
+from icekeep.commit.selection import Among, Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestFile
@@ -25,6 +27,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
+        only_dangling: of these only some; `None` for all.
         proof: reads the rows of position delete files, as `dangling` asks for it.
         format_version: of the table that was read, `None` where it does not matter: entries of one version are not those of
             another.
@@ -33,6 +36,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     replaced: tuple[ManifestFile, ...]
     added: tuple[ManifestFile, ...]
     drop_dangling_deletes: bool = False
+    only_dangling: frozenset[Digest] | None = None
     proof: PathProof | None = None
     format_version: int | None = None
     branch: str = MAIN
@@ -60,7 +64,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         kept = (m for m in current if identity(m) not in gone and m.may_have_live_files)
         rows, dropped = [*new, *kept], SummaryBuilder()
         if self.drop_dangling_deletes:
-            rows, dropped = _without_dangling(rows, current, attempt, self.proof)
+            rows, dropped = self._without_dangling(rows, current, attempt)
         listed = {identity(m) for m in rows}
         attempt.leave_out(m for m in self.added if identity(m) not in listed)
         if listed == here:
@@ -80,29 +84,29 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
             raise ConflictError(f"manifest {path!r} ({len(missing)} in all) is no longer in the table as it was read")
         return replaced
 
+    def _without_dangling(
+        self, rows: Sequence[ManifestFile], current: Sequence[ManifestFile], attempt: Attempt
+    ) -> tuple[list[ManifestFile], SummaryBuilder]:
+        """Manifests without the delete files that reach nothing, and a count of these.
+
+        Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
+        """
+        base, live = attempt.base, live_among(current)
+        found = dangling(live.deletes, live.data, (), base, attempt, proof=self.proof)
+        if found is None:
+            return list(rows), SummaryBuilder()
+        selected: Selection = found if self.only_dangling is None else Among(found, self.only_dangling)
+        deletes = live_among(rows).deletes
+        kept = remove(deletes, base, attempt, selected=selected)
+        filtered = {identity(m) for m in deletes}
+        return [*(m for m in rows if identity(m) not in filtered), *kept.manifests], kept.summary
+
 
 def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile]) -> None:
     before = sum(m.live_files_count or 0 for m in replaced)
     after = sum(m.existing_files_count or 0 for m in added)
     if before != after or any(m.added_files_count or m.deleted_files_count for m in added):
         raise IcekeepBug(f"rewritten manifests hold {after} live files, the replaced ones {before}")
-
-
-def _without_dangling(
-    rows: Sequence[ManifestFile], current: Sequence[ManifestFile], attempt: Attempt, proof: PathProof | None
-) -> tuple[list[ManifestFile], SummaryBuilder]:
-    """Manifests without the delete files that reach nothing, and a count of these.
-
-    Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
-    """
-    base, live = attempt.base, live_among(current)
-    selected = dangling(live.deletes, live.data, (), base, attempt, proof=proof)
-    if selected is None:
-        return list(rows), SummaryBuilder()
-    deletes = live_among(rows).deletes
-    kept = remove(deletes, base, attempt, selected=selected)
-    filtered = {identity(m) for m in deletes}
-    return [*(m for m in rows if identity(m) not in filtered), *kept.manifests], kept.summary
 
 
 def _counts(created: Sequence[ManifestFile], kept: Sequence[ManifestFile], replaced_count: int) -> dict[str, str]:

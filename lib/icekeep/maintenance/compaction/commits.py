@@ -6,8 +6,10 @@ from contextlib import suppress
 
 import msgspec
 
+from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.file_sets import HELD_MAX_COUNT, FileSet, ReadFile, StoredFileSet
+from icekeep.commit.file_sets import HELD_MAX_COUNT, Digest, FileSet, ReadFile, StoredFileSet
+from icekeep.commit.foreseen import removed_deletes
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import ConflictError
 from icekeep.formats.deletes.files import hold_own_path
@@ -19,6 +21,7 @@ from icekeep.maintenance.compaction.execute import (
     discard,
     settle,
 )
+from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.removed_files import read_files
@@ -28,6 +31,7 @@ from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.layout import own_directory
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 
 
 class Commits(GroupCommits, frozen=True, kw_only=True):
@@ -39,6 +43,7 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
         store: writes the files of many groups as a set to a directory.
         summary: what the snapshots say beside their counts.
         written: what hears of the files of tasks.
+        only_dangling: the delete files that may go since they reach nothing; `None` for all.
     """
 
     run_id: str
@@ -47,6 +52,7 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
     store: Callable[[Sequence[FileGroup], str], StoredFileSet]
     summary: Mapping[str, str] = {}
     written: WrittenFiles
+    only_dangling: frozenset[Digest] | None = None
 
 
 class CommittedGroups(msgspec.Struct, frozen=True):
@@ -137,33 +143,89 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
         if sum(group.files_count for group in replaced) > HELD_MAX_COUNT:
             removed = work.store(replaced, own_directory(metadata, f"runs/{work.run_id}/{work.runtime.new_uuid()}"))
         else:
-            held = tuple(self._read(replaced))
+            held = tuple(_read(replaced, self._table))
             removed = tuple(file.entry for file in held)
-        applied: dict[str, AbstractSet[AppliedDelete]] = {
-            file.entry.data_file.file_path: file.applied_deletes for file in held if file.applied_deletes
-        }
-        keeps_number = work.options.use_starting_sequence_number
-        return RewriteFiles(
+        change = _change(plan, work.options, held, tuple(file for group in groups for file in group.added))
+        return msgspec.structs.replace(
+            change,
             removed=removed,
-            added=tuple(file for group in groups for file in group.added),
-            schema_id=plan.schema_id,
-            applied_deletes=applied,
             moved_spec_ids=frozenset(group.spec_id for group in replaced if group.is_moved),
             format_version=metadata.format_version,
-            starting_sequence_number=plan.sequence_number,
-            data_sequence_number=plan.sequence_number if keeps_number else None,
             remove_dangling=is_last and work.options.remove_dangling_deletes,
-            manifest_paths=frozenset(file.manifest_path for file in held),
-            proof=hold_own_path,
+            only_dangling=work.only_dangling,
             carrier=CarriedDeletes(groups, self._table, str(work.runtime.new_uuid())),
-            branch=plan.branch,
             summary=work.summary,
         )
 
-    def _read(self, groups: Iterable[FileGroup]) -> Iterator[ReadFile]:
-        types = self._table.metadata.partition_types
-        for group in groups:
-            yield from read_files(group_files(group, self._table.storage), types)
+
+def foreseen_removals(
+    table: Table, plan: RewritePlan, options: RewriteDataFilesOptions, methods: Mapping[int, GroupMethod]
+) -> list[ManifestEntry] | None:
+    """The delete files that the commits of a plan take out of the table as it is; nothing is written.
+
+    Position delete files are read where the commits read them.
+
+    Args:
+        methods: how each group is rewritten, by its number.
+
+    Returns:
+        Their entries; `None` where they are known only then: rows move to partitions of another spec, or the plan is of more
+        files than are held.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read.
+    """
+    if any(group.is_moved or not group.has_files for group in plan.groups):
+        return None
+    if _files_count(plan.groups) > HELD_MAX_COUNT:
+        return None
+    added, held = [], []
+    for group in plan.groups:
+        read = [*_read([group], table)]
+        held += read
+        if methods[group.number].files_count:
+            added.append(_stand_in(read[0].entry.data_file))
+    removed = removed_deletes(_change(plan, options, held, tuple(added)), table, plan.branch)
+    return [entry for one in removed for entry in one.entries]
+
+
+def _change(
+    plan: RewritePlan, options: RewriteDataFilesOptions, held: Sequence[ReadFile], added: tuple[DataFile, ...]
+) -> RewriteFiles:
+    """The commit of all groups of a plan, but for what is known only when it is carried out."""
+    applied: dict[str, AbstractSet[AppliedDelete]] = {
+        file.entry.data_file.file_path: file.applied_deletes for file in held if file.applied_deletes
+    }
+    return RewriteFiles(
+        removed=tuple(file.entry for file in held),
+        added=added,
+        schema_id=plan.schema_id,
+        applied_deletes=applied,
+        starting_sequence_number=plan.sequence_number,
+        data_sequence_number=plan.sequence_number if options.use_starting_sequence_number else None,
+        remove_dangling=options.remove_dangling_deletes,
+        manifest_paths=frozenset(file.manifest_path for file in held),
+        proof=hold_own_path,
+        branch=plan.branch,
+    )
+
+
+def _stand_in(file: DataFile) -> DataFile:
+    """A new file of a group, as far as it matters to delete files: it is in the partition of one of the old ones."""
+    return DataFile(
+        file_path="",
+        file_format=file.file_format,
+        spec_id=file.spec_id,
+        partition=file.partition,
+        record_count=0,
+        file_size_in_bytes=0,
+    )
+
+
+def _read(groups: Iterable[FileGroup], table: Table) -> Iterator[ReadFile]:
+    types = table.metadata.partition_types
+    for group in groups:
+        yield from read_files(group_files(group, table.storage), types)
 
 
 def _sums(groups: Sequence[RewrittenGroup], summary: Mapping[str, str]) -> RewriteDataFilesResult:

@@ -30,13 +30,29 @@ from icekeep.maintenance.compaction.planned_files import (
 from icekeep.maintenance.compaction.planner import IN_PLAN, PackTask, held, packed_in_tasks, path_of_group
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
 from icekeep.maintenance.deciding import hold_decided, of_data_files
-from icekeep.maintenance.exact_plans import APPLY, GROUP, GivenPlan, PlanCost, PlanLine, already, landed, moved, some_of
+from icekeep.maintenance.exact_plans import (
+    APPLY,
+    EQUALITY_DELETES,
+    GROUP,
+    POSITION_DELETES,
+    REMOVE,
+    VECTOR,
+    GivenPlan,
+    PlanCost,
+    PlanLine,
+    already,
+    delete_file_line,
+    landed,
+    moved,
+    some_of,
+)
 from icekeep.maintenance.groups.file_sizes import file_sizes
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
 from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.rows import arrow_dataframe, record_batches
 from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.position_sets import spans
 from icekeep.storage.base import Storage
 
@@ -55,8 +71,14 @@ _DIGEST_BYTES = 16
 _MODULUS = 1 << (8 * _DIGEST_BYTES)
 
 
-def exact_lines(plan: RewritePlan, methods: Mapping[int, GroupMethod], storage: Storage) -> Iterator[PlanLine]:
-    """All that a plan does: each group, then its files and the delete files that are applied to them."""
+def exact_lines(
+    plan: RewritePlan, methods: Mapping[int, GroupMethod], removed: Iterable[ManifestEntry], storage: Storage
+) -> Iterator[PlanLine]:
+    """All that a plan does: each group, then its files and the delete files that are applied to them; last what is taken out.
+
+    Args:
+        removed: the delete files that the commits take out.
+    """
     for group in plan.groups:
         yield _group_line(group, methods[group.number])
         files = group_files(group, storage)
@@ -72,6 +94,8 @@ def exact_lines(plan: RewritePlan, methods: Mapping[int, GroupMethod], storage: 
                 record_count=file.record_count,
                 state=state,
             )
+    for entry in removed:
+        yield delete_file_line(entry, REMOVE)
 
 
 def cost_of(estimated: Estimate) -> PlanCost:
@@ -259,9 +283,9 @@ def _group_line(group: FileGroup, method: GroupMethod) -> PlanLine:
 
 
 def _delete_line(delete: GroupDelete, number: int) -> PlanLine:
-    kind = "equality delete file" if delete.equality_ids else "position delete file"
+    kind = EQUALITY_DELETES if delete.equality_ids else POSITION_DELETES
     if delete.content_offset is not None:
-        kind = "deletion vector"
+        kind = VECTOR
     return PlanLine(
         do=APPLY,
         kind=kind,

@@ -6,7 +6,8 @@ anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result; groups 
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +17,7 @@ from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.compaction.commits import CommittedGroups, commit_groups
 from icekeep.maintenance.compaction.execute import STEP, execute
 from icekeep.maintenance.compaction.given_groups import cost_of, exact_lines
+from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.planner import IN_PLAN
@@ -24,7 +26,7 @@ from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.compaction.run import BUDGET_BYTES, CompactRequest, Run, chosen_sizes
 from icekeep.maintenance.compaction.strategy import chosen_strategy
 from icekeep.maintenance.deciding import of_data_files
-from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
+from icekeep.maintenance.exact_plans import NOTE_OF_REMOVALS, ExactPlan
 from icekeep.maintenance.groups.commits import files_text, partial_once_landed, tell_early_end
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
@@ -34,6 +36,7 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import written_files
 from icekeep.planning.spark.memory_settings import warn_of_memory
+from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
@@ -91,35 +94,48 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
 
 @takes(CompactRequest)
 def plan_compact(table: Table, request: CompactRequest) -> RewriteDataFilesPlan:
-    """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
-    run = Run(table, request, table.runtime)
-    planned = run.plan(None)
-    for note in planned.notes:
-        request.listener.on(Warned(note))
-    workers = run.workers(planned)
-    methods = run.methods(planned, workers)
-    return preview(planned, methods, run.estimated(planned, methods, workers))
+    """Say what `compact` with the same arguments would do; raises as it does, and writes nothing.
+
+    Position delete files are read, as the run reads them, where only their rows show that they go.
+    """
+    return _foreseen(table, request, None).shown
 
 
 @takes(CompactRequest, "compact")
 def exact_compact(table: Table, request: CompactRequest) -> ExactPlan:
     """What `compact` with the same arguments would do, with all files; raises as it does, and writes nothing."""
+    foreseen = _foreseen(table, request, IN_PLAN)
+    planned, removed = foreseen.planned, foreseen.removed
+    return ExactPlan(
+        shown=foreseen.shown,
+        branch=planned.branch,
+        snapshot_id=planned.snapshot_id,
+        lines=exact_lines(planned, foreseen.methods, removed or (), table.storage),
+        decided_by=of_data_files(table.metadata),
+        cost=cost_of(foreseen.shown.estimated),
+        notes=(NOTE_OF_REMOVALS,) if removed is None else (),
+    )
+
+
+class _Foreseen(NamedTuple):
+    """A plan, and what it is made of; `removed` as `Run.removals` says."""
+
+    shown: RewriteDataFilesPlan
+    planned: RewritePlan
+    methods: dict[int, GroupMethod]
+    removed: list[ManifestEntry] | None
+
+
+def _foreseen(table: Table, request: CompactRequest, directory: str | None) -> _Foreseen:
     run = Run(table, request, table.runtime)
-    planned = run.plan(IN_PLAN)
+    planned = run.plan(directory)
     for note in planned.notes:
         request.listener.on(Warned(note))
     workers = run.workers(planned)
     methods = run.methods(planned, workers)
-    estimated = run.estimated(planned, methods, workers)
-    return ExactPlan(
-        shown=preview(planned, methods, estimated),
-        branch=planned.branch,
-        snapshot_id=planned.snapshot_id,
-        lines=exact_lines(planned, methods, table.storage),
-        decided_by=of_data_files(table.metadata),
-        cost=cost_of(estimated),
-        notes=(NOTE_OF_DANGLING,) if run.options.remove_dangling_deletes else (),
-    )
+    removed = run.removals(planned, methods)
+    shown = preview(planned, methods, removed, run.estimated(planned, methods, workers))
+    return _Foreseen(shown, planned, methods, removed)
 
 
 @takes(CompactRequest)
@@ -221,13 +237,16 @@ def _rewritten(run: Run, planned: RewritePlan, listener: Listener, count: Count)
         warn_of_memory(workers, BUDGET_BYTES, listener)
     listener.on(StepStarted(STEP, planned.rewritten_data_files_count, "files"))
     run_id = run.run_id
+    only_dangling = run.only_dangling(planned, methods)
     with (
         beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,
-        hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat),
+        hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat)
+        if planned.groups
+        else nullcontext(),
         written_files(run.table, run_id, listener) as written,
         closing(execute(planned, run.execution(planned, methods, workers, written, listener))) as finished,
     ):
-        committed = commit_groups(finished, run.commits(planned, written, listener), heartbeat)
+        committed = commit_groups(finished, run.commits(planned, written, only_dangling, listener), heartbeat)
         result = committed.result
         replaced = counted(result.rewritten_data_files_count, "files")
         listener.on(StepFinished(STEP, f"{replaced} -> {result.added_data_files_count:,}"))

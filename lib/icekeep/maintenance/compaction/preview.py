@@ -1,11 +1,14 @@
 """What `--dry-run` shows: the groups of a plan and how their rows would reach their new files, without the files."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod
 from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.plan import FileGroup, LeftAlone, RewritePlan
 from icekeep.rendered import Rendered
+from icekeep.spec.manifests.structs import ManifestEntry
 
 
 class GroupPreview(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,9 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         applied_delete_files_count: those that reach any of the files.
+        removed_delete_files_count: that the commits would take out of the table, as in the result, on the table as it is; `None`
+            where that is known only then: rows move to another partition spec, or the plan is of too many files.
+        removed_delete_bytes_count: of these, of vectors those of their blobs.
         stitched_data_files_count: how many of the added files would be put together from whole row groups.
         reencoded_data_files_count: of the files, those whose rows are decoded and encoded again.
     """
@@ -45,6 +51,8 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
     rewritten_data_files_count: int
     rewritten_bytes_count: int
     applied_delete_files_count: int
+    removed_delete_files_count: int | None
+    removed_delete_bytes_count: int | None
     added_data_files_count: int
     stitched_data_files_count: int
     reencoded_data_files_count: int
@@ -54,8 +62,13 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
     groups: tuple[GroupPreview, ...]
 
 
-def preview(plan: RewritePlan, methods: dict[int, GroupMethod], estimated: Estimate) -> RewriteDataFilesPlan:
-    """A plan for people; `methods` by the number of the group."""
+def preview(
+    plan: RewritePlan,
+    methods: dict[int, GroupMethod],
+    removed: Sequence[ManifestEntry] | None,
+    estimated: Estimate,
+) -> RewriteDataFilesPlan:
+    """A plan for people; `methods` by the number of the group, `removed` as `foreseen_removals` says."""
     groups = tuple(_group(group, methods[group.number]) for group in plan.groups)
     return RewriteDataFilesPlan(
         branch=plan.branch,
@@ -66,6 +79,8 @@ def preview(plan: RewritePlan, methods: dict[int, GroupMethod], estimated: Estim
         rewritten_data_files_count=plan.rewritten_data_files_count,
         rewritten_bytes_count=plan.rewritten_bytes_count,
         applied_delete_files_count=sum(group.delete_files_count for group in groups),
+        removed_delete_files_count=None if removed is None else len(removed),
+        removed_delete_bytes_count=None if removed is None else sum(entry.data_file.own_bytes for entry in removed),
         added_data_files_count=sum(group.expected_files_count for group in groups),
         stitched_data_files_count=sum(len(methods[group.number].stitched) for group in plan.groups),
         reencoded_data_files_count=sum(group.files_count - group.stitched_files_count for group in groups),

@@ -6,11 +6,12 @@ from functools import partial
 from typing import Any
 
 from icekeep.catalog.base import Table
+from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.filtering import without_history
 from icekeep.errors import NotFoundError
 from icekeep.events import Listener
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.commits import Commits
+from icekeep.maintenance.compaction.commits import Commits, foreseen_removals
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import Execution
 from icekeep.maintenance.compaction.given_groups import plan_given
@@ -24,6 +25,7 @@ from icekeep.maintenance.compaction.stitched import Metrics, MetricsInParts, met
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.deletion.neighbours import refuse_files_of_others
+from icekeep.maintenance.exact_plans import held_removals
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
@@ -36,6 +38,7 @@ from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory
+from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.units import GIB
@@ -208,7 +211,23 @@ class Run:
             listener=listener,
         )
 
-    def commits(self, planned: RewritePlan, written: WrittenFiles, listener: Listener) -> Commits:
+    def removals(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> list[ManifestEntry] | None:
+        """The delete files that the commits take out of the table as it is, as `foreseen_removals` says.
+
+        Raises:
+            SafetyError: not all of the plan that was given are among them.
+        """
+        found, given = foreseen_removals(self.table, planned, self.options, methods), self._request.given
+        return found if found is None or given is None else held_removals(given, found, self.table.metadata)
+
+    def only_dangling(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> frozenset[Digest] | None:
+        """Which delete files may go since they reach nothing; `None` for all. Raises as `removals`."""
+        found = None if self._request.given is None else self.removals(planned, methods)
+        return None if found is None else frozenset(map(entry_digest, found))
+
+    def commits(
+        self, planned: RewritePlan, written: WrittenFiles, only_dangling: frozenset[Digest] | None, listener: Listener
+    ) -> Commits:
         """What all commits are made with."""
         return Commits(
             table=self.table,
@@ -221,6 +240,7 @@ class Run:
             runtime=self.runtime,
             summary=order_summary(self.strategy),
             written=written,
+            only_dangling=only_dangling,
         )
 
     def overlap_after(self, listener: Listener) -> float | None:

@@ -5,12 +5,23 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from icekeep.maintenance.deciding import hold_decided, of_manifests
-from icekeep.maintenance.exact_plans import GROUP, GivenPlan, PlanCost, PlanLine, already, landed, moved, some_of
+from icekeep.maintenance.exact_plans import (
+    GROUP,
+    REMOVE,
+    GivenPlan,
+    PlanCost,
+    PlanLine,
+    already,
+    delete_file_line,
+    landed,
+    moved,
+    some_of,
+)
 from icekeep.maintenance.rates import ENTRY_CPU_MS
-from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 
-REWRITE, REMOVE = "rewrite", "remove"
+REWRITE, MANIFEST = "rewrite", "manifest"
 
 
 class PlannedRun(msgspec.Struct, frozen=True):
@@ -29,10 +40,10 @@ class GivenManifests:
         self._given = given
         lines = [*given.lines()]
         self._runs = {line.group: line for line in lines if line.kind == GROUP}
-        self._manifests = {line.name: line for line in lines if line.kind != GROUP}
+        self._manifests = {line.name: line for line in lines if line.kind == MANIFEST}
 
     def hold(self, listed: Sequence[ManifestFile], metadata: TableMetadata) -> None:
-        """Hold the plan against what the head of a branch lists.
+        """Hold the plan against what the head of a branch lists; manifests without a live file may be gone, as they would be.
 
         Raises:
             SafetyError: a manifest is gone.
@@ -40,11 +51,12 @@ class GivenManifests:
         """
         there = {one.manifest_path: one.manifest_length for one in listed}
         gone = [name for name, line in self._manifests.items() if there.get(name) != line.size_bytes]
+        if len(gone) == len(self._manifests) and landed(self._given, metadata):
+            raise already(self._given, metadata)
+        gone = [name for name in gone if self._manifests[name].do == REWRITE]
         if not gone:
             hold_decided(self._given, metadata, of_manifests(metadata))
             return
-        if len(gone) == len(self._manifests) and landed(self._given, metadata):
-            raise already(self._given, metadata)
         problem = f"{len(gone):,} manifests to rewrite are gone, such as {some_of(gone)}"
         raise moved(self._given, metadata, problem, gone_count=len(gone))
 
@@ -70,8 +82,10 @@ class GivenManifests:
             raise moved(self._given, metadata, problem)
 
 
-def exact_lines(runs: Sequence[PlannedRun], empty: Sequence[ManifestFile]) -> Iterator[PlanLine]:
-    """All that a plan does: each run with its manifests, then those that hold nothing."""
+def exact_lines(
+    runs: Sequence[PlannedRun], empty: Sequence[ManifestFile], removed: Sequence[ManifestEntry]
+) -> Iterator[PlanLine]:
+    """All that a plan does: each run with its manifests, then those that hold nothing, and the delete files that go."""
     for number, run in enumerate(runs):
         yield PlanLine(
             do=REWRITE,
@@ -88,6 +102,8 @@ def exact_lines(runs: Sequence[PlannedRun], empty: Sequence[ManifestFile]) -> It
             yield _line(one, REWRITE, number)
     for one in empty:
         yield _line(one, REMOVE, None)
+    for entry in removed:
+        yield delete_file_line(entry, REMOVE)
 
 
 def cost_of(runs: Sequence[PlannedRun]) -> PlanCost:
@@ -107,7 +123,7 @@ def cost_of(runs: Sequence[PlannedRun]) -> PlanCost:
 def _line(one: ManifestFile, do: str, group: int | None) -> PlanLine:
     return PlanLine(
         do=do,
-        kind="manifest",
+        kind=MANIFEST,
         name=one.manifest_path,
         group=group,
         size_bytes=one.manifest_length,

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.dangling import dangling_deletes_count
-from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError
-from icekeep.formats.deletes.files import hold_own_path
 from icekeep.maintenance.deciding import of_manifests
-from icekeep.maintenance.exact_plans import NOTE_OF_DANGLING, ExactPlan
+from icekeep.maintenance.exact_plans import ExactPlan
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates, tell_of_none
 from icekeep.maintenance.manifests.execute import RewrittenManifests, foreseen
@@ -25,12 +23,13 @@ from icekeep.maintenance.manifests.gains import (
     measured_ms,
 )
 from icekeep.maintenance.manifests.given_manifests import PlannedRun, cost_of, exact_lines
+from icekeep.maintenance.manifests.rewriting import dangling_of
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.requests import takes
 from icekeep.planning.spark.source import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
-from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.values import value_from_bytes
@@ -55,11 +54,13 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         rewritten_manifests_count, rewritten_bytes_count, entries_count: of the manifests that are rewritten, those among them
-            that hold no live file and are left out.
+            that hold no live file and are left out. Manifests of no group, of which delete files are taken out, have no part in
+            the bytes.
         added_manifests_count: what comes of them.
         left_alone_manifests_count: that would be rewritten, if rewriting did not lose what is not known of them: fields, or
             the values of a partition transform.
         removed_delete_files_count: of those that reach no live data file; `None` where they are not asked for.
+        removed_delete_bytes_count: of these, of vectors those of their blobs.
         planning_time_before_ms, planning_time_after_ms: of a filter on one partition, now, as measured, and afterwards as the
             bytes that it opens let expect; `None` where `measure-planning` does not ask for it.
         groups: by partition spec and content.
@@ -75,6 +76,7 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
     added_manifests_count: int = 0
     left_alone_manifests_count: int = 0
     removed_delete_files_count: int | None = None
+    removed_delete_bytes_count: int | None = None
     planning_time_before_ms: int | None = None
     planning_time_after_ms: int | None = None
     groups: tuple[GroupGain, ...] = ()
@@ -86,32 +88,38 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
 @takes(RewriteManifestsRequest)
 def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> RewriteManifestsPlan:
     """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
-    return _foreseen(table, request)[0]
+    return _foreseen(table, request).shown
 
 
 @takes(RewriteManifestsRequest, "rewrite_manifests")
 def exact_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> ExactPlan:
     """What `rewrite_manifests` would do with these arguments, with all manifests; raises as it does, and writes nothing."""
-    shown, chosen = _foreseen(table, request)
+    shown, chosen, removed = _foreseen(table, request)
     runs = [
         PlannedRun(group.spec_id, group.content, run.manifests, run.expected_count)
         for group in chosen.groups
         for run in group.runs
     ]
     empty = [manifest for group in chosen.groups for manifest in group.empty]
-    removes_dangling = shown.removed_delete_files_count is not None
     return ExactPlan(
         shown=shown,
         branch=request.branch,
         snapshot_id=chosen.snapshot_id,
-        lines=exact_lines(runs, empty),
+        lines=exact_lines(runs, empty, removed),
         decided_by=of_manifests(table.metadata),
         cost=cost_of(runs),
-        notes=(NOTE_OF_DANGLING,) if removes_dangling else (),
     )
 
 
-def _foreseen(table: Table, request: RewriteManifestsRequest) -> tuple[RewriteManifestsPlan, ManifestCandidates]:
+class _Foreseen(NamedTuple):
+    """A plan, and what it is made of; `removed` are the delete files that go, by their entries."""
+
+    shown: RewriteManifestsPlan
+    chosen: ManifestCandidates
+    removed: list[ManifestEntry]
+
+
+def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
     rules = checked_rules(table.metadata, request)
     runtime = table.runtime
     now_ms = runtime.now_ms()
@@ -127,16 +135,24 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> tuple[RewriteMa
         (None, None),
     )
     workload = told("what the workload gains", lambda: filter_gains(table, rules, chosen.listed, done, now_ms), ())
+    drops = rules.options.remove_dangling_deletes
+    dangling = dangling_of(table, rules)
+    removed = [entry for one in dangling for entry in one.entries]
+    chosen_paths = {manifest.manifest_path for manifest in chosen.replaced}
+    # Manifests that no group has are written without the delete files that go, each by itself.
+    others = [one for one in dangling if one.manifest.manifest_path not in chosen_paths]
+    others_entries_count = sum(one.manifest.live_files_count or 0 for one in others)
     shown = RewriteManifestsPlan(
         branch=request.branch,
         snapshot_id=chosen.snapshot_id,
         target_size_bytes=chosen.target_bytes,
-        rewritten_manifests_count=len(chosen.replaced),
+        rewritten_manifests_count=len(chosen.replaced) + len(others),
         rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
-        entries_count=sum(entries_count(one) for one in done),
-        added_manifests_count=sum(len(one.added) for one in done),
+        entries_count=sum(entries_count(one) for one in done) + others_entries_count - len(removed),
+        added_manifests_count=sum(len(one.added) for one in done) + len(others),
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
-        removed_delete_files_count=_dangling_count(table, rules),
+        removed_delete_files_count=len(removed) if drops else None,
+        removed_delete_bytes_count=sum(entry.data_file.own_bytes for entry in removed) if drops else None,
         planning_time_before_ms=before_ms,
         planning_time_after_ms=after_ms,
         groups=gains,
@@ -144,13 +160,7 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> tuple[RewriteMa
         rewritten_manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
         added_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
     )
-    return shown, chosen
-
-
-def _dangling_count(table: Table, rules: RewriteRules) -> int | None:
-    if not rules.options.remove_dangling_deletes:
-        return None
-    return dangling_deletes_count(table.metadata, rules.branch, StorageManifestReader(table.storage), hold_own_path)
+    return _Foreseen(shown, chosen, removed)
 
 
 def _planning_times(

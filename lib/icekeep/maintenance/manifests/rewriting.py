@@ -9,14 +9,19 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
+
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.changes.base import Change
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.file_sets import entry_digest
+from icekeep.commit.foreseen import Removed, removed_deletes
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.files import hold_own_path
+from icekeep.maintenance.exact_plans import held_removals
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates, tell_of_none
 from icekeep.maintenance.manifests.execute import RewrittenManifests, discard, rewritten
@@ -139,6 +144,28 @@ def _planning_times(
     return before_ms, after_ms
 
 
+def dangling_of(table: Table, rules: RewriteRules) -> list[Removed]:
+    """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written.
+
+    Raises:
+        SafetyError: not all of the plan that was given are among them.
+    """
+    if not rules.options.remove_dangling_deletes:
+        return []
+    found = removed_deletes(_dropping(rules.branch), table, rules.branch)
+    if rules.given is None:
+        return found
+    entries = [entry for one in found for entry in one.entries]
+    held = {entry_digest(entry) for entry in held_removals(rules.given, entries, table.metadata)}
+    left = [Removed(one.manifest, tuple(e for e in one.entries if entry_digest(e) in held)) for one in found]
+    return [one for one in left if one.entries]
+
+
+def _dropping(branch: str) -> RewriteManifests:
+    """A rewrite of no manifests, that takes out the delete files which reach nothing."""
+    return RewriteManifests(replaced=(), added=(), drop_dangling_deletes=True, proof=hold_own_path, branch=branch)
+
+
 def _change(
     table: Table,
     chosen: ManifestCandidates,
@@ -146,12 +173,15 @@ def _change(
     done: Sequence[RewrittenManifests],
     heartbeat: Heartbeat,
 ) -> Change:
-    change = RewriteManifests(
+    only = None
+    if rules.given is not None:
+        only = frozenset(entry_digest(entry) for one in dangling_of(table, rules) for entry in one.entries)
+    change = msgspec.structs.replace(
+        _dropping(rules.branch),
         replaced=tuple(chosen.replaced),
         added=tuple(manifest for one in done for manifest in one.added),
         drop_dangling_deletes=rules.options.remove_dangling_deletes,
-        proof=hold_own_path,
+        only_dangling=only,
         format_version=table.metadata.format_version,
-        branch=rules.branch,
     )
     return heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])

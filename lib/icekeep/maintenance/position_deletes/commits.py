@@ -37,7 +37,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         super().__init__(commits, heartbeat)
         self._branch, self._written = commits.branch, commits.written
         self._dangling: Sequence[ReadFile] = ()
-        self._format_version = self._dangling_count = 0
+        self._format_version = self._dangling_count = self._dangling_bytes = 0
         self._done = RewritePositionDeletesResult()
         self._added_paths: set[str] = set()
         self._landed_numbers: set[int] = set()
@@ -95,6 +95,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
             status="partial" if self.has_failures or self._is_cut_short else "done",
             failed_delete_files_count=self.failed_files_count,
             removed_dangling_delete_files_count=self._dangling_count,
+            removed_dangling_bytes_count=self._dangling_bytes,
             commits_count=self.commits_count,
             failed_commits_count=self.failed_commits_count,
         )
@@ -109,6 +110,8 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         dangling = [one for one in groups if one.group.seems_dangling and not one.added]
         rewritten = [one for one in groups if one not in dangling]
         self._dangling_count += len(change.dangling) + sum(one.group.files_count for one in dangling)
+        self._dangling_bytes += sum(entry.data_file.own_bytes for entry in change.dangling)
+        self._dangling_bytes += sum(one.group.bytes for one in dangling)
         self._landed_numbers.update(one.group.number for one in groups)
         added = {file.file_path for one in groups for file in one.added}
         self._added_paths |= added

@@ -6,15 +6,24 @@ from typing import NamedTuple
 from icekeep.commit.file_sets import ReadFile, entry_digest
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
 from icekeep.maintenance.deciding import hold_decided, of_delete_files
-from icekeep.maintenance.exact_plans import GROUP, GivenPlan, PlanCost, PlanLine, already, landed, moved, some_of
+from icekeep.maintenance.exact_plans import (
+    GROUP,
+    REMOVE,
+    GivenPlan,
+    PlanCost,
+    PlanLine,
+    already,
+    delete_file_line,
+    landed,
+    moved,
+    some_of,
+)
 from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes
 from icekeep.maintenance.position_deletes.live_data import Partition
 from icekeep.maintenance.position_deletes.plan import DeletesPlan
-from icekeep.spec.applicability import is_deletion_vector
-from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 
-REWRITE, REMOVE = "rewrite", "remove"
+REWRITE = "rewrite"
 
 
 def exact_lines(plan: DeletesPlan, becomes: str) -> Iterator[PlanLine]:
@@ -33,9 +42,9 @@ def exact_lines(plan: DeletesPlan, becomes: str) -> Iterator[PlanLine]:
             says={"partition": group.partition, "spec_id": group.spec_id, "becomes": becomes},
         )
         for read in group.files:
-            yield _line(read, REWRITE, group.number)
+            yield delete_file_line(read.entry, REWRITE, group.number)
     for read in plan.dangling:
-        yield _line(read, REMOVE, None)
+        yield delete_file_line(read.entry, REMOVE)
 
 
 def cost_of(plan: DeletesPlan) -> PlanCost:
@@ -100,23 +109,6 @@ def _by_group(lines: Iterable[PlanLine]) -> list[list[PlanLine]]:
         if line.group is not None and line.kind != GROUP:
             groups.setdefault(line.group, []).append(line)
     return [*groups.values()]
-
-
-def _line(read: ReadFile, do: str, group: int | None) -> PlanLine:
-    file = read.entry.data_file
-    return PlanLine(
-        do=do,
-        kind=_kind(file),
-        name=file.file_path,
-        group=group,
-        size_bytes=file.own_bytes,
-        record_count=file.record_count,
-        state=_state(read),
-    )
-
-
-def _kind(file: DataFile) -> str:
-    return "deletion vector" if is_deletion_vector(file) else "position delete file"
 
 
 def _state(read: ReadFile) -> str:

@@ -18,6 +18,7 @@ from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import reloaded
 from icekeep.errors import OutcomeUnknownError, UsageError, argument, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
+from icekeep.formats.deletes.files import hold_own_path
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.deciding import of_delete_files
 from icekeep.maintenance.deletion.neighbours import refuse_files_of_others
@@ -142,10 +143,11 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
 def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> RewritePositionDeletesPlan:
     """Say what `rewrite_position_deletes` with the same arguments would do; raises as it does, and writes nothing.
 
-    Deletes that a conversion would make are not planned for: nobody knows them before.
+    Position delete files are read where only their rows show that they reach nothing. Deletes that a conversion would make are
+    not planned for: nobody knows them before.
     """
     run = _Run(table, request, table.runtime)
-    shown = preview(run.plan(None), table.metadata.format_version)
+    shown = _shown(run.plan(None), table)
     if not request.convert_equality_deletes:
         return shown
     conversion = equality_deletes.plan_convert_equality_deletes(
@@ -168,12 +170,11 @@ def exact_rewrite_position_deletes(table: Table, request: RewritePositionDeletes
         )
     run = _Run(table, request, table.runtime)
     planned = run.plan(None)
-    version = table.metadata.format_version
     return ExactPlan(
-        shown=preview(planned, version),
+        shown=_shown(planned, table),
         branch=planned.branch,
         snapshot_id=planned.snapshot_id,
-        lines=exact_lines(planned, becomes_of(version)),
+        lines=exact_lines(planned, becomes_of(table.metadata.format_version)),
         decided_by=of_delete_files(table.metadata),
         cost=cost_of(planned),
     )
@@ -186,6 +187,19 @@ def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequ
         equality_deletes.check_arguments(metadata)
     group_rules(metadata, parse_options(RewritePositionDeletesOptions, request.options or {}))
     delete_format(metadata.properties)
+
+
+def _shown(planned: DeletesPlan, table: Table) -> RewritePositionDeletesPlan:
+    """A plan for people: a group that seems to reach nothing is taken for that if its rows show it, as the run does it."""
+    groups = tuple(
+        msgspec.structs.replace(group, seems_dangling=group.seems_dangling and _is_of_its_paths(group, table.storage))
+        for group in planned.groups
+    )
+    return preview(msgspec.structs.replace(planned, groups=groups), table.metadata.format_version)
+
+
+def _is_of_its_paths(group: DeleteGroup, storage: Storage) -> bool:
+    return len(hold_own_path(storage, [read.entry.data_file for read in group.files])) == group.files_count
 
 
 class _Run:

@@ -16,6 +16,7 @@ class RewritePositionDeletesResult(Rendered, frozen=True, kw_only=True):
         failed_delete_files_count: of the groups that no commit replaced.
         removed_dangling_delete_files_count: that reached no data file and went as a whole, vectors among them; they are
             not among the rewritten ones.
+        removed_dangling_bytes_count: of these.
         removed_dangling_positions_count: rows of rewritten files that were dropped, since their data file is not live, or
             too new for the delete file.
         replaced_positions_count: rows of rewritten files that were dropped since a deletion vector stands for them.
@@ -29,6 +30,7 @@ class RewritePositionDeletesResult(Rendered, frozen=True, kw_only=True):
     added_bytes_count: int = 0
     failed_delete_files_count: int = 0
     removed_dangling_delete_files_count: int = 0
+    removed_dangling_bytes_count: int = 0
     removed_dangling_positions_count: int = 0
     replaced_positions_count: int = 0
     commits_count: int = 0

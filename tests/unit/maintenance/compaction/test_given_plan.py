@@ -13,7 +13,8 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compaction.job import compact, plan_compact
+from icekeep.maintenance.exact_plans import NOTE_OF_REMOVALS
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
@@ -28,7 +29,14 @@ from kit.job_world import Fault, Killed, World
 from kit.lake import events
 from kit.naive_scan import lineage_of, live_entries
 from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+from kit.written_deletes import (
+    data_files,
+    delete_by_vector,
+    delete_equal,
+    delete_files,
+    delete_positions,
+    lose_reached_file,
+)
 from unit.maintenance.compaction.test_job_contract import TestCompact as Contract
 
 pytestmark = pytest.mark.slow
@@ -295,7 +303,43 @@ class TestPlan(PlanContract):
             ("rewrite", "group", 0),
             ("apply", "position delete file", 0),
             *[("rewrite", "data file", 0)] * 5,
+            ("remove", "position delete file", None),
         ]
-        assert {line.name for line in lines[2:]} == {file.file_path for file in data_files(world.table)}
-        assert sum(line.size_bytes or 0 for line in lines[2:]) == lines[0].size_bytes
+        assert {line.name for line in lines[2:-1]} == {file.file_path for file in data_files(world.table)}
+        assert sum(line.size_bytes or 0 for line in lines[2:-1]) == lines[0].size_bytes
+        assert lines[-1].name == lines[1].name
         assert lines[0].says["delete_files_count"] == 1
+
+    def test_only_the_delete_files_of_the_plan_go_since_they_reach_nothing(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path)
+        planned = {line.name for line in read_plan_file(str(path)).lines() if line.do == "remove"}
+        before = {file.file_path for file in delete_files(world.table)}
+        older = {file.file_path for file in data_files(world.table)}
+        world.append(11, 12)
+        lose_reached_file(world.table, [file for file in data_files(world.table) if file.file_path not in older])
+        assert self.apply(world, path).result.removed_delete_files_count == len(planned)
+        assert {file.file_path for file in delete_files(world.table)}.isdisjoint(planned)
+        assert len(delete_files(world.table)) == 2
+        assert before == planned | {file.file_path for file in delete_files(world.table)} & before
+
+    def test_a_delete_file_that_is_gone_or_reaches_a_file_again_matters(self, path: Path) -> None:
+        world = Contract.fill(2)
+        head = world.table.metadata.snapshots[-1]
+        self.write(world, path)
+        rewrite_manifests(world.table, no_spark, options=Contract.told["options"])
+        self.refused(world, path, r"1 delete file to remove is gone, or needed again, such as '.*'.*came snapshot")
+        rollback_to_snapshot(world.table, head.snapshot_id)
+        assert self.apply(world, path).status == "done"
+
+    def test_what_goes_is_not_known_before_where_rows_move_to_another_spec(self, path: Path) -> None:
+        world = World(2)
+        world.append(1, 2)
+        delete_a_row(world)
+        update_spec(world.table, [AddPartitionField("id", "bucket[2]")])
+        options = {**Contract.told["options"], "rewrite-all": "true"}
+        told = self.write(world, path, options=options)
+        assert told.notes == (NOTE_OF_REMOVALS,)
+        assert [line for line in read_plan_file(str(path)).lines() if line.do == "remove"] == []
+        shown = plan_compact(world.table, no_spark, options=options)
+        assert (shown.removed_delete_files_count, shown.removed_delete_bytes_count) == (None, None)

@@ -12,6 +12,7 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.operations.plan_files.format import read_plan_file
 from kit.job_world import World
 from kit.no_spark import no_spark
+from kit.written_deletes import delete_files, lose_reached_file
 from unit.maintenance.manifests.test_job_contract import TestRewriteManifests as Contract
 
 pytestmark = pytest.mark.slow
@@ -39,9 +40,10 @@ class TestPlan(PlanContract):
         self.write(world, path)
         world.append(8)
         new = manifests(world)[0]
-        assert self.apply(world, path).result.rewritten_manifests_count == 3
+        result = self.apply(world, path).result
+        assert (result.rewritten_manifests_count, result.removed_delete_files_count) == (4, 1)
         assert new in manifests(world)
-        assert len(manifests(world)) == 2
+        assert len(manifests(world)) == 3
 
     def test_another_compression_matters(self, path: Path) -> None:
         world = self._filled()
@@ -52,7 +54,22 @@ class TestPlan(PlanContract):
     def test_its_lines_are_runs_of_manifests(self, path: Path) -> None:
         world = self._filled()
         self.write(world, path)
-        group, *files = read_plan_file(str(path)).lines()
+        group, *files, deletes = read_plan_file(str(path)).lines()
         assert (group.kind, group.says["expected_manifests_count"]) == ("group", 1)
-        assert {line.name for line in files} == {*manifests(world)}
-        assert {(line.do, line.group) for line in files} == {("rewrite", 0)}
+        assert {line.name for line in files} < {*manifests(world)}
+        assert [(line.do, line.group) for line in files] == [*[("rewrite", 0)] * 3, ("remove", None)]
+        assert (deletes.do, deletes.kind, deletes.record_count) == ("remove", "position delete file", 1)
+
+    def test_only_the_delete_files_of_the_plan_go_since_they_reach_nothing(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path, where="manifest_length < 0")
+        lose_reached_file(world.table)
+        assert len(delete_files(world.table)) == 4
+        assert self.apply(world, path).result.removed_delete_files_count == 1
+        assert len(delete_files(world.table)) == 3
+
+    def test_a_delete_file_that_is_gone_or_reaches_a_file_again_matters(self, path: Path) -> None:
+        world = Contract.fill(2)
+        self.write(world, path, where="manifest_length < 0")
+        rewrite_manifests(world.table, no_spark, where="manifest_length < 0", options=Contract.told["options"])
+        self.refused(world, path, "1 delete file to remove is gone, or needed again")
