@@ -39,6 +39,8 @@ KINDS |= {"write": "write", "create": "write", "delete_many": "delete", "capabil
 READS = {operation for operation, kind in KINDS.items() if kind == "read"} | {"directory_exists", "child_directories"}
 LATER = {"elapsed_ms", "cpu_ms", "planning_time_after_ms", "overlap_depth_after"}
 """Figures that a plan can only estimate."""
+LEFT = {"swept_files_count", "finished_files_count", "emptied_trash_files_count"}
+"""What is done about what earlier runs left."""
 
 
 class JobContract:
@@ -141,6 +143,20 @@ class JobContract:
         planned = self.plan(world.copy(), **more).hash
         self.run(world, **more, approve=planned)
         return planned, world
+
+    @classmethod
+    def leave(cls, world: World) -> None:
+        """Have earlier runs leave something that the next run sees to."""
+        for name in ("beat-1", "files/1"):
+            world.storage.create(f"{world.table.metadata.location}/.icekeep/runs/dead-1/{name}", b"{}")
+        world.runtime.pass_ms(2 * DAY_MS)
+
+    def test_what_a_run_does_about_what_earlier_runs_left_is_foretold(self) -> None:
+        world = self._filled()
+        self.leave(world)
+        planned, done = figures_of(self.plan(world.copy())), figures_of(self.run(world))
+        assert {name: planned[name] for name in LEFT & done.keys()} == {name: done[name] for name in LEFT & done.keys()}
+        assert all(done[name] for name in LEFT & done.keys())
 
     def test_what_it_prints_round_trips_under_known_keys(self, ran: "Ran") -> None:
         known = KEYS.read_text().splitlines()

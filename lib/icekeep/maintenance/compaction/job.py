@@ -83,13 +83,13 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
     run = Run(table, request, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
-    sweep_runs(table, runtime, keep=run.run_id, listener=listener)
+    swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if request.given is None else 0
     plans = _Plans(run, listener)
     with partial_once_landed(plans.has_landed, plans.end_early):
         plan_till_done(
             table, plans.plan_and_commit, what=plans.what, listener=listener, only_once=request.given is not None
         )
-    return plans.result()
+    return msgspec.structs.replace(plans.result(), swept_files_count=swept_count)
 
 
 @takes(CompactRequest)
@@ -135,6 +135,9 @@ def _foreseen(table: Table, request: CompactRequest, directory: str | None) -> _
     methods = run.methods(planned, workers)
     removed = run.removals(planned, methods)
     shown = preview(planned, methods, removed, run.estimated(planned, methods, workers))
+    if request.given is None:
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=request.listener, is_plan=True)
+        shown = msgspec.structs.replace(shown, swept_files_count=swept_count)
     return _Foreseen(shown, planned, methods, removed)
 
 

@@ -39,6 +39,7 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
         removed_delete_files_count: that the commits would take out of the table, as in the result, on the table as it is; `None`
             where that is known only then: rows move to another partition spec, or the plan is of too many files.
         removed_delete_bytes_count: of these, of vectors those of their blobs.
+        swept_files_count: files below `.icekeep/` that runs which died have left.
         stitched_data_files_count: how many of the added files would be put together from whole row groups.
         reencoded_data_files_count: of the files, those whose rows are decoded and encoded again.
     """
@@ -60,6 +61,7 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
     estimated: Estimate
     left_alone: tuple[LeftAlone, ...]
     groups: tuple[GroupPreview, ...]
+    swept_files_count: int = 0
 
 
 def preview(

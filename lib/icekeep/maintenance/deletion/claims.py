@@ -195,17 +195,7 @@ def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now
     Raises:
         ClaimedError: another run is at work on it.
     """
-    newest = _newest(directory, storage)
-    number, content, at_ms = 0, _Content(), 0
-    if newest is not None:
-        number, at_ms = newest[0], newest[1].modified_ms
-        content = _read(directory, number, storage)
-    if content.owner and now_ms - at_ms <= LEASE_MS and not has_ended(content.process):
-        minutes = LEASE_MS // MINUTE_MS
-        raise ClaimedError(
-            f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
-            f"when it has ended, or in {minutes} minutes"
-        )
+    number, content, at_ms = _not_held(directory, storage, now_ms)
     preempted, preempted_ms = content.preempted, content.preempted_ms
     if content.owner and content.job != RESTORE:
         # Its time is over, or its process gone: a call of it may be under way all the same.
@@ -224,6 +214,27 @@ def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now
     except FileExistsError:
         raise ClaimedError(f"another run has just begun with plan {directory!r}; run it again later") from None
     return claim
+
+
+def refuse_held(directory: str, storage: Storage, now_ms: int) -> None:
+    """Raise `ClaimedError` where `take_claim` would, since another run is at work on a plan; nothing is written."""
+    _not_held(directory, storage, now_ms)
+
+
+def _not_held(directory: str, storage: Storage, now_ms: int) -> tuple[int, _Content, int]:
+    """The number of the newest claim, what it says and when it was made, epoch milliseconds; zeros and nothing without one."""
+    newest = _newest(directory, storage)
+    if newest is None:
+        return 0, _Content(), 0
+    number, at_ms = newest[0], newest[1].modified_ms
+    content = _read(directory, number, storage)
+    if content.owner and now_ms - at_ms <= LEASE_MS and not has_ended(content.process):
+        minutes = LEASE_MS // MINUTE_MS
+        raise ClaimedError(
+            f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
+            f"when it has ended, or in {minutes} minutes"
+        )
+    return number, content, at_ms
 
 
 def last_work(directory: str, storage: Storage) -> LastWork:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, reason_of
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, released, take_claim
+from icekeep.maintenance.deletion.claims import Claim, last_work, refuse_held, released, take_claim
 from icekeep.maintenance.deletion.due_plans import Due, ToDo, due_of
 from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.finished_plans import settle_at_once, settle_emptied, settle_plan, settled
@@ -36,6 +36,7 @@ from icekeep.maintenance.deletion.plans import (
     forget_plan,
     mark_undone,
     plan_directories,
+    read_part,
     restore_command,
     trash_location,
 )
@@ -47,6 +48,7 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import is_under
+from icekeep.storage.many import head_many
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,6 +150,29 @@ def finish_plans(
     return msgspec.structs.replace(total, problems=(*total.problems, *problems))
 
 
+def foreseen_earlier(
+    table: Table, spark: SparkSource, now_ms: int, request: DeletionRequest, listener: Listener
+) -> Earlier:
+    """What `finish_earlier` would do; nothing is written.
+
+    Args:
+        table: as the run will find it; its metadata may be that which the run is going to commit.
+    """
+    roots = territory(table, request.options.roots, request.other_roots).roots
+    proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, roots=roots)
+    total = Earlier()
+    for directory in plan_directories(table.metadata, table.storage):
+        try:
+            due = due_of(directory, table, now_ms, listener)
+            if due is None or due.to_do is ToDo.FORGET:
+                continue
+            refuse_held(directory, table.storage, now_ms)
+            total = _sum(total, _DuePlan(due, proofs, spark, request, listener).foreseen())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other plans may be carried out
+            listener.on(Warned(f"plan {directory!r} would not be carried out: {reason_of(error)}"))
+    return total
+
+
 class _Proofs:
     """The table as it is, and what it retains, read anew where it has moved on."""
 
@@ -211,37 +236,77 @@ def _finish(
         if due.to_do is ToDo.FORGET:
             forget_plan(due.plan, storage)
             return Earlier()
-        return _ClaimedPlan(due, claim, proofs, spark, request, listener, runtime).carried_out()
+        return _DuePlan(due, proofs, spark, request, listener).carried_out(claim, runtime)
 
 
-class _ClaimedPlan:
+class _DuePlan:
     """A plan that is due, and that nobody else carries out."""
 
     def __init__(
-        self,
-        due: Due,
-        claim: Claim,
-        proofs: _Proofs,
-        spark: SparkSource,
-        request: DeletionRequest,
-        listener: Listener,
-        runtime: Runtime,
+        self, due: Due, proofs: _Proofs, spark: SparkSource, request: DeletionRequest, listener: Listener
     ) -> None:
-        self._due, self._plan, self._claim = due, due.plan, claim
+        self._due, self._plan, self._listener = due, due.plan, listener
         self._table, self._proofs, self._spark, self._request = proofs.table, proofs, spark, request
-        self._listener, self._runtime = listener, runtime
+        self._places = territory(proofs.table, request.options.roots, request.other_roots)
         self._goes_at_once = request.skips_trash and due.plan.is_trash and not due.empties_trash
 
-    def carried_out(self) -> Earlier:
+    def carried_out(self, claim: Claim, runtime: Runtime) -> Earlier:
         """Delete what is garbage by the newest metadata, or move it to the trash; nothing where something stands in the way."""
         due, plan, table = self._due, self._plan, self._table
+        staying = self._staying_files(is_for_good=claim.deletes)
+        if isinstance(staying, Earlier):
+            return staying
+        if plan.is_trash and not due.empties_trash:
+            claim.check(table.storage, runtime)
+            mark_undone(plan, table.storage)
+        # It is proved that nothing came back.
+        claim.restored_ms = 0
+        done = self._reclaimed(staying, claim, runtime)
+        done = settled(partial(self._settle, done, claim, runtime), plan, done, self._listener)
+        return Earlier(
+            finished_count=0 if due.empties_trash else done.deleted_count,
+            emptied_count=done.deleted_count if due.empties_trash else 0,
+            kept_count=done.kept_count,
+            failed_count=done.failed_count,
+            problems=(done.stopped,) if done.stopped else (),
+            may_have_deleted=done.may_have_deleted,
+        )
+
+    def foreseen(self) -> Earlier:
+        """What would come of it; a file that is not where it is to go from does not count."""
+        plan, storage, empties_trash = self._plan, self._table.storage, self._due.empties_trash
+        staying = self._staying_files(is_for_good=last_work(plan.directory, storage).deletes)
+        if isinstance(staying, Earlier):
+            return staying
+        kept_count = there_count = 0
+        for part in plan.parts:
+            locations = read_part(part, storage)["location"]
+            stays = staying.mask(locations)
+            if empties_trash and len(staying):
+                stays |= staying.mask([trash_location(plan, location) for location in locations.to_pylist()])
+            going = locations.filter(pa.array(~stays)).to_pylist()
+            places = [trash_location(plan, location) for location in going] if empties_trash else going
+            kept_count += int(stays.sum())
+            there_count += sum(info is not None for info in head_many(places, storage))
+        return Earlier(
+            finished_count=0 if empties_trash else there_count,
+            emptied_count=there_count if empties_trash else 0,
+            kept_count=kept_count,
+        )
+
+    def _staying_files(self, *, is_for_good: bool) -> "PathSet | Earlier":
+        """The files that stay where the plan is carried out; what comes of it where something stands in the way, which is told.
+
+        Args:
+            is_for_good: files of it have been deleted for good.
+        """
+        due, plan, table, places = self._due, self._plan, self._table, self._places
         kept = self._kept_by_others()
         if kept.reason:
             self._listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
             return Earlier()
-        places = territory(table, self._request.options.roots, self._request.other_roots)
         again, strays = _staying(due, self._proofs.retained(), table, places, self._spark)
-        if self._leads_to_the_trash(again):
+        if self._leads_to_the_trash(again, is_for_good=is_for_good):
             return Earlier(kept_count=len(again))
         unnamed = unnamed_root(plan, table, places, strays)
         if unnamed is not None:
@@ -260,21 +325,7 @@ class _ClaimedPlan:
                     f"{strays[0]!r} among them: they stay, and icekeep does not look for them any more"
                 )
             )
-        if plan.is_trash and not due.empties_trash:
-            self._claim.check(table.storage, self._runtime)
-            mark_undone(plan, table.storage)
-        # By now it is proved that nothing came back.
-        self._claim.restored_ms = 0
-        done = self._reclaimed(PathSet.of([*again, *strays]) | kept.files, places)
-        done = settled(partial(self._settle, done), plan, done, self._listener)
-        return Earlier(
-            finished_count=0 if due.empties_trash else done.deleted_count,
-            emptied_count=done.deleted_count if due.empties_trash else 0,
-            kept_count=done.kept_count,
-            failed_count=done.failed_count,
-            problems=(done.stopped,) if done.stopped else (),
-            may_have_deleted=done.may_have_deleted,
-        )
+        return PathSet.of([*again, *strays]) | kept.files
 
     def _kept_by_others(self) -> KeptByPlans:
         now_ms = self._proofs.now_ms
@@ -282,7 +333,7 @@ class _ClaimedPlan:
             return kept_in_trash(self._plan, self._table, now_ms)
         return kept_by_others(self._plan, self._table, now_ms, skips_trash=self._request.skips_trash)
 
-    def _leads_to_the_trash(self, again: list[str]) -> bool:
+    def _leads_to_the_trash(self, again: list[str], *, is_for_good: bool) -> bool:
         """Whether the table leads to files where they lie in the trash, or to their places while they lie there; it is told."""
         plan = self._plan
         held = [location for location in again if is_under(location, f"{plan.directory}/{FILES}")]
@@ -296,11 +347,11 @@ class _ClaimedPlan:
             return True
         trashed = _in_trash(self._due, again, self._table.storage)
         if trashed:
-            _tell_kept(self._table, self._due, self._claim, trashed, self._listener)
+            _tell_kept(self._table, self._due, trashed, self._listener, is_for_good=is_for_good)
         return bool(trashed)
 
-    def _reclaimed(self, staying: PathSet, places: Territory) -> Reclaimed:
-        due, plan, table, request = self._due, self._plan, self._table, self._request
+    def _reclaimed(self, staying: PathSet, claim: Claim, runtime: Runtime) -> Reclaimed:
+        due, plan, table, request, places = self._due, self._plan, self._table, self._request, self._places
         look = TableLook(
             table,
             self._proofs.retained().seen,
@@ -311,7 +362,7 @@ class _ClaimedPlan:
         beside = LookBesideOthers(look, plan, table, staying, self._proofs.now_ms, skips_trash=request.skips_trash)
         return reclaim(
             msgspec.structs.replace(plan, trash_until_ms=None) if self._goes_at_once else plan,
-            self._claim,
+            claim,
             # What is in use and was never moved has nothing to do with what is in the trash.
             look if due.empties_trash else beside,
             table,
@@ -320,18 +371,18 @@ class _ClaimedPlan:
             options=request.options,
             max_concurrent_deletes=request.max_concurrent_deletes,
             listener=self._listener,
-            runtime=self._runtime,
+            runtime=runtime,
             empties_trash=due.empties_trash,
         )
 
-    def _settle(self, done: Reclaimed) -> None:
-        plan, claim, table = self._plan, self._claim, self._table
+    def _settle(self, done: Reclaimed, claim: Claim, runtime: Runtime) -> None:
+        plan, table = self._plan, self._table
         if self._goes_at_once and done.is_complete:
             settle_at_once(plan, table.storage)
         elif self._due.empties_trash:
-            settle_emptied(plan, claim, done, table, self._runtime, self._listener)
+            settle_emptied(plan, claim, done, table, runtime, self._listener)
         else:
-            settle_plan(plan, claim, done, table, self._runtime, self._listener)
+            settle_plan(plan, claim, done, table, runtime, self._listener)
 
 
 def unnamed_root(plan: DeletionPlan, table: Table, places: Territory, strays: Sequence[str]) -> str | None:
@@ -402,9 +453,9 @@ def _and_in_trash(files: "pa.Table | DataFrame", plan: DeletionPlan) -> "pa.Tabl
     return files.union(files.mapInArrow(lambda batches: map(trashed, batches), files.schema))
 
 
-def _tell_kept(table: Table, due: Due, claim: Claim, trashed: list[str], listener: Listener) -> None:
+def _tell_kept(table: Table, due: Due, trashed: list[str], listener: Listener, *, is_for_good: bool) -> None:
     plan = due.plan
-    back = "move them back" if claim.deletes else f"run `{restore_command(table, plan.run)}`"
+    back = "move them back" if is_for_good else f"run `{restore_command(table, plan.run)}`"
     listener.on(
         Warned(
             f"{len(trashed)} files are in the trash, and the table leads to them again, {trashed[0]!r} among them: nothing of "

@@ -17,10 +17,16 @@ from icekeep.errors import OptionError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.clock import safe_now_ms
-from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier, not_finished
+from icekeep.maintenance.deletion.earlier_runs import (
+    DeletionRequest,
+    Earlier,
+    finish_earlier,
+    foreseen_earlier,
+    not_finished,
+)
 from icekeep.maintenance.deletion.garbage import Garbage, tell_kept
 from icekeep.maintenance.deletion.given_files import GivenDeletion, deletion_cost, deletion_lines
-from icekeep.maintenance.deletion.neighbours import neighbours
+from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.options import (
     ExpirationOptions,
     asked_trash_days,
@@ -94,6 +100,21 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
         )
         return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
 
+    def deletion(self, options: ExpirationOptions, around: Neighbours) -> DeletionRequest:
+        """What the run was told about deletion."""
+        return DeletionRequest(
+            options=options,
+            max_concurrent_deletes=self.max_concurrent_deletes,
+            trust_manifest_list=self.trust_manifest_list,
+            skips_trash=asked_trash_days(self.trash) == 0,
+            other_roots=around.other_roots,
+        )
+
+    @property
+    def finishes_earlier(self) -> bool:
+        """Whether what earlier runs left is done too: what is approved, or was given, is all that goes."""
+        return self.approve is None and self.given is None and self.clean == CLEAN_ALL
+
 
 @takes(ExpireSnapshotsRequest)
 def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSnapshotsResult:
@@ -134,16 +155,9 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     spark, listener, runtime = request.spark, request.listener, table.runtime
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
-    trash = asked_trash_days(request.trash)
     change = request.change(table, checked, now_ms)
     reader = SparkManifestReader(spark, table.storage)
-    deleting = DeletionRequest(
-        options=checked,
-        max_concurrent_deletes=request.max_concurrent_deletes,
-        trust_manifest_list=request.trust_manifest_list,
-        skips_trash=trash == 0,
-        other_roots=around.other_roots,
-    )
+    deleting = request.deletion(checked, around)
     given, approve, earlier = request.given, request.approve, Earlier()
     if given is not None:
         approve = given.approve
@@ -161,13 +175,12 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         began_ms=runtime.monotonic_ms(),
         clean=request.clean,
     )
-    done = None
+    done, swept_count = None, 0
     if expired.is_empty:
         refuse_unapproved(approve, ClassifiedGarbage().hash(table, expiration.draft), "nothing is expired")
     else:
         done = expire_and_reclaim(table, spark, change, expired, reader, expiration, listener, runtime)
-    if approve is None and request.clean == CLEAN_ALL:
-        # What is approved is all that goes.
+    if request.finishes_earlier:
         own = "" if done is None or done.plan is None else done.plan.directory
         try:
             earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
@@ -175,8 +188,9 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
             if done is None:
                 raise
             earlier = not_finished(error, listener)
-        sweep_runs(table, runtime, keep="", listener=listener)
-    return result(table.metadata, expired, done, earlier, around)
+        swept_count = sweep_runs(table, runtime, keep="", listener=listener)
+    whole = result(table.metadata, expired, done, earlier, around)
+    return msgspec.structs.replace(whole, swept_files_count=swept_count)
 
 
 @takes(ExpireSnapshotsRequest)
@@ -275,7 +289,20 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, draft, found.hash(table, draft))
     if given is None:
         refuse_unapproved(request.approve, plan.hash, "nothing would be expired")
-    plan = msgspec.structs.replace(plan, unlisted_reason=around.unlisted_reason, unreadable_tables=around.unreadable)
+    earlier, swept_count = Earlier(), 0
+    if request.finishes_earlier:
+        left = msgspec.structs.replace(table, metadata=after)
+        earlier = foreseen_earlier(left, spark, now_ms, request.deletion(checked, around), request.listener)
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=request.listener, is_plan=True)
+    plan = msgspec.structs.replace(
+        plan,
+        finished_files_count=earlier.finished_count,
+        emptied_trash_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count,
+        swept_files_count=swept_count,
+        unlisted_reason=around.unlisted_reason,
+        unreadable_tables=around.unreadable,
+    )
     return _Foreseen(plan, expired, garbage, found, places)
 
 

@@ -46,6 +46,8 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         hash: what `--approve` takes for exactly this.
+        finished_files_count, emptied_trash_files_count, kept_again_files_count, swept_files_count: what the run would do about
+            what earlier runs left, as in the result; it is no part of `hash`, and a run that approves of that leaves it alone.
         unlisted_reason: why the catalog cannot tell where other tables lie; empty if it can.
     """
 
@@ -67,6 +69,10 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
     unreadable_files: tuple[str, ...]
     files: tuple[str, ...]
     hash: str
+    finished_files_count: int = 0
+    emptied_trash_files_count: int = 0
+    kept_again_files_count: int = 0
+    swept_files_count: int = 0
     unlisted_reason: str = ""
     unreadable_tables: tuple[str, ...] = ()
 

@@ -25,6 +25,7 @@ class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
         finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
+        swept_files_count: files below `.icekeep/` that runs which died had left.
         problems: why plans of earlier runs that are due were not carried out.
         unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
         plan_location: where the plan lies, also that of files in the trash: `icekeep restore` takes its last name.
@@ -58,6 +59,7 @@ class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
     finished_files_count: int = 0
     emptied_trash_files_count: int = 0
     kept_again_files_count: int = 0
+    swept_files_count: int = 0
     problems: tuple[str, ...] = ()
     unmoved_files_count: int = 0
     unlisted_reason: str = ""

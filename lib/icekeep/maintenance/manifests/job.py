@@ -4,6 +4,8 @@ manifest list -> which manifests -> records of their entries -> sorted and cut -
 planned anew where others changed what is replaced
 """
 
+import msgspec
+
 from icekeep.catalog.base import Table
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
@@ -11,6 +13,8 @@ from icekeep.maintenance.manifests.rewriting import rewrite_once
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, check_arguments, checked_rules
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.requests import takes
+from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.names import run_name
 
 __all__ = [
     "RewriteManifestsPlan",
@@ -58,5 +62,9 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         rules = checked_rules(now.metadata, request)
         return rewrite_once(now, rules, request.spark, request.listener, number)
 
-    only_once = request.given is not None
-    return plan_till_done(table, rewritten, what=lambda: "manifests", listener=request.listener, only_once=only_once)
+    listener, only_once, swept_count = request.listener, request.given is not None, 0
+    checked_rules(table.metadata, request)
+    if request.given is None:
+        swept_count = sweep_runs(table, table.runtime, keep=run_name(table), listener=listener)
+    result = plan_till_done(table, rewritten, what=lambda: "manifests", listener=listener, only_once=only_once)
+    return msgspec.structs.replace(result, swept_files_count=swept_count)

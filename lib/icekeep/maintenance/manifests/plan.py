@@ -26,6 +26,7 @@ from icekeep.maintenance.manifests.given_manifests import PlannedRun, cost_of, e
 from icekeep.maintenance.manifests.rewriting import dangling_of
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.requests import takes
+from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.spark.source import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
@@ -63,6 +64,7 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
         removed_delete_bytes_count: of these, of vectors those of their blobs.
         planning_time_before_ms, planning_time_after_ms: of a filter on one partition, now, as measured, and afterwards as the
             bytes that it opens let expect; `None` where `measure-planning` does not ask for it.
+        swept_files_count: files below `.icekeep/` that runs which died have left.
         groups: by partition spec and content.
         workload: by filter.
     """
@@ -77,6 +79,7 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
     left_alone_manifests_count: int = 0
     removed_delete_files_count: int | None = None
     removed_delete_bytes_count: int | None = None
+    swept_files_count: int = 0
     planning_time_before_ms: int | None = None
     planning_time_after_ms: int | None = None
     groups: tuple[GroupGain, ...] = ()
@@ -142,6 +145,9 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
     # Manifests that no group has are written without the delete files that go, each by itself.
     others = [one for one in dangling if one.manifest.manifest_path not in chosen_paths]
     others_entries_count = sum(one.manifest.live_files_count or 0 for one in others)
+    swept_count = 0
+    if request.given is None:
+        swept_count = sweep_runs(table, runtime, keep="", listener=request.listener, is_plan=True)
     shown = RewriteManifestsPlan(
         branch=request.branch,
         snapshot_id=chosen.snapshot_id,
@@ -153,6 +159,7 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
         removed_delete_files_count=len(removed) if drops else None,
         removed_delete_bytes_count=sum(entry.data_file.own_bytes for entry in removed) if drops else None,
+        swept_files_count=swept_count,
         planning_time_before_ms=before_ms,
         planning_time_after_ms=after_ms,
         groups=gains,

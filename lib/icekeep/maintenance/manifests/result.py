@@ -11,6 +11,7 @@ class RewriteManifestsResult(Rendered, frozen=True, kw_only=True):
         entries_count: live files whose entries were written.
         left_alone_manifests_count: as `plan.RewriteManifestsPlan` has it.
         removed_delete_files_count: dangling ones, where `remove-dangling-deletes` asks for them.
+        swept_files_count: files below `.icekeep/` that runs which died had left.
         planning_time_before_ms, planning_time_after_ms: of a filter on one partition, as measured; `None` where
             `measure-planning` does not ask for it.
         groups: by partition spec and content.
@@ -25,6 +26,7 @@ class RewriteManifestsResult(Rendered, frozen=True, kw_only=True):
     entries_count: int = 0
     left_alone_manifests_count: int = 0
     removed_delete_files_count: int = 0
+    swept_files_count: int = 0
     planning_time_before_ms: int | None = None
     planning_time_after_ms: int | None = None
     groups: tuple[GroupGain, ...] = ()

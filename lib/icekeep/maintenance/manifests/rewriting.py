@@ -29,7 +29,6 @@ from icekeep.maintenance.manifests.gains import filter_gains, group_gain, larges
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
-from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.spark.source import SparkSource
@@ -65,7 +64,6 @@ def rewrite_once(
         chosen.target_bytes,
         extra=log_context(table),
     )
-    sweep_runs(table, runtime, keep=run_id, listener=listener)
     with (
         beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat,
         written_files(table, run_id, listener) as written,

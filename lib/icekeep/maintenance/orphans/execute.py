@@ -10,7 +10,7 @@ from icekeep.errors import IcekeepError, SafetyError, reason_of
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
-from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
+from icekeep.maintenance.deletion.earlier_runs import Earlier, finish_earlier
 from icekeep.maintenance.deletion.finished_plans import settle_plan, settled
 from icekeep.maintenance.deletion.kept_by_plans import KeptByPlans, LookBesideOthers, kept_by_others
 from icekeep.maintenance.deletion.last_look import TableLook
@@ -26,7 +26,14 @@ from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import OrphanCandidates, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.kept_rows import RowKeeper, keeping_rows
 from icekeep.maintenance.orphans.options import Search
-from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, classified, draft_of, orphan_plan, planned_of
+from icekeep.maintenance.orphans.plan import (
+    RemoveOrphanFilesPlan,
+    classified,
+    deletion_of,
+    draft_of,
+    orphan_plan,
+    planned_of,
+)
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
@@ -45,6 +52,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         adopted_count: files that metadata led to when it was read again.
         kept: by which other run files of the plan are kept, so that all of it waits; `None` where it does not.
         earlier: what earlier runs had left to be done.
+        swept_count: files that runs which died had left.
     """
 
     planned: RemoveOrphanFilesPlan
@@ -53,6 +61,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     adopted_count: int = 0
     kept: KeptByPlans | None = None
     earlier: Earlier = Earlier()
+    swept_count: int = 0
 
 
 def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime) -> Removal:
@@ -74,14 +83,8 @@ def _removed(
     runtime: Runtime,
     keeper: RowKeeper,
 ) -> Removal:
-    request = DeletionRequest(
-        options=search.options,
-        max_concurrent_deletes=search.max_concurrent_deletes,
-        trust_manifest_list=search.trust_manifest_list,
-        skips_trash=search.trash == 0,
-        other_roots=candidates.territory.others,
-    )
-    earlier = Earlier()
+    request = deletion_of(candidates, search)
+    earlier, swept_count = Earlier(), 0
     if search.given is not None:
         table, now_ms = candidates.table, candidates.now_ms
         earlier = finish_begun(table, spark, now_ms, request, search.approve or "", listener, runtime)
@@ -90,16 +93,15 @@ def _removed(
             return Removal(planned=nothing, earlier=earlier)
     planned = planned_of(candidates, search)
     _refuse_unapproved(planned, search)
-    if search.approve is None:
-        # What is approved is all that goes.
+    if search.finishes_earlier:
         earlier = finish_earlier(
             candidates.table, spark, candidates.now_ms, request, listener=listener, runtime=runtime
         )
-        sweep_runs(candidates.table, runtime, keep="", listener=listener)
+        swept_count = sweep_runs(candidates.table, runtime, keep="", listener=listener)
     if not planned.orphan_files_count:
-        return Removal(planned=planned, earlier=earlier)
+        return Removal(planned=planned, earlier=earlier, swept_count=swept_count)
     try:
-        return _planned_removed(candidates, planned, earlier, spark, search, listener, runtime, keeper)
+        removal = _planned_removed(candidates, planned, earlier, spark, search, listener, runtime, keeper)
     except Exception as error:
         if not earlier.may_have_deleted:
             raise
@@ -107,7 +109,8 @@ def _removed(
         problem = f"{before}no orphan of this run is deleted: {reason_of(error)}"
         listener.on(Warned(problem))
         earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
-        return Removal(planned=planned, earlier=earlier)
+        removal = Removal(planned=planned, earlier=earlier)
+    return msgspec.structs.replace(removal, swept_count=swept_count)
 
 
 def _planned_removed(  # noqa: PLR0913 - the parts of one run

@@ -129,3 +129,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     options: OrphanOptions
     accept_unreadable: tuple[str, ...] = ()
     given: GivenDeletion | None = None
+
+    @property
+    def finishes_earlier(self) -> bool:
+        """Whether what earlier runs left is done too: what is approved, or was given, is all that goes."""
+        return self.approve is None and self.given is None

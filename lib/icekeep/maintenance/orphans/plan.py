@@ -6,6 +6,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, foreseen_earlier
 from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.given_files import deletion_cost, file_lines
 from icekeep.maintenance.deletion.options import trash_days
@@ -18,6 +19,7 @@ from icekeep.maintenance.orphans.candidates import KeptFiles, OrphanCandidates, 
 from icekeep.maintenance.orphans.comparing import Mismatch
 from icekeep.maintenance.orphans.kept_rows import keeping_rows
 from icekeep.maintenance.orphans.options import Search
+from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.spark.source import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
@@ -39,6 +41,8 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
         waits_until_ms: where the option `grace` says so, the moment from which a later run would delete them.
         too_many: why a run would refuse to delete so great a share of the listed files, `None` where it would not.
         mismatches: the first files that metadata has under other schemes or authorities.
+        finished_files_count, emptied_trash_files_count, kept_again_files_count, swept_files_count: what the run would do about
+            what earlier runs left, as in the result; it is no part of `hash`, and a run that approves of that leaves it alone.
         unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
     """
 
@@ -55,6 +59,10 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
     reachable_files_count: int
     kept: KeptFiles
     mismatches: tuple[Mismatch, ...]
+    finished_files_count: int = 0
+    emptied_trash_files_count: int = 0
+    kept_again_files_count: int = 0
+    swept_files_count: int = 0
     unlisted_reason: str = ""
     untotalled_snapshots_count: int = 0
     unreadable_tables: tuple[str, ...] = ()
@@ -66,7 +74,7 @@ def plan_orphans(
     """Say what a run would do; raises as `find_candidates` does, and `SafetyError` where another plan is approved."""
     with keeping_rows(table, runtime, listener) as keeper:
         candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
-        return _approved(planned_of(candidates, search), search)
+        return _with_earlier(_approved(planned_of(candidates, search), search), candidates, spark, search, listener)
 
 
 def exact_orphans(
@@ -77,6 +85,7 @@ def exact_orphans(
         keeper = stack.enter_context(keeping_rows(table, runtime, listener))
         candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
         shown = _approved(planned_of(candidates, search), search)
+        shown = _with_earlier(shown, candidates, spark, search, listener)
         head = candidates.table.metadata.head(MAIN)
         return ExactPlan(
             shown=shown,
@@ -96,6 +105,23 @@ def _approved(planned: RemoveOrphanFilesPlan, search: Search) -> RemoveOrphanFil
     if search.given is None:
         refuse_unapproved(search.approve, planned.hash, "nothing would be deleted")
     return planned
+
+
+def _with_earlier(
+    planned: RemoveOrphanFilesPlan, candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
+) -> RemoveOrphanFilesPlan:
+    """A plan, with what the run would do about what earlier runs left."""
+    if not search.finishes_earlier:
+        return planned
+    table, request = candidates.table, deletion_of(candidates, search)
+    earlier = foreseen_earlier(table, spark, candidates.now_ms, request, listener)
+    return msgspec.structs.replace(
+        planned,
+        finished_files_count=earlier.finished_count,
+        emptied_trash_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count,
+        swept_files_count=sweep_runs(table, table.runtime, keep="", listener=listener, is_plan=True),
+    )
 
 
 def planned_of(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
@@ -140,6 +166,17 @@ def orphan_plan(
         unlisted_reason=candidates.unlisted_reason,
         untotalled_snapshots_count=candidates.reached.untotalled_count,
         unreadable_tables=candidates.accepted,
+    )
+
+
+def deletion_of(candidates: OrphanCandidates, search: Search) -> DeletionRequest:
+    """What the run was told about deletion."""
+    return DeletionRequest(
+        options=search.options,
+        max_concurrent_deletes=search.max_concurrent_deletes,
+        trust_manifest_list=search.trust_manifest_list,
+        skips_trash=search.trash == 0,
+        other_roots=candidates.territory.others,
     )
 
 

@@ -26,6 +26,7 @@ class RemoveOrphanFilesResult(Rendered, frozen=True, kw_only=True):
         finished_files_count, emptied_trash_files_count: what earlier runs had left to be deleted, and what left the trash.
         kept_again_files_count: files that earlier runs were to delete, and that the table leads to again,
             or another plan keeps.
+        swept_files_count: files below `.icekeep/` that runs which died had left.
         problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
         too_many: why so great a share of the files went only because the plan was approved.
         hash: what `approve` demands.
@@ -57,6 +58,7 @@ class RemoveOrphanFilesResult(Rendered, frozen=True, kw_only=True):
     finished_files_count: int = 0
     emptied_trash_files_count: int = 0
     kept_again_files_count: int = 0
+    swept_files_count: int = 0
     unmoved_files_count: int = 0
     problems: tuple[str, ...] = ()
     too_many: str | None = None
@@ -112,6 +114,7 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
         finished_files_count=earlier.finished_count,
         emptied_trash_files_count=earlier.emptied_count,
         kept_again_files_count=earlier.kept_count + done.kept_count,
+        swept_files_count=removal.swept_count,
         unmoved_files_count=done.unmoved_count,
         problems=(*((done.stopped,) if done.stopped else ()), *earlier.problems),
         left_reason=removal.kept.reason if removal.kept is not None else "",

@@ -116,6 +116,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
     """
     listener, runtime = request.listener, table.runtime
     run = _Run(table, request, runtime)
+    swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if run.given is None else 0
     converted = None
     if request.convert_equality_deletes:
         converted = equality_deletes.convert_equality_deletes(
@@ -136,7 +137,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
             raise
         listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {one_line(error)}"))
         result = RewritePositionDeletesResult(status="partial")
-    return msgspec.structs.replace(result, conversion=converted)
+    return msgspec.structs.replace(result, conversion=converted, swept_files_count=swept_count)
 
 
 @takes(RewritePositionDeletesRequest)
@@ -147,7 +148,7 @@ def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesR
     not planned for: nobody knows them before.
     """
     run = _Run(table, request, table.runtime)
-    shown = _shown(run.plan(None), table)
+    shown = _shown(run, run.plan(None))
     if not request.convert_equality_deletes:
         return shown
     conversion = equality_deletes.plan_convert_equality_deletes(
@@ -171,7 +172,7 @@ def exact_rewrite_position_deletes(table: Table, request: RewritePositionDeletes
     run = _Run(table, request, table.runtime)
     planned = run.plan(None)
     return ExactPlan(
-        shown=_shown(planned, table),
+        shown=_shown(run, planned),
         branch=planned.branch,
         snapshot_id=planned.snapshot_id,
         lines=exact_lines(planned, becomes_of(table.metadata.format_version)),
@@ -189,13 +190,17 @@ def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequ
     delete_format(metadata.properties)
 
 
-def _shown(planned: DeletesPlan, table: Table) -> RewritePositionDeletesPlan:
+def _shown(run: "_Run", planned: DeletesPlan) -> RewritePositionDeletesPlan:
     """A plan for people: a group that seems to reach nothing is taken for that if its rows show it, as the run does it."""
+    table, swept_count = run.table, 0
+    if run.given is None:
+        swept_count = sweep_runs(table, run.runtime, keep="", listener=run.listener, is_plan=True)
     groups = tuple(
         msgspec.structs.replace(group, seems_dangling=group.seems_dangling and _is_of_its_paths(group, table.storage))
         for group in planned.groups
     )
-    return preview(msgspec.structs.replace(planned, groups=groups), table.metadata.format_version)
+    shown = preview(msgspec.structs.replace(planned, groups=groups), table.metadata.format_version)
+    return msgspec.structs.replace(shown, swept_files_count=swept_count)
 
 
 def _is_of_its_paths(group: DeleteGroup, storage: Storage) -> bool:
@@ -295,7 +300,6 @@ class _Run:
 
 
 def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
-    sweep_runs(run.table, run.runtime, keep=run.run_id, listener=run.listener)
     with (
         beating(run.table, run.run_id, "rewrite_position_deletes", run.runtime, run.listener) as heartbeat,
         written_files(run.table, run.run_id, run.listener) as written,

@@ -84,6 +84,7 @@ class RewritePositionDeletesPlan(Rendered, frozen=True, kw_only=True):
     Attributes:
         becomes: `vectors` or `position delete files`.
         removed_dangling_bytes_count: of vectors those of their blobs.
+        swept_files_count: files below `.icekeep/` that runs which died have left.
         conversion: of equality deletes; `None` where it was not asked for.
     """
 
@@ -97,6 +98,7 @@ class RewritePositionDeletesPlan(Rendered, frozen=True, kw_only=True):
     removed_dangling_delete_files_count: int
     removed_dangling_bytes_count: int
     groups: tuple[DeleteGroupPreview, ...]
+    swept_files_count: int = 0
     conversion: ConvertEqualityDeletesPlan | None = None
 
 

@@ -20,6 +20,7 @@ class RewritePositionDeletesResult(Rendered, frozen=True, kw_only=True):
         removed_dangling_positions_count: rows of rewritten files that were dropped, since their data file is not live, or
             too new for the delete file.
         replaced_positions_count: rows of rewritten files that were dropped since a deletion vector stands for them.
+        swept_files_count: files below `.icekeep/` that runs which died had left.
         conversion: what became of equality deletes; `None` where it was not asked for.
     """
 
@@ -33,6 +34,7 @@ class RewritePositionDeletesResult(Rendered, frozen=True, kw_only=True):
     removed_dangling_bytes_count: int = 0
     removed_dangling_positions_count: int = 0
     replaced_positions_count: int = 0
+    swept_files_count: int = 0
     commits_count: int = 0
     failed_commits_count: int = 0
     elapsed_ms: int = 0

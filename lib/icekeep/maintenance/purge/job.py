@@ -38,6 +38,7 @@ from icekeep.maintenance.purge.history import all_garbage, hint_of, moved_by_dro
 from icekeep.maintenance.purge.unfinished import (
     carry_out,
     finish_others,
+    foreseen_others,
     look_around,
     own_files,
     purges_directory,
@@ -103,6 +104,8 @@ class DropPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         files: locations of the first thousand files that would be deleted.
+        finished_files_count: files of purges that did not come to their end, which this one would delete too; they are no part of
+            `hash`, and a run that approves of that leaves them alone.
         sound_metadata: metadata files before one that cannot be read, the newest first: `register_table` takes the table back
             by them.
     """
@@ -115,6 +118,7 @@ class DropPlan(Rendered, frozen=True, kw_only=True):
     unreadable_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     hash: str | None = None
+    finished_files_count: int = 0
     unlisted_reason: str = ""
     unreadable_tables: tuple[str, ...] = ()
     sound_metadata: tuple[str, ...] = ()
@@ -179,12 +183,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         with suppress(Exception):
             forget_plan(plan, table.storage)
         raise
-    deleting = DeletionRequest(
-        options=checked,
-        max_concurrent_deletes=request.max_concurrent_deletes,
-        trust_manifest_list=False,
-        other_roots=around.other_roots,
-    )
+    deleting = _deletion(request, checked, around.other_roots)
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     with_drop = by_kind(garbage_table(_gone(hint, table.storage)))
     others = Earlier()
@@ -209,6 +208,16 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         plan_location=None if done.is_complete else plan.directory,
         problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
         hash=plan.hash,
+    )
+
+
+def _deletion(request: DropRequest, options: ReclaimOptions, other_roots: tuple[str, ...]) -> DeletionRequest:
+    """What the run was told about deletion."""
+    return DeletionRequest(
+        options=options,
+        max_concurrent_deletes=request.max_concurrent_deletes,
+        trust_manifest_list=False,
+        other_roots=other_roots,
     )
 
 
@@ -262,8 +271,13 @@ def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
     found = classify_garbage(garbage, places, None, table.storage).with_beside(garbage_table(beside))
     tell_outside(found, table, request.listener)
     tell_unread(found, _rest_of(table), request.listener)
+    finished_count = 0
+    if request.approve is None and request.given is None:
+        deleting = _deletion(request, checked, around.other_roots)
+        finished_count = foreseen_others(table, deleting, request.listener, table.runtime)
     shown = DropPlan(
         is_purged=True,
+        finished_files_count=finished_count,
         files_by_kind=found.files,
         deleted_files_count=sum(f.files_count for f in found.files),
         deleted_bytes_count=sum(f.bytes for f in found.files),

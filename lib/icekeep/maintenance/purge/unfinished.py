@@ -29,7 +29,7 @@ from icekeep.errors import (
     reason_of,
 )
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, released, take_claim
+from icekeep.maintenance.deletion.claims import Claim, refuse_held, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, not_finished, unnamed_root
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, added, by_kind, garbage_table
@@ -59,6 +59,7 @@ from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteStatus, FileInfo, Storage
 from icekeep.storage.locations import canonical, is_under
+from icekeep.storage.many import head_many
 
 
 def purges_directory(table: Table) -> str:
@@ -280,6 +281,35 @@ def finish_others(
     )
 
 
+def foreseen_others(table: Table, request: DeletionRequest, listener: Listener, runtime: Runtime) -> int:
+    """How many files `finish_others` would delete, by our clock; nothing is written, and nothing raised."""
+    count = 0
+    try:
+        directories = plans_below(purges_directory(table), table.storage)
+    except Exception as error:  # noqa: BLE001 - a purge does its own work all the same
+        listener.on(Warned(f"what earlier purges left cannot be looked at: {reason_of(error)}"))
+        return 0
+    for directory in directories:
+        try:
+            refuse_held(directory, table.storage, runtime.now_ms())
+            ready = _ready(directory, table, request, listener, is_plan=True)
+            count += 0 if ready is None else _there_count(ready)
+        except MissingFileError:
+            # Another run has just finished it.
+            continue
+        except Exception as error:  # noqa: BLE001 - as above
+            listener.on(Warned(f"a purge that was not finished would stay in {directory!r}: {reason_of(error)}"))
+    return count
+
+
+def _there_count(ready: "_Ready") -> int:
+    """The files of a purge that are there still, icekeep's own among them."""
+    plan, storage = ready.plan, ready.table.storage
+    parts = (read_part(part, storage)["location"].to_pylist() for part in plan.parts)
+    there = sum(info is not None for locations in parts for info in head_many(locations, storage))
+    return there + sum(not is_under(file.location, plan.directory) for file in own_files(ready.table))
+
+
 def _sweep_drafts(above: str, kept: Collection[str], storage: Storage, runtime: Runtime) -> None:
     """Remove what purges have left that died before their plan had a head: they have dropped nothing."""
     for directory in (f"{above}/{name}" for name in storage.child_names(above)):
@@ -303,64 +333,100 @@ def _finish(
     now_ms = earlier_clock_below(directory.rpartition("/")[0], storage, runtime)
     claim = take_claim(directory, JOB.name, storage, runtime, now_ms)
     with released(claim, storage, runtime):
-        plan = read_plan(directory, storage)
-        before = metadata_before(plan, storage)
-        if before is None:
-            # Another run has just finished it.
+        ready = _ready(directory, like, request, listener, now_ms=now_ms)
+        if ready is None:
             return Reclaimed()
-        gone = Table(
-            identifier=parse_identifier(plan.table),
-            metadata=before,
-            metadata_location=plan.metadata_location,
-            storage=storage,
-            catalog=catalog,
+        return carry_out(ready.plan, claim, ready.table, spark, ready.request, listener, runtime)
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    """A purge that may be finished, the table as it was, and with which request."""
+
+    plan: DeletionPlan
+    table: Table
+    request: DeletionRequest
+
+
+def _ready(
+    directory: str,
+    like: Table,
+    request: DeletionRequest,
+    listener: Listener,
+    *,
+    now_ms: int = 0,
+    is_plan: bool = False,
+) -> _Ready | None:
+    """A purge, all that concerns it looked at anew; `None` where nothing is to be done. What is given up is forgotten.
+
+    Args:
+        is_plan: nothing is forgotten, nor written.
+
+    Raises:
+        SafetyError: it may not be finished.
+        MissingFileError: another run has just finished it.
+    """
+    storage, catalog = like.storage, like.catalog
+    plan = read_plan(directory, storage)
+    if plan.catalog != catalog.identity:
+        return None
+    before = metadata_before(plan, storage)
+    if before is None:
+        # Another run has just finished it.
+        return None
+    gone = Table(
+        identifier=parse_identifier(plan.table),
+        metadata=before,
+        metadata_location=plan.metadata_location,
+        storage=storage,
+        catalog=catalog,
+    )
+    if canonical(purges_directory(gone)) != canonical(directory.rpartition("/")[0]):
+        # Where the catalog tells no warehouse, whoever may write beside a table may write a plan there.
+        raise SafetyError(
+            f"its plan is of a table at {before.location!r}, but does not lie where plans of that table lie, so it is not "
+            "carried out; find out who wrote it, then remove it"
         )
-        if canonical(purges_directory(gone)) != canonical(directory.rpartition("/")[0]):
-            # Where the catalog tells no warehouse, whoever may write beside a table may write a plan there.
-            raise SafetyError(
-                f"its plan is of a table at {before.location!r}, but does not lie where plans of that table lie, so it is not "
-                "carried out; find out who wrote it, then remove it"
-            )
-        if storage.head(f"{directory}/{DROPPED}") is None:
-            _forget_or_refuse(plan, gone, now_ms)
-            return Reclaimed()
-        if _lives(plan, gone):
+    if storage.head(f"{directory}/{DROPPED}") is None:
+        _refuse_dropped(plan, gone)
+        if not is_plan and now_ms - plan.created_ms > DAY_MS:
+            forget_plan(plan, storage)
+        return None
+    if _lives(plan, gone):
+        if not is_plan:
             storage.delete_many([f"{directory}/{DROPPED}"])
+        listener.on(
+            Warned(
+                f"table {gone.name!r} is registered again: its purge is given up; what was deleted before is lost, the "
+                "other files stay"
+            )
+        )
+        return None
+    _refuse_newer_metadata(plan, gone)
+    DroppedLook(gone)()
+    around = look_around(gone, request.options.roots, SILENT, is_dropped=True)
+    request = msgspec.structs.replace(request, other_roots=around.other_roots)
+    places = territory(gone, request.options.roots, request.other_roots)
+    for part in plan.parts if plan.roots else ():
+        names = read_part(part, storage)["location"]
+        unnamed = unnamed_root(plan, gone, places, names.filter(pa.array(~places.mask(names))).to_pylist())
+        if unnamed is not None:
             listener.on(
                 Warned(
-                    f"table {gone.name!r} is registered again: its purge is given up; what was deleted before is lost, the "
-                    "other files stay"
+                    f"the purge of {gone.name!r} that was cut off is not finished: it has files below {unnamed!r}; to "
+                    f"delete them name it in reclaim.roots, else remove {directory!r}"
                 )
             )
-            return Reclaimed()
-        _refuse_newer_metadata(plan, gone)
-        DroppedLook(gone)()
-        around = look_around(gone, request.options.roots, SILENT, is_dropped=True)
-        request = msgspec.structs.replace(request, other_roots=around.other_roots)
-        places = territory(gone, request.options.roots, request.other_roots)
-        for part in plan.parts if plan.roots else ():
-            names = read_part(part, storage)["location"]
-            unnamed = unnamed_root(plan, gone, places, names.filter(pa.array(~places.mask(names))).to_pylist())
-            if unnamed is not None:
-                listener.on(
-                    Warned(
-                        f"the purge of {gone.name!r} that was cut off is not finished: it has files below {unnamed!r}; to "
-                        f"delete them name it in reclaim.roots, else remove {directory!r}"
-                    )
-                )
-                return Reclaimed()
-        return carry_out(plan, claim, gone, spark, request, listener, runtime)
+            return None
+    return _Ready(plan, gone, request)
 
 
-def _forget_or_refuse(plan: DeletionPlan, gone: Table, now_ms: int) -> None:
-    """Forget a plan whose table was never dropped; raise where it may have been, since nobody knows by whom."""
+def _refuse_dropped(plan: DeletionPlan, gone: Table) -> None:
+    """Raise where the table of a plan may have been dropped, since nobody knows by whom."""
     if not _lives(plan, gone):
         raise SafetyError(
             f"it is not known whether this purge dropped table {gone.name!r}, or somebody who keeps its files; to delete them "
             f"register the table again from {plan.metadata_location!r} and purge it, else remove the plan"
         )
-    if now_ms - plan.created_ms > DAY_MS:
-        forget_plan(plan, gone.storage)
 
 
 def _lives(plan: DeletionPlan, gone: Table) -> bool:

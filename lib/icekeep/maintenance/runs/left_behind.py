@@ -37,23 +37,24 @@ _RUNS, _TRASH = "runs", "trash"
 _DIRECTORIES = (_RUNS, "plans", "purges", _TRASH)
 
 
-def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener) -> int:
+def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener, is_plan: bool = False) -> int:
     """Remove the files of runs that wrote none for a day, by the store's clock and by ours.
 
     Empty directories stay, where a store has any. Nothing is raised: a run can do its work beside what another has left.
 
     Args:
         keep: the name of the run that asks; its files stay, whatever their age.
+        is_plan: nothing is removed, and nothing written to ask the store for its clock.
 
     Returns:
-        How many files are gone; the listener is warned of those that could not be removed or looked for.
+        How many files are gone, or would go; the listener is warned of those that could not be removed or looked for.
     """
     try:
-        left, strays_count, stray = _left_by_the_dead(table, runtime, keep)
+        left, strays_count, stray = _left_by_the_dead(table, runtime, keep, is_plan=is_plan)
         directory = own_directory(table.metadata, "")
         context = log_context(table)
         _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), directory, extra=context)
-        outcomes = table.storage.delete_many(left)
+        outcomes = [] if is_plan else table.storage.delete_many(left)
     except Exception as error:  # noqa: BLE001 - whatever it is, the run's own work does not hang on it
         listener.on(
             Warned(f"what runs that died have left below {table.metadata.location!r} stays: {reason_of(error)}")
@@ -69,7 +70,7 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
     for outcome in outcomes:
         if outcome.status is DeleteStatus.FAILED:
             listener.on(Warned(f"could not delete {outcome.location!r}, left by a run that died: {outcome.reason}"))
-    return sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
+    return len(left) if is_plan else sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
 
 
 def living_runs(table: Table, runtime: Runtime, *, is_plan: bool = False) -> frozenset[str]:
@@ -112,7 +113,9 @@ class _Left:
                 self.newest_ms = max(self.newest_ms, file.modified_ms)
 
 
-def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> tuple[list[str], int, str]:
+def _left_by_the_dead(
+    table: Table, runtime: Runtime, keep: str, *, is_plan: bool = False
+) -> tuple[list[str], int, str]:
     """What goes, how many files are in the trash to which no plan leads, and the first of these.
 
     Of a run that keeps its plan no more is looked at than the head of that.
@@ -132,7 +135,7 @@ def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> tuple[list[s
         # It may have been written just now.
         if not left.has_head:
             runs[run] = left
-    dead = _dead({run: left.newest_ms for run, left in runs.items() if left.files}, table, runtime)
+    dead = _dead({run: left.newest_ms for run, left in runs.items() if left.files}, table, runtime, is_plan=is_plan)
     strays = [left for left in runs.values() if left.trashed_count and not left.files]
     count = sum(left.trashed_count for left in strays)
     return [location for run in dead for location in runs[run].files], count, strays[0].trashed if strays else ""

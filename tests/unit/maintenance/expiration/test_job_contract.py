@@ -58,6 +58,18 @@ class TestExpireSnapshots(JobContract):
         world.append(3)
         return world
 
+    @classmethod
+    def leave(cls, world: World) -> None:
+        """What was never deleted, and what is in the trash for long enough."""
+        cls.run(world, trash=3)
+        for number in (4, 5):
+            world.append(number)
+            compact(world.table, no_spark, options={"rewrite-all": "true"})
+        world.runtime.pass_ms(2 * DAY_MS)
+        cls.run(world, options={"grace": "1d"}, older_than="1h", retain_last=1)
+        world.append(6)
+        super().leave(world)
+
 
 def partitioned_for_a_while(table: Table) -> Table:
     """By a column that was dropped then, and by one that stays; with a column that was there for a while as well.

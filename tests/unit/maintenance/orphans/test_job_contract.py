@@ -47,3 +47,12 @@ class TestRemoveOrphanFiles(JobContract):
             world.storage.create(f"{world.table.metadata.location}/{name}", b"stray")
         world.runtime.pass_ms(4 * DAY_MS)
         return world
+
+    @classmethod
+    def leave(cls, world: World) -> None:
+        """What was never deleted, and what is in the trash for long enough."""
+        cls.run(world, trash=5)
+        world.storage.create(f"{world.table.metadata.location}/data/d.parquet", b"stray")
+        world.runtime.pass_ms(4 * DAY_MS)
+        cls.run(world, options={"grace": "1d", "max-orphan-ratio": "0.9"})
+        super().leave(world)

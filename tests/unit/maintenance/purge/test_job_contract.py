@@ -1,14 +1,17 @@
 """What every job must do, of `drop --purge`: there is no second run, but the purge of another table finishes this one."""
 
+from contextlib import suppress
+
 import pytest
 
 from contracts.job_contract import JobContract
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.purge.job import drop_table
 from icekeep.spec.units import DAY_MS
+from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from kit.job_world import EVENTS, World
-from kit.lake import SCHEMA
+from kit.job_world import EVENTS, Fault, Killed, World
+from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
 
 pytestmark = pytest.mark.slow
@@ -49,6 +52,17 @@ class TestDrop(JobContract):
         else:
             table = create_table(world.catalog, ("db", "other"), SCHEMA)
         drop_table(table, no_spark, purge=True)
+
+    @classmethod
+    def leave(cls, world: World) -> None:
+        """A purge that was killed when it began to delete."""
+        append(create_table(world.catalog, ("db", "gone"), SCHEMA), [events(7, 1)])
+        with Fault(counted := world.copy()) as clean:
+            drop_table(counted.catalog.load("db.gone"), no_spark, purge=True)
+        place = next(n for n, (name, at) in enumerate(clean.calls) if name == "delete_many" and "/data/" in at)
+        with Fault(world, place, "killed"), suppress(Killed):
+            drop_table(world.catalog.load("db.gone"), no_spark, purge=True)
+        super().leave(world)
 
 
 def files_of_the_table(world: World) -> list[str]:
