@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from icekeep.errors import IcekeepError, NotFoundError, OptionError, OutcomeUnknownError, UsageError
+from icekeep.maintenance.job_results import JobResult
 from icekeep.maintenance.runs.start_tag import TAG_PREFIX
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.console.output import format_json, plain_values
@@ -102,6 +103,8 @@ class JobContract:
 
     def test_it_does_its_work_and_no_row_changes(self, ran: "Ran", version: int) -> None:
         assert (ran.after.state() != ran.before.state()) == (version in self.versions)
+        assert isinstance(ran.result, JobResult) == bool(self.versions)
+        assert getattr(ran.result, "is_idle", True) != (version in self.versions)
         assert_same_rows(ran.after, rows_before(type(self), version))
 
     def test_files_go_only_where_the_plan_names_them_and_what_was_replaced_stays(self, ran: "Ran") -> None:

@@ -14,6 +14,7 @@ from icekeep.fleet.choosing import Choice, Verdict, decided, may_begin
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.overview import Seen
 from icekeep.fleet.values import Assignment, JobDone, JobStatus, Ran, RunCall
+from icekeep.maintenance.job_results import JobResult
 from icekeep.policies.triggers import ALWAYS
 from icekeep.policies.windows import closes_ms, opened_ms
 from icekeep.run_records.values import SKEW_MS, LastRuns
@@ -234,27 +235,13 @@ def job_done(choice: Choice, status: str, why: str, estimate: Estimate, elapsed_
     )
 
 
-_CHANGED = ("added_", "converted_", "deleted_", "emptied_", "expired_", "finished_", "left_", "removed_", "rewritten_")
-"""So begin the figures of a job that has changed something, or has left it to a later run."""
-
-
 def _could_not(choice: Choice, ran: Ran) -> str:
     """What the line of a job adds that ended well, and did nothing about the numbers that it was due for."""
-    if choice.observes or choice.rule.trigger == ALWAYS or ran.exit_status or not _did_nothing(ran.result):
+    is_idle = isinstance(ran.result, JobResult) and ran.result.is_idle
+    if choice.observes or choice.rule.trigger == ALWAYS or ran.exit_status or not is_idle:
         return ""
     advice = choice.advice
     return "; it changed nothing" + (f": {advice.reason}" if advice is not None and not advice.has_work else "")
-
-
-def _did_nothing(result: Any) -> bool:
-    """Whether a result has figures of what was changed, and all of them are 0."""
-    if not isinstance(result, msgspec.Struct):
-        return False
-    fields = {name: getattr(result, name) for name in result.__struct_fields__}
-    changed = [value for name, value in fields.items() if name.startswith(_CHANGED) and name.endswith("_count")]
-    parts = [value for value in fields.values() if isinstance(value, msgspec.Struct)]
-    inner = [part for part in parts if any(name.startswith(_CHANGED) for name in part.__struct_fields__)]
-    return bool(changed) and not any(changed) and all(map(_did_nothing, inner))
 
 
 def _told(choice: Choice, ran: Ran, estimate: Estimate, elapsed_ms: int) -> JobDone:

@@ -73,7 +73,8 @@ CONDITIONS = tuple(name.removesuffix("_ms") for name in Trigger.__struct_fields_
 """The names of conditions as people write them."""
 
 _DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
-_MEASURED = ("small_files", "delete_ratio", "manifests", "overlap", "snapshots")
+MEASURED = ("small_files", "delete_ratio", "manifests", "overlap", "snapshots")
+"""The numbers of a table that a condition may ask for, with `_over`."""
 ALWAYS = Trigger()
 """No condition at all."""
 
@@ -130,7 +131,7 @@ def _waits(trigger: Trigger, facts: Facts, now_ms: int) -> str | None:
 
 def _asked(trigger: Trigger, facts: Facts) -> list[tuple[bool, str]]:
     asked: list[tuple[bool, str]] = []
-    for name in _MEASURED:
+    for name in MEASURED:
         limit, value = getattr(trigger, f"{name}_over"), getattr(facts, name)
         if limit is None:
             continue

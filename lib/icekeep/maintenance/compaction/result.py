@@ -3,10 +3,10 @@
 import msgspec
 
 from icekeep.maintenance.compaction.estimate import Estimate
-from icekeep.rendered import Rendered
+from icekeep.maintenance.job_results import JobResult
 
 
-class RewriteDataFilesResult(Rendered, frozen=True, kw_only=True):
+class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
     """What a run did; sizes in bytes.
 
     Attributes:
@@ -24,6 +24,11 @@ class RewriteDataFilesResult(Rendered, frozen=True, kw_only=True):
         estimated: what the plan had said; `elapsed_ms` and `cpu_ms` are what it took, the latter of all tasks together.
         peak_task_bytes: the most memory that the Python process of a task had.
     """
+
+    work = (
+        "rewritten_data_files_count",
+        "removed_delete_files_count",
+    )
 
     status: str = "done"
     rewritten_data_files_count: int = 0

@@ -1,9 +1,9 @@
 """What a conversion of equality deletes did."""
 
-from icekeep.rendered import Rendered
+from icekeep.maintenance.job_results import JobResult
 
 
-class ConvertEqualityDeletesResult(Rendered, frozen=True, kw_only=True):
+class ConvertEqualityDeletesResult(JobResult, frozen=True, kw_only=True):
     """What a run did; sizes in bytes.
 
     Attributes:
@@ -18,6 +18,8 @@ class ConvertEqualityDeletesResult(Rendered, frozen=True, kw_only=True):
         attempts_count: how often it was planned; more than once where others changed what the deletes reach.
         peak_task_bytes: the most memory that the Python process of a task had.
     """
+
+    work = ("converted_equality_delete_files_count", "removed_dangling_equality_delete_files_count")
 
     status: str = "done"
     converted_equality_delete_files_count: int = 0
@@ -34,8 +36,3 @@ class ConvertEqualityDeletesResult(Rendered, frozen=True, kw_only=True):
     elapsed_ms: int = 0
     run_id: str | None = None
     peak_task_bytes: int = 0
-
-    @property
-    def has_landed(self) -> bool:
-        """Whether a commit took deletes out of the table."""
-        return self.converted_equality_delete_files_count + self.removed_dangling_equality_delete_files_count > 0

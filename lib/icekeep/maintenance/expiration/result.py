@@ -6,13 +6,13 @@ from icekeep.maintenance.deletion.earlier_runs import Earlier
 from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.expiration.execute import Expiration
-from icekeep.rendered import Rendered
+from icekeep.maintenance.job_results import JobResult
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired
 from icekeep.spec.writer_progress import KeptForWriter
 
 
-class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
+class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
     """What went; bytes are those that metadata records. Files in the trash count as deleted.
 
     Attributes:
@@ -31,6 +31,18 @@ class ExpireSnapshotsResult(Rendered, frozen=True, kw_only=True):
         plan_location: where the plan lies, also that of files in the trash: `icekeep restore` takes its last name.
         hash: of the plan.
     """
+
+    work = (
+        "expired_snapshots_count",
+        "expired_ref_names",
+        "removed_schemas_count",
+        "removed_specs_count",
+        "deleted_files_count",
+        "left_files_count",
+        "unmoved_files_count",
+        "finished_files_count",
+        "emptied_trash_files_count",
+    )
 
     status: str = "done"
     expired_snapshots_count: int = 0

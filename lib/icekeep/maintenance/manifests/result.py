@@ -1,10 +1,10 @@
 """What a rewrite of manifests did: the output columns of Iceberg's `rewrite_manifests`, and ours."""
 
+from icekeep.maintenance.job_results import JobResult
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain
-from icekeep.rendered import Rendered
 
 
-class RewriteManifestsResult(Rendered, frozen=True, kw_only=True):
+class RewriteManifestsResult(JobResult, frozen=True, kw_only=True):
     """How many manifests were replaced by how many; sizes in bytes.
 
     Attributes:
@@ -17,6 +17,11 @@ class RewriteManifestsResult(Rendered, frozen=True, kw_only=True):
         groups: by partition spec and content.
         workload: by filter.
     """
+
+    work = (
+        "rewritten_manifests_count",
+        "removed_delete_files_count",
+    )
 
     status: str = "done"
     rewritten_manifests_count: int = 0

@@ -4,13 +4,13 @@ import msgspec
 
 from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind
 from icekeep.maintenance.deletion.reclaim import Reclaimed
+from icekeep.maintenance.job_results import JobResult
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import Removal
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan
-from icekeep.rendered import Rendered
 
 
-class RemoveOrphanFilesResult(Rendered, frozen=True, kw_only=True):
+class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
     """What went; bytes are those that the listing told.
 
     Attributes:
@@ -36,6 +36,14 @@ class RemoveOrphanFilesResult(Rendered, frozen=True, kw_only=True):
         plan_location: the list of what went, as long as it can come back from the trash; of what was to go, where files
             failed or wait.
     """
+
+    work = (
+        "deleted_files_count",
+        "unmoved_files_count",
+        "waits_until_ms",
+        "finished_files_count",
+        "emptied_trash_files_count",
+    )
 
     status: str = "done"
     orphan_files_count: int = 0

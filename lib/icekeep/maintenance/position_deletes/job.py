@@ -133,7 +133,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
     except OutcomeUnknownError:
         raise
     except Exception as error:
-        if converted is None or not converted.has_landed:
+        if converted is None or converted.is_idle:
             raise
         listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {one_line(error)}"))
         result = RewritePositionDeletesResult(status="partial")

@@ -3,10 +3,10 @@
 import msgspec
 
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
-from icekeep.rendered import Rendered
+from icekeep.maintenance.job_results import JobResult
 
 
-class RewritePositionDeletesResult(Rendered, frozen=True, kw_only=True):
+class RewritePositionDeletesResult(JobResult, frozen=True, kw_only=True):
     """What a run did; sizes in bytes, of a deletion vector those of its blob.
 
     Attributes:
@@ -23,6 +23,12 @@ class RewritePositionDeletesResult(Rendered, frozen=True, kw_only=True):
         swept_files_count: files below `.icekeep/` that runs which died had left.
         conversion: what became of equality deletes; `None` where it was not asked for.
     """
+
+    work = (
+        "rewritten_delete_files_count",
+        "removed_dangling_delete_files_count",
+        "conversion",
+    )
 
     status: str = "done"
     rewritten_delete_files_count: int = 0

@@ -33,6 +33,7 @@ from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_pla
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory, check_roots, named_roots, territory
 from icekeep.maintenance.exact_plans import TABLE, ExactPlan, PlanLine, moved
+from icekeep.maintenance.job_results import JobResult
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.purge.history import all_garbage, hint_of, moved_by_drop
 from icekeep.maintenance.purge.unfinished import (
@@ -60,7 +61,7 @@ __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop
 _FINDING = "finding all files of the table"
 
 
-class DropResult(Rendered, frozen=True, kw_only=True):
+class DropResult(JobResult, frozen=True, kw_only=True):
     """What a drop did; bytes are those that metadata records.
 
     Attributes:
@@ -77,6 +78,11 @@ class DropResult(Rendered, frozen=True, kw_only=True):
             by them.
         hash: of the plan of a purge.
     """
+
+    work = (
+        "is_purged",
+        "metadata_location",
+    )
 
     status: str = "done"
     is_purged: bool = False

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from icekeep.maintenance.job_results import JobResult
 from icekeep.maintenance.repairing.plan import Mend, NotMended
-from icekeep.rendered import Rendered
 
 
 class RepairedBranch(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,7 +14,7 @@ class RepairedBranch(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: int
 
 
-class RepairResult(Rendered, frozen=True, kw_only=True):
+class RepairResult(JobResult, frozen=True, kw_only=True):
     """What was mended.
 
     Attributes:
@@ -26,6 +26,8 @@ class RepairResult(Rendered, frozen=True, kw_only=True):
         metadata_location_before, metadata_location: of the table.
         hash: of the first plan.
     """
+
+    work = ("mended",)
 
     status: str = "done"
     run: str
