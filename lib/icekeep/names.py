@@ -91,6 +91,15 @@ def join_parts(parts: Iterable[str]) -> str:
     return ".".join("`" + p.replace("`", "``") + "`" if not p or _TAKES_QUOTES.search(p) else p for p in parts)
 
 
+def full_name(catalog: str, identifier: Iterable[str]) -> str:
+    """The full name of a table, or a namespace with its catalog, as it is printed.
+
+    >>> full_name("lake", ("raw", "web.clicks"))
+    'lake.raw.`web.clicks`'
+    """
+    return join_parts((catalog, *identifier))
+
+
 def _parts_in_form(text: str, form: str) -> tuple[str, ...]:
     """The parts of a name that has as many as a form, such as `FULL_NAME`, or more.
 

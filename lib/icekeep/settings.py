@@ -29,6 +29,15 @@ class Kind(Enum):
     PAIRS = "FROM=TO"
 
 
+ALL = "all"
+"""What a setting of the kind `NUMBER_OR_ALL` takes beside a number, in whatever case."""
+
+
+def is_all(value: object) -> bool:
+    """Whether a value of the kind `NUMBER_OR_ALL` is the word."""
+    return isinstance(value, str) and value.strip().lower() == ALL
+
+
 class Setting(msgspec.Struct, frozen=True):
     """One thing a job or a command can be told.
 

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import SplitResult, quote
 
-from icekeep.names import join_parts, split_name
+from icekeep.names import full_name, split_name
 
 SCHEME = "iceberg"
 
@@ -30,4 +30,4 @@ def create_asset(*, catalog: str, namespace: str, table: str, extra: Any = None)
     """The asset of a table by its bare name; `namespace` has a dot between its levels, and quotes around one with a dot."""
     from icekeep.airflow.versions import Asset
 
-    return Asset(uri=table_uri(join_parts((catalog, *split_name(namespace), table))), extra=extra)
+    return Asset(uri=table_uri(full_name(catalog, (*split_name(namespace), table))), extra=extra)

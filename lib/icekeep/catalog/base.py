@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.names import join_parts, split_name
+from icekeep.names import full_name, join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
@@ -86,7 +86,7 @@ class Table(msgspec.Struct, frozen=True):
     @property
     def full_name(self) -> str:
         """With the catalog's name, `lake.db.events`."""
-        return join_parts((self.catalog.name, *self.identifier))
+        return full_name(self.catalog.name, self.identifier)
 
     @property
     def runtime(self) -> Runtime:

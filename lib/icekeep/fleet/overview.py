@@ -15,7 +15,7 @@ from icekeep.fleet.leases import Leases
 from icekeep.fleet.ranking import Slots, Worth, estimate_of, one_slot, value_of, worth_of
 from icekeep.health.prices import Prices
 from icekeep.health.values import TableHealth
-from icekeep.names import catalog_of, join_parts
+from icekeep.names import catalog_of, full_name
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.source import SparkSource
 from icekeep.policies.globs import Glob
@@ -109,7 +109,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """`catalog.namespace.table`."""
-        return join_parts((self.catalog.name, *self.identifier))
+        return full_name(self.catalog.name, self.identifier)
 
     @property
     def due(self) -> tuple[Choice, ...]:
@@ -268,7 +268,7 @@ def _names(catalog: Catalog, not_read: list[NotRead], *, is_only: bool) -> Itera
             # It was dropped meanwhile.
             continue
         except IcekeepError as error:
-            name = f"{join_parts((catalog.name, *namespace))}.*"
+            name = f"{full_name(catalog.name, namespace)}.*"
             not_read.append(NotRead(name=name, kind=error.kind, reason=first_line(error)))
             continue
         yield from tables
@@ -365,4 +365,4 @@ class _Look:
 
 
 def _full(catalog: Catalog, identifier: Identifier) -> str:
-    return join_parts((catalog.name, *identifier))
+    return full_name(catalog.name, identifier)

@@ -11,8 +11,9 @@ from icekeep.health.files import PartitionId
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.values import MetadataHealth
 from icekeep.maintenance.checking.subject import Listed
+from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.maintenance.manifests.partition_overlap import Overlap, overlap, sampled
-from icekeep.maintenance.manifests.ranges import WELL_SIZED, expected_manifests_count
+from icekeep.maintenance.manifests.ranges import expected_manifests_count
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.scan.tally import SizeDistribution
 from icekeep.spec.manifests.encode import PartitionCodec

@@ -26,7 +26,7 @@ from icekeep.health.own_files import with_own_files
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
-from icekeep.names import NAME_IN_CATALOG, join_parts
+from icekeep.names import NAME_IN_CATALOG, full_name
 from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
 from icekeep.policies.globs import Glob, parse_glob
 from icekeep.reports.histories import with_histories
@@ -174,7 +174,7 @@ def _all_tables(catalog: Catalog, glob: Glob | None, not_read: list[NotRead]) ->
             # It was dropped meanwhile.
             continue
         except IcekeepError as error:
-            name = f"{join_parts((catalog.name, *namespace))}.*"
+            name = f"{full_name(catalog.name, namespace)}.*"
             not_read.append(NotRead(name=name, kind=error.kind, reason=first_line(error)))
     return [one for one in found if glob is None or glob.matches(format_identifier(one))]
 
@@ -199,7 +199,7 @@ class _Look:
 
     def at(self, identifier: Identifier) -> TableHealth | NotRead | None:
         """The health of a table, or why it cannot be told; `None` for one that was dropped meanwhile, or is left out."""
-        name = join_parts((self._catalog.name, *identifier))
+        name = full_name(self._catalog.name, identifier)
         if self._is_catalog_lost:
             reason = "not looked at: the catalog has gone out of reach"
             found: TableHealth | NotRead | None = NotRead(name=name, kind=UnavailableError.kind, reason=reason)

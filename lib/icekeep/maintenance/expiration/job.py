@@ -13,7 +13,6 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import OptionError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
 from icekeep.maintenance.deletion.clock import safe_now_ms
@@ -49,11 +48,11 @@ from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and
 from icekeep.maintenance.expiration.given_expiration import expired_lines, given_expired
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
-    CLEAN_ALL,
-    CLEAN_LEVELS,
     REST_IS_ORPHANED,
+    CleanLevel,
     ExpireSnapshotsPlan,
     after_expiration,
+    clean_level,
     expiration_draft,
     expiration_plan,
     garbage_between,
@@ -82,7 +81,7 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     retain_last: int | None = None
     snapshot_ids: Sequence[int] = ()
     clean_expired_metadata: bool = False
-    clean: str = CLEAN_ALL
+    clean: str = CleanLevel.ALL
     max_concurrent_deletes: int | None = None
     stream_results: bool = False
     trash: Days | None = None
@@ -113,7 +112,7 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     @property
     def finishes_earlier(self) -> bool:
         """Whether what earlier runs left is done too: what is approved, or was given, is all that goes."""
-        return self.approve is None and self.given is None and self.clean == CLEAN_ALL
+        return self.approve is None and self.given is None and clean_level(self.clean) is CleanLevel.ALL
 
 
 @takes(ExpireSnapshotsRequest)
@@ -173,7 +172,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         draft=_draft(table, request, checked),
         now_ms=now_ms,
         began_ms=runtime.monotonic_ms(),
-        clean=request.clean,
+        clean=clean_level(request.clean),
     )
     done, swept_count = None, 0
     if expired.is_empty:
@@ -270,7 +269,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
             now_ms,
             trust_manifest_list=request.trust_manifest_list,
             roots=places.roots,
-            clean=request.clean,
+            clean=clean_level(request.clean),
             after_metadata=after,
         ).garbage
         tell_kept(garbage, request.listener)
@@ -334,8 +333,7 @@ def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> Expira
     """The options, of arguments that hold."""
     refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB.name)
-    if request.clean not in CLEAN_LEVELS:
-        raise OptionError("clean", given=request.clean, expected=" or ".join(CLEAN_LEVELS))
+    clean_level(request.clean)
     checked = checked_options(
         ExpirationOptions, request.options, request.max_concurrent_deletes, asked_trash_days(request.trash)
     )

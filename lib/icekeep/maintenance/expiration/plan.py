@@ -1,11 +1,13 @@
 """Which snapshots, references and files would go. What `--dry-run` shows; nothing is changed."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import removals
+from icekeep.errors import OptionError
 from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft
@@ -19,9 +21,21 @@ from icekeep.spec.retention import Expired
 from icekeep.spec.updates import apply_updates, log_previous
 from icekeep.spec.writer_progress import KeptForWriter
 
-CLEAN_ALL, CLEAN_METADATA, CLEAN_NONE = "all", "metadata", "none"
-CLEAN_LEVELS = (CLEAN_NONE, CLEAN_METADATA, CLEAN_ALL)
-"""Which files of expired snapshots go, as Java's `CleanupLevel`: all, all but data and delete files, or none."""
+
+class CleanLevel(StrEnum):
+    """Which files of expired snapshots go, as Java's `CleanupLevel`: none, all but data and delete files, or all."""
+
+    NONE = "none"
+    METADATA = "metadata"
+    ALL = "all"
+
+
+def clean_level(text: str) -> CleanLevel:
+    """The level of a name, in whatever case; raises `OptionError` where there is no such level."""
+    name = text.strip().lower()
+    if name not in [*CleanLevel]:
+        raise OptionError("clean", given=text, expected=" or ".join(CleanLevel))
+    return CleanLevel(name)
 
 
 class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +110,7 @@ def garbage_between(  # noqa: PLR0913 - what a run is asked for
     *,
     trust_manifest_list: bool,
     roots: Sequence[str],
-    clean: str = CLEAN_ALL,
+    clean: CleanLevel = CleanLevel.ALL,
     after_metadata: TableMetadata | None = None,
 ) -> Found:
     """What the snapshots of `before` lead to that are gone, and nothing that is there after.
@@ -104,7 +118,7 @@ def garbage_between(  # noqa: PLR0913 - what a run is asked for
     Args:
         after: the table, the newest that is known.
         roots: directories of files that may go (`Territory.roots`).
-        clean: one of `CLEAN_LEVELS`; what it leaves is no garbage of this run.
+        clean: what it leaves is no garbage of this run.
         after_metadata: what its metadata will be, where it has not come to that yet.
 
     Raises:
@@ -127,11 +141,11 @@ def garbage_between(  # noqa: PLR0913 - what a run is asked for
     return Found(garbage=_at_level(garbage_of(expired, retained, spark), clean), seen=retained.seen)
 
 
-def _at_level(garbage: Garbage, clean: str) -> Garbage:
+def _at_level(garbage: Garbage, clean: CleanLevel) -> Garbage:
     """The part of the garbage that is to go."""
-    if clean == CLEAN_ALL:
+    if clean is CleanLevel.ALL:
         return garbage
-    if clean == CLEAN_METADATA:
+    if clean is CleanLevel.METADATA:
         return msgspec.structs.replace(garbage, content=None)
     return msgspec.structs.replace(garbage, content=None, named=garbage.named.slice(0, 0), unreadable=())
 

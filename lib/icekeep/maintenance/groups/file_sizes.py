@@ -5,6 +5,9 @@ import msgspec
 from icekeep.errors import OptionError
 from icekeep.maintenance.groups.options import RewriteOptions
 
+WELL_SIZED = (0.75, 1.8)
+"""From the first to the second of these, of the target, a file or a manifest is neither too small nor to be split."""
+
 _SPLIT_OVERHEAD_BYTES = 5 * 1024
 
 
@@ -31,8 +34,8 @@ def file_sizes(options: RewriteOptions, table_target_bytes: int) -> FileSizes:
         OptionError: not `min < target < max`.
     """
     target = options.target_file_size_bytes or table_target_bytes
-    least = int(target * 0.75) if options.min_file_size_bytes is None else options.min_file_size_bytes
-    most = int(target * 1.8) if options.max_file_size_bytes is None else options.max_file_size_bytes
+    least = int(target * WELL_SIZED[0]) if options.min_file_size_bytes is None else options.min_file_size_bytes
+    most = int(target * WELL_SIZED[1]) if options.max_file_size_bytes is None else options.max_file_size_bytes
     if least >= target:
         raise OptionError("min-file-size-bytes", given=least, expected=f"less than target-file-size-bytes ({target})")
     if most <= target:

@@ -10,10 +10,10 @@ from icekeep.commit.live_files import check_totals
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import Listener, StepFinished, StepStarted
+from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.maintenance.manifests.given_manifests import GivenManifests
 from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.ranges import (
-    WELL_SIZED,
     WORTH_COST,
     WORTH_COUNT,
     ManifestInterval,

@@ -13,14 +13,12 @@ import msgspec
 import numpy as np
 
 from icekeep.errors import IcekeepError
+from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.maintenance.intervals import Intervals, Mask, Places
 from icekeep.planning.transcode.cluster_keys import cluster_key
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
 from icekeep.spec.values import value_from_bytes
-
-WELL_SIZED = (0.75, 1.8)
-"""From the first to the second of these, of the target, a manifest is neither too small nor to be split."""
 
 _OPEN_BYTES = 512 * 1024
 WORTH_COUNT = 0.15

@@ -14,12 +14,11 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.requests import CommittingRequest, takes
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.transcode.cluster_keys import PartitionPart, SortPart, sort_parts
+from icekeep.settings import ALL, is_all
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
-
-ALL_SPECS = "all"
 
 
 class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +108,7 @@ def checked_rules(metadata: TableMetadata, request: RewriteManifestsRequest) -> 
 
 
 def _spec_ids(metadata: TableMetadata, spec_id: int | str | None) -> tuple[int, ...]:
-    if isinstance(spec_id, str) and spec_id.lower() == ALL_SPECS:
+    if is_all(spec_id):
         return tuple(sorted(metadata.specs_by_id))
     if spec_id is None:
         return (metadata.default_spec_id,)
@@ -117,7 +116,7 @@ def _spec_ids(metadata: TableMetadata, spec_id: int | str | None) -> tuple[int, 
         number = int(spec_id)
     except ValueError:
         raise UsageError(
-            f"{argument('spec_id')} is {spec_id!r}; give the number of a partition spec, or {ALL_SPECS!r}"
+            f"{argument('spec_id')} is {spec_id!r}; give the number of a partition spec, or {ALL!r}"
         ) from None
     if number not in metadata.specs_by_id:
         specs = ", ".join(map(str, sorted(metadata.specs_by_id)))

@@ -7,7 +7,7 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.catalog.stored_policies import StoresPolicies
 from icekeep.errors import NotFoundError
-from icekeep.names import join_parts
+from icekeep.names import full_name
 from icekeep.operations.configuration.file import DEFAULT_PATH, Config
 from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import told_by_polaris
@@ -43,7 +43,7 @@ def resolve_table(
     else:
         heard = told_by_properties(properties)
     own, told = layer_of_told(heard, Kind.PROPERTIES)
-    name = join_parts((catalog.name, *identifier))
+    name = full_name(catalog.name, identifier)
     return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *told))
 
 
@@ -55,7 +55,7 @@ def tables_of(catalog: Catalog) -> Iterable[str]:
         except NotFoundError:
             # Dropped since the namespaces were listed.
             continue
-        yield from (join_parts((catalog.name, *table)) for table in tables)
+        yield from (full_name(catalog.name, table) for table in tables)
 
 
 def require_file(config: Config) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 from icekeep.errors import ExpressionError, UsageError
 from icekeep.names import NAME_IN_CATALOG, name_of_form
 from icekeep.operations.configuration.documents import Entry
-from icekeep.settings import Kind, Setting
+from icekeep.settings import ALL, Kind, Setting, is_all
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
 from icekeep.spec.units import MAX_LONG
 
-_ALL = "all"
 _BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 """A comma before a scheme or a slash; others are part of a name."""
 
@@ -35,7 +34,7 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         case Kind.NUMBER:
             return _whole_number(text, setting.minimum)
         case Kind.NUMBER_OR_ALL:
-            return _ALL if text.lower() == _ALL else _whole_number(text, setting.minimum, f" nor {_ALL!r}")
+            return ALL if is_all(text) else _whole_number(text, setting.minimum, f" nor {ALL!r}")
         case Kind.IDS:
             return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
         case Kind.NAMES:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from icekeep.health.values import DataHealth, TableHealth
 from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
+from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.reports.page.svg import PLAIN, XY, Bar, StackedBar, drawn
 from icekeep.reports.values import MaintenanceRun
 from icekeep.spec.times import format_time
@@ -68,7 +69,8 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
     for data in tables:
         for bucket in data.histogram:
             middle = bucket.least_bytes * 1.5
-            kind = 0 if middle < 0.75 * data.target_file_bytes else 1 if middle <= 1.8 * data.target_file_bytes else 2
+            least, most = (share * data.target_file_bytes for share in WELL_SIZED)
+            kind = 0 if middle < least else 1 if middle <= most else 2
             files.setdefault(bucket.least_bytes, [0, 0, 0])[kind] += bucket.files_count
     if not files:
         return None
