@@ -62,6 +62,7 @@ public final class Cluster {
     configuration.set("yarn.nodemanager.vmem-check-enabled", "false");
     configuration.set("yarn.nodemanager.pmem-check-enabled", "false");
     configuration.set("yarn.nodemanager.disk-health-checker.enable", "false");
+    configuration.set("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", "100");
     ResourceManager manager = new WithoutPages();
     manager.init(configuration);
     manager.start();
