@@ -173,7 +173,12 @@ def own_path(file: DataFile) -> bytes | None:
 
 def own_path_digest(file: DataFile) -> PathDigest:
     """What a delete file and the data file that it says it is of are compared by: of two entries of one file they may differ."""
-    return path_digest(b"\0".join((_encoded(file.file_path), own_path(file) or b"")))
+    return path_pair_digest(file.file_path, own_path(file) or b"")
+
+
+def path_pair_digest(delete_path: str, data_path: bytes) -> PathDigest:
+    """`own_path_digest` of a delete file that is of a data file, by the paths of both."""
+    return path_digest(b"\0".join((_encoded(delete_path), data_path)))
 
 
 def named_range(paths: Sequence[bytes], bounds: PathBounds) -> slice:

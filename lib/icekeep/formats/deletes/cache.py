@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
+from icekeep.spec.applicability import PathDigest
 from icekeep.spec.units import MIB
 
 DEFAULT_BUDGET_BYTES = 64 * MIB
@@ -14,6 +15,10 @@ class DeleteCache:
     What does not fit the budget is not kept: the one who reads it again streams it again. Room is made only at the cost of
     delete files that the present data file has no use for; with more deletes than room, each data file would otherwise
     push out what the next one begins with.
+
+    Attributes:
+        proven: of position delete files that were read whole, and all of whose rows are of one data file, what `own_path_digest`
+            is of an entry that says so.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
@@ -22,6 +27,7 @@ class DeleteCache:
         self._used: dict[Hashable, None] = {}
         self._idle: dict[Hashable, None] = {}
         self.held_bytes = 0
+        self.proven: set[PathDigest] = set()
 
     def begin_file(self) -> None:
         """The next data file begins: what is not asked for again may go."""

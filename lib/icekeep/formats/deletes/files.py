@@ -23,7 +23,7 @@ from icekeep.formats.base import FileReader, PartChoice
 from icekeep.formats.read import FileColumns, SourceFile, identified, read_file
 from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import WriteOptions, write_options
-from icekeep.spec.applicability import own_path
+from icekeep.spec.applicability import PathDigest, own_path, own_path_digest
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, deleted_row_column
 from icekeep.spec.metrics_modes import FULL, metrics_modes
@@ -164,6 +164,17 @@ def hold_own_path(storage: Storage, files: Sequence[DataFile]) -> list[DataFile]
     """
     found = answer_each(partial(_holds_own_path, storage), files, lambda file: file.file_path, REQUESTS_AT_ONCE)
     return [file for file, holds in zip(files, found, strict=True) if holds]
+
+
+class OwnPathProof(msgspec.Struct, frozen=True):
+    """`hold_own_path` where the rows of some files were read before: `known` has their `own_path_digest`."""
+
+    known: frozenset[PathDigest]
+
+    def __call__(self, storage: Storage, files: Sequence[DataFile]) -> list[DataFile]:
+        asked = [file for file in files if own_path_digest(file) not in self.known]
+        held = self.known.union(map(own_path_digest, hold_own_path(storage, asked)))
+        return [file for file in files if own_path_digest(file) in held]
 
 
 def _holds_own_path(storage: Storage, file: DataFile) -> bool:

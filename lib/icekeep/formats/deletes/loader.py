@@ -19,7 +19,7 @@ from icekeep.formats.deletes.files import (
     validate_plain,
 )
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
-from icekeep.spec.applicability import is_deletion_vector
+from icekeep.spec.applicability import is_deletion_vector, path_pair_digest
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.name_mapping import NameMapping
 from icekeep.spec.position_sets import Part, PositionSet, is_span, of_spans
@@ -218,6 +218,8 @@ def _file_positions(storage: Storage, file: DataFile, path: str, cache: DeleteCa
     if known is None and file.referenced_data_file is None and cache.make_room(limit_bytes):
         known = read_all_position_deletes(storage, file, limit_bytes)
         if known is not None:
+            if len(known) == 1:
+                cache.proven.add(path_pair_digest(file.file_path, next(iter(known)).encode()))
             size_bytes = sum(len(text) + positions.nbytes for text, positions in known.items())
             cache.keep(key, known, size_bytes)
     if known is None:

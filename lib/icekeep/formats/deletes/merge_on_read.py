@@ -22,6 +22,7 @@ from icekeep.formats.deletes.loader import EqualityRun, KindsOfParts, deleted_po
 from icekeep.formats.filter import rows_that_match
 from icekeep.formats.read import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_mapping.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
+from icekeep.spec.applicability import PathDigest
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import DELETED
@@ -98,6 +99,11 @@ class LiveRowsReader:
         self._kept_dictionaries = frozenset(kept_dictionaries)
         self._notes = notes
         self._columns: dict[tuple[bool, frozenset[int]], tuple[_Columns, FileColumns]] = {}
+
+    @property
+    def proven(self) -> frozenset[PathDigest]:
+        """What `DeleteCache.proven` says of the delete files that were read so far."""
+        return frozenset(self._cache.proven)
 
     def read(
         self,

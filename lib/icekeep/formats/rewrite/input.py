@@ -14,6 +14,7 @@ from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.row_hash.multiset import RowHash, RowSum
 from icekeep.formats.row_hash.sequence import RowSequence
 from icekeep.formats.row_mapping.row_moves import MovedPiece, ReadNotes
+from icekeep.spec.applicability import PathDigest
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.spec.partitioning import identity_values
@@ -93,6 +94,11 @@ class TaskRows:
     def hash(self) -> RowSum | None:
         """Of the rows that were handed out so far; `None` where nobody asks for it."""
         return None if self.hashed is None else self.hashed.total
+
+    @property
+    def proven(self) -> frozenset[PathDigest]:
+        """As in `RewriteOutcome`, of the delete files that were read so far."""
+        return self._reader.proven
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:

@@ -8,6 +8,7 @@ import msgspec
 from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.formats.row_mapping.row_moves import RowMoves
 from icekeep.formats.sort.ordering import KeyRange, Ordering
+from icekeep.spec.applicability import PathDigest
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
@@ -134,6 +135,8 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
         stitched_count: how many of `files` were put together from whole row groups.
         peak_bytes: the most memory of the process at the end of the task (resident set).
         moves: where the rows went that were read; `None` where that was not asked for.
+        proven: of delete files that were read whole, and all of whose rows are of one data file, what `own_path_digest` is of an
+            entry that says so; of some none may be said.
         hash_in: of the live rows that were read, whatever the key range; `None` where that was not asked for.
         hash_out: of the rows that `files` hold, read from storage again; `None` where that was not asked for.
     """
@@ -144,6 +147,7 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
     stitched_count: int = 0
     peak_bytes: int = 0
     moves: RowMoves | None = None
+    proven: frozenset[PathDigest] = frozenset()
     hash_in: RowSum | None = None
     hash_out: RowSum | None = None
 

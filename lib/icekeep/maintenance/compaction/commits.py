@@ -12,7 +12,7 @@ from icekeep.commit.file_sets import HELD_MAX_COUNT, Digest, FileSet, ReadFile, 
 from icekeep.commit.foreseen import removed_deletes
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import ConflictError
-from icekeep.formats.deletes.files import hold_own_path
+from icekeep.formats.deletes.files import OwnPathProof, hold_own_path
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
 from icekeep.maintenance.compaction.execute import (
@@ -149,6 +149,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
         return msgspec.structs.replace(
             change,
             removed=removed,
+            proof=OwnPathProof(frozenset().union(*(one.proven for one in _outcomes(groups)))),
             moved_spec_ids=frozenset(group.spec_id for group in replaced if group.is_moved),
             format_version=metadata.format_version,
             remove_dangling=is_last and work.options.remove_dangling_deletes,

@@ -28,6 +28,7 @@ from icekeep.maintenance.compaction.rewriting import Done, Ran
 from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import run_exchange
 from icekeep.runtime import process_cpu_ms
+from icekeep.spec.applicability import PathDigest
 from icekeep.spec.bins import packed
 from icekeep.spec.schema import Schema
 from icekeep.spec.units import MIB
@@ -50,6 +51,7 @@ class _Report(msgspec.Struct, frozen=True):
     live_count: int
     cpu_ms: int
     moves: RowMoves | None
+    proven: frozenset[PathDigest]
     hash: RowSum | None
 
 
@@ -128,7 +130,7 @@ def _read(reading: _Reading, exchange: _Exchange) -> Iterator[tuple[int, _Sent]]
         yield from _parcels(waiting, task.ordering, rows.columns, exchange.points)
     origins = () if task.has_origins else None
     moves = reported_moves(task, exchange.storage, rows.pieces, origins, exchange.max_bytes)
-    yield 0, _Report(rows.read_count, rows.live_count, process_cpu_ms() - began_ms, moves, rows.hash)
+    yield 0, _Report(rows.read_count, rows.live_count, process_cpu_ms() - began_ms, moves, rows.proven, rows.hash)
 
 
 def _as_sent(table: pa.Table, *, has_origins: bool) -> pa.Table:
@@ -176,6 +178,7 @@ def _written(part: int, sent: Iterable[tuple[int, _Sent]], exchange: _Exchange) 
         live_count=arrived.live_count,
         peak_bytes=peak_memory_bytes(),
         moves=moves,
+        proven=frozenset(arrived.proven),
         hash_in=arrived.hash if task.verifies else None,
         hash_out=hash_of_written(task, written.files, exchange.storage),
     )
@@ -188,6 +191,7 @@ class _Arrived:
     Attributes:
         read_count, live_count, cpu_ms: what reading tasks told, in all; complete after the last row.
         pieces, stored: what they told of the rows that they read, as in `RowMoves`; likewise.
+        proven: what they told of delete files; likewise.
         hash: of the rows that they read, where they were asked for it; likewise.
     """
 
@@ -196,6 +200,7 @@ class _Arrived:
         self.read_count = self.live_count = self.cpu_ms = 0
         self.pieces: list[MovedPiece] = []
         self.stored: list[str] = []
+        self.proven: set[PathDigest] = set()
         self.hash = RowSum()
 
     def __iter__(self) -> Iterator[pa.Table]:
@@ -215,4 +220,5 @@ class _Arrived:
         if report.moves is not None:
             self.pieces += report.moves.pieces
             self.stored += report.moves.stored
+        self.proven |= report.proven
         self.hash += report.hash or RowSum()

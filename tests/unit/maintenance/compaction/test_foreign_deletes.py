@@ -1,5 +1,6 @@
 """Position deletes as Iceberg Java writes them in version 2: equal bounds of `file_path` alone say of which file they are."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from icekeep.tables.append import append
 from icekeep.tables.rollback import rollback_to_snapshot
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.deletes import AddDeleteFile
+from kit.job_world import World
 from kit.lake import Lake, events
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_files, delete_positions, position_delete_files
@@ -70,6 +72,26 @@ def test_in_a_partition_all_of_whose_files_are_rewritten_the_deletes_go_and_in_o
     assert (result.rewritten_data_files_count, result.removed_delete_files_count) == (2, 2)
     assert lake.rows() == before
     assert delete_files(lake.load()) == kept
+
+
+@pytest.mark.parametrize("more", [{}, {"sort_order": "id"}])
+def test_a_compaction_reads_deletes_that_name_no_data_file_no_more_often_than_those_that_do(more: Any) -> None:
+    """What their rows are of is seen when they are applied."""
+    calls = {}
+    for names_file in (True, False):
+        world = World(2)
+        for number in range(5):
+            world.append(number)
+        for file in data_files(world.table)[:3]:
+            delete_positions(world.table, [(file.file_path, 1)], names_file=names_file)
+        paths = {file.file_path for file in delete_files(world.table)}
+        asked: list[str] = []
+        world.storage.before = lambda what, at, paths=paths, asked=asked: asked.append(what) if at in paths else None
+        result = compact(world.table, no_spark, options={"rewrite-all": "true"}, **more)
+        assert result.removed_delete_files_count == 3
+        calls[names_file] = Counter(asked)
+    assert calls[False] == calls[True]
+    assert calls[True]
 
 
 def test_a_delete_file_whose_bounds_hide_a_live_data_file_stays(lake: Lake) -> None:
