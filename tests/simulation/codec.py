@@ -192,6 +192,10 @@ def _parse_metadata(data: Any, location: str) -> TableMetadata:
     return found
 
 
+def _table_uuid_in(data: Any) -> str | None:
+    return _parse_metadata(data, "").table_uuid
+
+
 def _format_metadata(metadata: TableMetadata) -> TableMetadata:
     return metadata
 
@@ -217,6 +221,7 @@ _STAND_INS = (
     (decode.read_manifest_list, _read_manifest_list),
     (decode.read_manifest, _read_manifest),
     (metadata_files.encode, _encode_metadata),
+    (metadata_files.table_uuid_in, _table_uuid_in),
     (metadata_codec.parse_metadata, _parse_metadata),
     (metadata_codec.format_metadata, _format_metadata),
     (entries.decode, _decode_entries),

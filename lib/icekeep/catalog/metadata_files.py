@@ -204,10 +204,15 @@ def _warn_of_stay(base: TableMetadata, new: TableMetadata, found: Sequence[Metad
 def _is_of(metadata: TableMetadata, location: str, storage: Storage) -> bool:
     """Whether a metadata file says that it is of a table; one of version 1 without a uuid says nothing."""
     try:
-        whose = from_json(unpacked(storage.read(location)), _Whose).table_uuid
+        uuid = table_uuid_in(storage.read(location))
     except (IcekeepError, msgspec.MsgspecError, OSError, EOFError, zlib.error):
         return False
-    return whose is not None and whose == metadata.table_uuid
+    return uuid is not None and uuid == metadata.table_uuid
+
+
+def table_uuid_in(data: bytes) -> str | None:
+    """The uuid of the table that a metadata file is of; raises whatever decoding raises where it is none."""
+    return from_json(unpacked(data), _Whose).table_uuid
 
 
 def delete_refused(storage: Storage, location: str) -> None:
