@@ -130,21 +130,21 @@ def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Exp
     if kept_count:
         raise ConflictError(
             f"the table at {base.location!r} has changed: {kept_count} of the snapshots and references that were to expire must "
-            "stay by now",
+            "stay",
             kept_count=kept_count,
         )
     return planned
 
 
 def _unused_as_planned(base: TableMetadata, found: Expired, expected: Expired) -> Expired:
-    """What was planned of schemas and specs, without what others have removed; raises where any of it is used by now."""
+    """What was planned of schemas and specs, without what others have removed; raises where any of it is in use."""
     schema_ids = expected.schema_ids & base.schemas_by_id.keys()
     spec_ids = expected.spec_ids & base.specs_by_id.keys()
     used_count = len(schema_ids - found.schema_ids) + len(spec_ids - found.spec_ids)
     if used_count:
         raise ConflictError(
-            f"the table at {base.location!r} has changed: {used_count} of the schemas and partition specs that were to go are "
-            "used by now",
+            f"the table at {base.location!r} has changed: {used_count} of the schemas and partition specs that were to go "
+            f"{'is' if used_count == 1 else 'are'} in use",
             used_count=used_count,
         )
     return msgspec.structs.replace(found, schema_ids=schema_ids, spec_ids=spec_ids)
