@@ -24,9 +24,17 @@ from icekeep.spec.requirements import Requirement, failing
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.table_properties import choice, is_true
 from icekeep.spec.updates import SetProperties, Update, apply_updates, log_previous
-from icekeep.storage.base import Storage
+from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.storage.local.links import confined_to
-from icekeep.storage.locations import canonical, is_location, is_under, join, loose_path
+from icekeep.storage.locations import (
+    canonical,
+    checksum_location,
+    has_checksum_files,
+    is_location,
+    is_under,
+    join,
+    loose_path,
+)
 
 METADATA_PATH = "write.metadata.path"
 
@@ -183,7 +191,10 @@ def delete_dropped(
             if canonical(location).rpartition("/")[0] not in taken and _is_of(new, location, storage)
         ]
         with confined_to((new.location, *roots)):
-            storage.delete_many(going)
+            outcomes = storage.delete_many(going)
+            gone = [one.location for one in outcomes if one.status is not DeleteStatus.FAILED]
+            # Hadoop's writers make one beside each file.
+            storage.delete_many([checksum_location(location) for location in gone if has_checksum_files(location)])
 
 
 def _warn_of_stay(base: TableMetadata, new: TableMetadata, found: Sequence[MetadataLogEntry]) -> None:

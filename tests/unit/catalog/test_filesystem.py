@@ -442,6 +442,19 @@ def test_versions_that_leave_the_log_are_deleted_if_they_are_old_and_far_behind(
     assert left == set(range(1, 152)) - set(deleted)
 
 
+def test_the_checksum_of_hadoop_goes_with_a_metadata_file_that_a_commit_deletes(catalog, table, runtime, metadata_path):
+    trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    put_versions(table, metadata_path, runtime, log_length=149)
+    for path in [*metadata_path.glob("v*.metadata.json")]:
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc")
+    runtime.ahead_ms = VERSION_AGE_KEPT_MS + 60_000
+    assert isinstance(catalog.swap(catalog.load(EVENTS), [], [SetProperties(trimming)]), Committed)
+    left = {path.name for path in metadata_path.glob("v*.metadata.json")}
+    summed = {path.name.removeprefix(".").removesuffix(".crc") for path in metadata_path.glob(".v*.crc")}
+    assert left - summed == {max(left, key=lambda name: int(name[1:].split(".")[0]))}
+    assert summed < left
+
+
 def test_a_dropped_table_can_be_put_back_by_hand(catalog, table, metadata_path):
     table = catalog.swap(table, [], set_counter(1)).table
     catalog.drop(EVENTS)
