@@ -18,8 +18,10 @@ NAME_IN_CATALOG = "NAMESPACE.TABLE"
 
 _QUOTES = '`"'
 _PIECE = re.compile(r'`(?:[^`]|``)*+`|"(?:[^"]|"")*+"|(?![`"])[^.]*+', re.DOTALL)
-_TAKES_QUOTES = re.compile(r'^[`"\s]|[.*?\[\]{}!]|\s$')
-"""What a part would not be read back with: dots, the signs of patterns, and what stands at its ends."""
+_QUOTED = re.compile(r'\s*(?:`(?:[^`]|``)*+`|"(?:[^"]|"")*+")', re.DOTALL)
+_END = re.compile("[.,]")
+_TAKES_QUOTES = re.compile(r'^[`"\s]|[.,*?\[\]{}!]|\s$')
+"""What a part would not be read back with: dots, commas in a list, the signs of patterns, and what stands at its ends."""
 
 
 class FullName(NamedTuple):
@@ -89,6 +91,25 @@ def join_parts(parts: Iterable[str]) -> str:
     'raw.`web.clicks`'
     """
     return ".".join("`" + p.replace("`", "``") + "`" if not p or _TAKES_QUOTES.search(p) else p for p in parts)
+
+
+def split_names(text: str) -> list[str]:
+    """Several names with commas between, as they are written; a comma in quotes is part of a name.
+
+    >>> split_names("db.a, db.`b,c`"), split_names("")
+    (['db.a', 'db.`b,c`'], [''])
+    """
+    names: list[str] = []
+    begin = at = 0
+    while True:
+        quoted = _QUOTED.match(text, at)
+        end = _END.search(text, at if quoted is None else quoted.end())
+        if end is None:
+            return [*names, text[begin:].strip()]
+        at = end.end()
+        if end[0] == ",":
+            names.append(text[begin : end.start()].strip())
+            begin = at
 
 
 def full_name(catalog: str, identifier: Iterable[str]) -> str:

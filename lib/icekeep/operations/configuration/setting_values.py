@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from icekeep.errors import ExpressionError, UsageError
-from icekeep.names import NAME_IN_CATALOG, name_of_form
+from icekeep.names import NAME_IN_CATALOG, name_of_form, split_names
 from icekeep.operations.configuration.documents import Entry
 from icekeep.settings import ALL, Kind, Setting, is_all
 from icekeep.spec.filters.parsing import parse_where
@@ -117,7 +117,11 @@ def _joined(setting: Setting, entry: Entry) -> str:
         raise entry.wrong("is empty")
     if setting.kind is Kind.IDS:
         return ",".join(str(below.whole_number(minimum=0)) for below in items)
-    text = ",".join(below.text() for below in items)
+    texts = [below.text() for below in items]
+    if setting.kind is Kind.NAMES:
+        # A comma of a name goes in quotes.
+        texts = [name_of_form(text, NAME_IN_CATALOG) or text for text in texts]
+    text = ",".join(texts)
     _check(setting, text, entry)
     return text
 
@@ -145,7 +149,7 @@ def _span(text: str, minimum: int) -> int:
 
 def _names(text: str) -> tuple[str, ...]:
     names = []
-    for given in map(str.strip, text.split(",")):
+    for given in split_names(text):
         name = name_of_form(given, NAME_IN_CATALOG)
         if name is None:
             raise UsageError(

@@ -68,8 +68,8 @@ def test_settings_become_the_arguments_of_the_job_s_command_line():
 
 
 def test_names_are_a_list_and_become_one_argument():
-    found = policy(HEAD + "  jobs: {remove_orphan_files: {accept_unreadable: [db.a, other.b]}}\n")
-    assert found.calls == (JobCall("remove_orphan_files", ("--accept-unreadable=db.a,other.b",)),)
+    found = policy(HEAD + "  jobs: {remove_orphan_files: {accept_unreadable: [db.a, 'other.b,c']}}\n")
+    assert found.calls == (JobCall("remove_orphan_files", ("--accept-unreadable=db.a,other.`b,c`",)),)
 
 
 def test_a_switch_that_is_off_is_no_argument():
