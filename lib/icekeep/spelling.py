@@ -21,6 +21,17 @@ def counted(count: int, things: str) -> str:
     return f"{count:,} {singular(things) if count == 1 else things}"
 
 
+def counted_doing(count: int, things: str, verb: str) -> str:
+    """The same, and a verb after it, as it is of several things.
+
+    >>> counted_doing(1, "files", "are"), counted_doing(2, "files", "lie"), counted_doing(1, "entries", "state")
+    ('1 file is', '2 files lie', '1 entry states')
+    """
+    if count == 1:
+        verb = {"are": "is", "have": "has", "do": "does"}.get(verb, f"{verb}s")
+    return f"{counted(count, things)} {verb}"
+
+
 def singular(things: str) -> str:
     """One of some things, by their regular English plural."""
     return f"{things.removesuffix('ies')}y" if things.endswith("ies") else things.removesuffix("s")

@@ -81,7 +81,7 @@ def test_a_file_that_has_other_deletes_is_seen_in_tasks(tmp_path: Path, lake: La
     write_plan(table, "compact", str(path), engine, options=OPTIONS)
     before = delete_positions(table, [(data_files(table)[0].file_path, 3)])
     files = lake.files_on_disk()
-    with pytest.raises(SafetyError, match="1 files have other deletes now"):
+    with pytest.raises(SafetyError, match="1 file has other deletes now"):
         apply_plan(table.catalog, str(path), engine)
     assert lake.load().metadata_location == before.metadata_location
     assert lake.files_on_disk() == files

@@ -73,7 +73,7 @@ def test_tasks_see_that_the_path_of_a_file_is_in_use_again_before_one_is_moved(l
         restore(table, spark=tasks)
     assert raised.value.facts["locations"] == [places[-1]]
     table.storage.delete_many([places[-1], trash_location(plan, places[0])])
-    with pytest.raises(SafetyError, match="1 files are neither in its trash nor in their places"):
+    with pytest.raises(SafetyError, match="1 file is neither in its trash nor in their places"):
         restore(table, spark=tasks)
     assert content(lake) == here - {Path(places[-1].removeprefix("file://"))}
 

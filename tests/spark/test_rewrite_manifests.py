@@ -148,6 +148,6 @@ def test_a_manifest_with_unknown_fields_is_planned_from_and_left_alone(lake: Lak
     result = rewrite_manifests(table, spark_session, listener=listener)
     assert (result.rewritten_manifests_count, result.added_manifests_count) == (5, 1)
     [warning] = [event.message for event in listener.events if isinstance(event, Warned)]
-    assert warning == "1 manifests have fields that are not known and are left as they are"
+    assert warning == "1 manifest has fields that are not known and is left as it is"
     assert strange in {m.manifest_path for m in manifests(lake)}  # type: ignore[attr-defined]
     assert lake.rows() == rows

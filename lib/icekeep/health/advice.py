@@ -34,6 +34,7 @@ from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import Engine
 from icekeep.spec.applicability import is_newer, own_path
 from icekeep.spec.snapshots import MAIN
+from icekeep.spelling import counted_doing
 
 _AMOUNTS = ("freed_bytes", "replaced_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
 
@@ -175,7 +176,7 @@ def _compaction(
         )
     else:
         reason = "sizes of data files are right" + (", and few of their rows are deleted" if is_exact else "")
-    applied = f", {deletes_count:,} delete files are applied" if deletes_count else ""
+    applied = f", {counted_doing(deletes_count, 'delete files', 'are')} applied" if deletes_count else ""
     return JobAdvice(
         job="compact",
         has_work=files_count > 0,
@@ -220,7 +221,7 @@ def _rewrite_position_deletes(known: Known, compaction: Compaction) -> JobAdvice
         gain = (
             f"readers read {count:,} small files less for each data file that these may name"
             if count
-            else (f"{dangling_count:,} delete files are not planned and read any more")
+            else (f"{counted_doing(dangling_count, 'delete files', 'are')} not planned and read any more")
         )
     elif not is_exact:
         reason = f"there are too few position delete files to become {becomes}; {dangling}"

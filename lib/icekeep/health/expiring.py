@@ -16,6 +16,7 @@ from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, select_expired
+from icekeep.spelling import counted_doing
 
 _NAMES_A_LISTING = 1000
 """How many names an object store lists with one request."""
@@ -88,7 +89,7 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
         job=job,
         has_work=True,
         reason=f"{count:,} of {total:,} snapshots{refs} are older than the table keeps them",
-        gain=f"about {freed_count:,} files are freed"
+        gain=f"about {counted_doing(freed_count, 'files', 'are')} freed"
         if freed is not None
         else "files are freed that summaries do not count",
         files_count=freed_count,

@@ -60,6 +60,7 @@ from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.units import MIB
+from icekeep.spelling import counted_doing
 
 E = TypeVar("E")
 
@@ -251,7 +252,8 @@ class _Examination:
         of_deletes = self._folded(deletes, DELETE_COLUMNS, partial(DeleteFold, keeps_rows=keeps_rows))
         if odd_count := of_data.odd_count + of_deletes.odd_count:
             self.not_measured.append(
-                f"sizes and rows: {odd_count:,} entries state what no file has; `icekeep check` names them"
+                f"sizes and rows: {counted_doing(odd_count, 'entries', 'state')} what no file has; `icekeep check` names "
+                f"{'it' if odd_count == 1 else 'them'}"
             )
         if not keeps_rows:
             if deletes:

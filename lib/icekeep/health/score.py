@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from icekeep.health.values import ScorePart
+from icekeep.spelling import counted, counted_doing
 
 
 class Sickness(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +103,7 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         "manifests",
         0.5,
         sick.spare_manifests_count / 50 + sick.mean_overlap / 5,
-        f"{sick.spare_manifests_count:,} manifests more than need be"
+        f"{counted(sick.spare_manifests_count, 'manifests')} more than need be"
         # 0 too where there are no partitions.
         + (f", a filter on one partition opens {1 + sick.mean_overlap:.1f}" if sick.mean_overlap else ""),
     )
@@ -110,11 +111,16 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         "snapshots",
         0.3,
         sick.expirable_count / 100 + sick.metadata_bytes / 20_000_000,
-        f"{sick.expirable_count:,} snapshots to expire"
+        f"{counted(sick.expirable_count, 'snapshots')} to expire"
         # Only its catalog may read some.
         + (f", a metadata file of {sick.metadata_bytes:,} bytes" if sick.metadata_bytes else ""),
     )
-    yield _part("dangling", 0.2, sick.dangling_count / 20, f"{sick.dangling_count:,} delete files reach nothing")
+    yield _part(
+        "dangling",
+        0.2,
+        sick.dangling_count / 20,
+        f"{counted_doing(sick.dangling_count, 'delete files', 'reach')} nothing",
+    )
     yield _part(
         "partitions",
         0.1,

@@ -117,7 +117,7 @@ def test_what_a_run_has_moved_to_the_trash_stays_and_is_told_when_nothing_else_o
     assert heard.warnings == []
     assert sweep_runs(table, SYSTEM, keep=OWN, listener=heard) == 0
     assert left(table) == {moved}
-    assert "1 files in the trash belong to no plan" in heard.warnings[0]
+    assert "1 file in the trash belongs to no plan" in heard.warnings[0]
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 40 * DEAD_AFTER_MS])
@@ -189,7 +189,7 @@ def test_files_in_the_trash_without_a_plan_are_counted_and_not_held():
         assert max(held_bytes) < 1_000_000
     finally:
         tracemalloc.stop()
-    assert f"50000 files in the trash belong to no plan, '{directory}/files/data/000000000' among" in heard.warnings[0]
+    assert f"50,000 files in the trash belong to no plan, '{directory}/files/data/000000000' among" in heard.warnings[0]
 
 
 def failing(operation):

@@ -29,6 +29,7 @@ from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import MIB
+from icekeep.spelling import counted
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _HELD_BYTES = 64 * MIB
@@ -89,7 +90,8 @@ class CarriedDeletes:
                 needed = applied[path]
             if lost := needed - deleted[path]:
                 refusals[path] = (
-                    f"{len(lost)} rows of data file {path!r}, which its rewrite left out, are not deleted any more"
+                    f"{counted(len(lost), 'rows')} of data file {path!r}, which its rewrite left out, "
+                    f"{'is' if len(lost) == 1 else 'are'} not deleted any more"
                 )
             elif extra := deleted[path] - dropped[path]:
                 wanted[path] = extra

@@ -54,6 +54,7 @@ from icekeep.planning.spark.rows import arrow_dataframe, record_batches
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.position_sets import spans
+from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import Storage
 
 FILE, REWRITE = "data file", "rewrite"
@@ -240,10 +241,15 @@ def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -
         if group is not None and group.output_spec_id != one.line.says.get(_OUTPUT_SPEC):
             others.append(f"files of group {one.line.group} would be of partition spec {group.output_spec_id}")
         order.append(one.line.group)
-    problems = [f"{len(gone):,} files to rewrite are gone, such as {some_of(gone)}"] if gone else []
+    problems = (
+        [f"{counted(len(gone), 'files')} to rewrite {'is' if len(gone) == 1 else 'are'} gone, such as {some_of(gone)}"]
+        if gone
+        else []
+    )
     if changed:
         problems.append(
-            f"{len(changed):,} files have other deletes now, or were put there anew, such as {some_of(changed)}"
+            f"{counted_doing(len(changed), 'files', 'have')} other deletes now, or were put there anew, such as "
+            f"{some_of(changed)}"
         )
     if not problems and others:
         problems.append(f"{others[0]} by the table's properties as they are now")

@@ -46,6 +46,7 @@ from icekeep.maintenance.deletion.territory import Territory, table_roots, terri
 from icekeep.planning.spark.rows import streamed
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
+from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import is_under
 from icekeep.storage.many import head_many
@@ -321,7 +322,8 @@ class _DuePlan:
         if strays:
             self._listener.on(
                 Warned(
-                    f"{len(strays)} files of plan {plan.directory!r} lie outside the places of table {table.name!r}, "
+                    f"{counted(len(strays), 'files')} of plan {plan.directory!r} {'lies' if len(strays) == 1 else 'lie'} "
+                    f"outside the places of table {table.name!r}, "
                     f"{strays[0]!r} among them: they stay, and icekeep does not look for them any more"
                 )
             )
@@ -340,7 +342,8 @@ class _DuePlan:
         if held:
             self._listener.on(
                 Warned(
-                    f"the table leads to {len(held)} files in the trash, where they lie, {held[0]!r} among them: nothing of "
+                    f"the table leads to {counted(len(held), 'files')} in the trash, where they lie, {held[0]!r} among them: "
+                    "nothing of "
                     f"run {plan.run!r} is deleted; copy them to the table's own places, and let the table lead to the copies"
                 )
             )
@@ -458,7 +461,8 @@ def _tell_kept(table: Table, due: Due, trashed: list[str], listener: Listener, *
     back = "move them back" if is_for_good else f"run `{restore_command(table, plan.run)}`"
     listener.on(
         Warned(
-            f"{len(trashed)} files are in the trash, and the table leads to them again, {trashed[0]!r} among them: nothing of "
+            f"{counted_doing(len(trashed), 'files', 'are')} in the trash, and the table leads to them again, {trashed[0]!r} "
+            "among them: nothing of "
             f"run {plan.run!r} is deleted; if they are missing in their places, {back}, else delete them in "
             f"{plan.directory}/{FILES}"
         )

@@ -12,6 +12,7 @@ from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDra
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, holds_files, mark_done
 from icekeep.maintenance.deletion.reclaim import Reclaimed
 from icekeep.runtime import Runtime
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 
 
@@ -81,7 +82,7 @@ def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: R
     count = sum(part.files_count for part in done.unmoved)
     listener.on(
         Warned(
-            f"{count} files cannot be moved to the trash, which is in another store, bucket or mount: they stay where they are "
-            f"for as long, and are deleted then ({directory!r})"
+            f"{counted(count, 'files')} cannot be moved to the trash, which is in another store, bucket or mount: they stay "
+            f"where they are for as long, and are deleted then ({directory!r})"
         )
     )

@@ -34,6 +34,7 @@ from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spelling import counted
 from icekeep.storage.location_keys import Keys, location_keys, path_keys
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def tell_kept(garbage: Garbage, listener: Listener) -> None:
     first = garbage.kept.examples[0]
     listener.on(
         Warned(
-            f"{len(garbage.kept)} files of what expires stay, since what is retained has their paths under another scheme or "
+            f"{counted(len(garbage.kept), 'files')} of what expires {'stays' if len(garbage.kept) == 1 else 'stay'}, since "
+            "what is retained has their paths under another scheme or "
             f"authority: {first.location!r} and {first.kept!r} among them; if each pair is one file nothing is to be done; if "
             "they are files of two stores, delete the first of each by hand"
         )

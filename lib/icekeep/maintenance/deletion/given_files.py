@@ -20,6 +20,7 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, PlanCost, PlanLine, moved, some_of
 from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.planning.spark.rows import record_batches, streamed
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, location_keys
 
@@ -102,7 +103,10 @@ class GivenDeletion(msgspec.Struct, frozen=True, kw_only=True):
             if count >= _LOOKED_UP:
                 break
         missing = int((~among(self.files.keys, there)).sum())
-        problem = f"{missing:,} files to delete are in use by now, or gone, such as {some_of(names, missing)}"
+        files = counted(missing, "files")
+        problem = (
+            f"{files} to delete {'is' if missing == 1 else 'are'} in use, or gone, such as {some_of(names, missing)}"
+        )
         if not missing:
             problem = "files to delete are of another kind by now"
         return moved(self.plan, table.metadata, problem, missing_count=missing)

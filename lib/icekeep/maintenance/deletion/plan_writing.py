@@ -31,6 +31,7 @@ from icekeep.planning.spark.tasks import all_results, run_over_partitions
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import packed
 from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, location_keys
 
@@ -134,7 +135,7 @@ def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> 
     if found.outside_count:
         listener.on(
             Warned(
-                f"kept {found.outside_count} unused files outside the places of table {table.name!r}, such as "
+                f"kept {counted(found.outside_count, 'unused files')} outside the places of table {table.name!r}, such as "
                 f"{found.first_outside!r}; if they belong to the table, name their directory in reclaim.roots"
             )
         )

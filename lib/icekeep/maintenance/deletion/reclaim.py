@@ -236,10 +236,11 @@ def _tell(total: Reclaimed, plan: DeletionPlan, listener: Listener) -> None:
     for failure in total.failed:
         listener.on(Warned(f"could not delete {failure}"))
     if total.kept_count:
+        files, stay = counted(total.kept_count, "files"), "stays" if total.kept_count == 1 else "stay"
         listener.on(
             Warned(
-                f"{total.kept_count} files of plan {plan.directory!r} stay: they are in use by now, another plan keeps them, or "
-                "another file with the same path is in the trash already"
+                f"{files} of plan {plan.directory!r} {stay}: "
+                "in use, kept by another plan, or another file with the same path is in the trash already"
             )
         )
 
@@ -262,7 +263,9 @@ def _carried_out(
         )
         had_begun, files_count = work.calls.have_begun, sum(part.files_count for part in some)
         with _under_way(work):
-            reports, errors = run_tasks(session, tasks, _carry_out, shared, step=f"deleting {files_count} files")
+            reports, errors = run_tasks(
+                session, tasks, _carry_out, shared, step=f"deleting {counted(files_count, 'files')}"
+            )
         # Of a task without a report nobody knows what it did.
         work.calls.have_begun = had_begun or bool(errors) or any(report.calls.have_begun for report in reports)
         # A second attempt that runs beside the first is stopped when that has ended, and a call of its may be under way.

@@ -144,7 +144,8 @@ class _Run:
         preview = planned.preview
         if left_count := preview.left_equality_delete_files_count:
             left = "they lie in partitions that `where` leaves out, or reach data files there"
-            self._listener.on(Warned(f"{left_count} equality delete files of {self._table.name!r} stay: {left}"))
+            files, stay = counted(left_count, "equality delete files"), "stays" if left_count == 1 else "stay"
+            self._listener.on(Warned(f"{files} of {self._table.name!r} {stay}: {left}"))
         if not planned.deletes:
             return ConvertEqualityDeletesResult(
                 left_equality_delete_files_count=preview.left_equality_delete_files_count

@@ -20,6 +20,7 @@ from icekeep.maintenance.exact_plans import (
 from icekeep.maintenance.rates import ENTRY_CPU_MS
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted
 
 REWRITE, MANIFEST = "rewrite", "manifest"
 
@@ -57,7 +58,8 @@ class GivenManifests:
         if not gone:
             hold_decided(self._given, metadata, of_manifests(metadata))
             return
-        problem = f"{len(gone):,} manifests to rewrite are gone, such as {some_of(gone)}"
+        manifests, are = counted(len(gone), "manifests"), "is" if len(gone) == 1 else "are"
+        problem = f"{manifests} to rewrite {are} gone, such as {some_of(gone)}"
         raise moved(self._given, metadata, problem, gone_count=len(gone))
 
     def runs(self, some: Sequence[ManifestFile]) -> list[tuple[int, list[ManifestFile]]]:
@@ -78,7 +80,7 @@ class GivenManifests:
         """Raise `SafetyError` where another number of manifests would come of a run than was planned."""
         planned = self._runs[number].says.get("expected_manifests_count")
         if planned != expected_count:
-            problem = f"{expected_count} manifests would come of group {number}, and {planned} were planned"
+            problem = f"{counted(expected_count, 'manifests')} would come of group {number}, and {planned} were planned"
             raise moved(self._given, metadata, problem)
 
 

@@ -32,7 +32,7 @@ from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.spark.source import SparkSource
-from icekeep.spelling import counted
+from icekeep.spelling import counted, counted_doing
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +49,12 @@ def rewrite_once(
     chosen = candidates(table, rules, spark, runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     if left_alone:
-        listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
+        listener.on(
+            Warned(
+                f"{counted_doing(left_alone, 'manifests', 'have')} fields that are not known and "
+                f"{'is left as it is' if left_alone == 1 else 'are left as they are'}"
+            )
+        )
     tell_of_none(chosen, listener)
     if not chosen.replaced and not rules.options.remove_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)

@@ -38,8 +38,9 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
+from icekeep.spelling import counted_doing
 
-_WARNING = "files that were to be deleted as orphans are in use by now and stay"
+_WARNING = "in use now, and not deleted as orphans"
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +203,7 @@ def _written(
             if not count:
                 continue
             adopted_count += count
-            listener.on(Warned(f"{count} {_WARNING}"))
+            listener.on(Warned(f"{counted_doing(count, 'files', 'are')} {_WARNING}"))
             _refuse_unapproved(planned_of(candidates, search), search)
         except IcekeepError:
             remove_draft(claim.directory, seen.storage)

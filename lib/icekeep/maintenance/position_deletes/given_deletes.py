@@ -22,6 +22,7 @@ from icekeep.maintenance.position_deletes.candidates import Candidate, PositionD
 from icekeep.maintenance.position_deletes.live_data import Partition
 from icekeep.maintenance.position_deletes.plan import DeletesPlan
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted_doing
 
 REWRITE = "rewrite"
 
@@ -85,7 +86,10 @@ def given_deletes(deletes: PositionDeletes, given: GivenPlan, metadata: TableMet
     gone = [line.name for group in groups for line in group if line.state not in found]
     gone += [line.name for line in removed if line.state not in dangling]
     if gone:
-        problem = f"{len(gone):,} delete files are gone, or are not what they were, such as {some_of(gone)}"
+        before = "it was" if len(gone) == 1 else "they were"
+        problem = (
+            f"{counted_doing(len(gone), 'delete files', 'are')} gone, or not what {before}, such as {some_of(gone)}"
+        )
         raise moved(given, metadata, problem, gone_count=len(gone))
     if any(len({found[line.state][0] for line in group}) > 1 for group in groups):
         raise moved(given, metadata, "delete files of several partitions would become one")

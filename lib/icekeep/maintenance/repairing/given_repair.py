@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from icekeep.maintenance.exact_plans import FAULT, PART, AlreadyApplied, GivenPlan, PlanLine, already, landed, moved
 from icekeep.maintenance.repairing.plan import Mend, RepairPlan, parts_of
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted_doing
 
 MEND = "mend"
 
@@ -62,7 +63,7 @@ def _problem(missing: list[PlanLine], others: list[Mend]) -> str:
     if missing:
         fault = missing[0].says.get("fault_id")
         told.append(
-            f"{len(missing):,} mends do not apply as they were planned, such as of fault {fault} in {missing[0].name!r}"
+            f"{counted_doing(len(missing), 'mends', 'do')} not apply as planned, such as of fault {fault} in {missing[0].name!r}"
         )
     if others:
         told.append(

@@ -13,6 +13,7 @@ from icekeep.maintenance.repairing.plan import BranchWork
 from icekeep.maintenance.repairing.reasons import CannotMendError
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spelling import counted
 
 _SEARCHED_ENTRIES = 200_000
 """So many entries of a branch are looked through for a file whose manifest is not known."""
@@ -103,7 +104,8 @@ class Head:
             total, added, removed = map(int, said)
             if count < total == count_before + added - removed:
                 return (
-                    f"the list of branch {self.branch!r} leads to {count} files, but the snapshot before it and its own "
+                    f"the list of branch {self.branch!r} leads to {counted(count, 'files')}, but the snapshot before it and "
+                    "its own "
                     f"changes add up to {name} {total}: the list was probably cut short; go back to an earlier snapshot with "
                     "`icekeep rollback`"
                 )

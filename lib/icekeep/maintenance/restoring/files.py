@@ -22,6 +22,7 @@ from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.units import MIB
+from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
 from icekeep.storage.local.links import confined_to
 from icekeep.storage.many import head_many
@@ -82,7 +83,8 @@ class Returned(msgspec.Struct, frozen=True):
         done = "no snapshot was restored; what was moved stays in its place"
         if self.failed:
             raise UnavailableError(
-                f"{self.failed.count} files of run {plan.run!r} could not be moved back, {self.failed.first[0]}; {done}, run it "
+                f"{counted(self.failed.count, 'files')} of run {plan.run!r} could not be moved back, {self.failed.first[0]}; "
+                f"{done}, run it "
                 "again"
             )
         raise SafetyError(f"cannot restore run {plan.run!r}: {'; '.join(self.notes())}; {done}")
@@ -92,11 +94,15 @@ class Returned(msgspec.Struct, frozen=True):
         said = []
         if self.missing:
             first = self.missing.first[0]
-            said.append(f"{self.missing.count} files are gone, {first!r} among them: others have removed them")
+            said.append(
+                f"{counted_doing(self.missing.count, 'files', 'are')} gone, {first!r} among them: others have removed them"
+            )
         if self.taken:
-            said.append(f"{self.taken.count} paths are in use again, {self.taken.first[0]!r} among them")
+            said.append(
+                f"{counted_doing(self.taken.count, 'paths', 'are')} in use again, {self.taken.first[0]!r} among them"
+            )
         if self.failed:
-            said.append(f"{self.failed.count} files could not be moved back, {self.failed.first[0]}")
+            said.append(f"{counted(self.failed.count, 'files')} could not be moved back, {self.failed.first[0]}")
         return said
 
 
@@ -134,7 +140,8 @@ def check_targets(work: Returning, spark: SparkSource) -> None:
         )
     if missing:
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: {missing.count} files are neither in its trash nor in their places, "
+            f"cannot restore run {plan.run!r}: {counted_doing(missing.count, 'files', 'are')} neither in its trash nor in "
+            "their places, "
             f"{missing.first[0]!r} among them; if a later run has them in its trash, restore that one first (`icekeep restore "
             "--table NAME --list`), else they are gone; nothing was restored",
             locations=[*missing.first],

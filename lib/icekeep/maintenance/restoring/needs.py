@@ -30,6 +30,7 @@ from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, Locations, location_keys, path_keys
 from icekeep.storage.locations import canonical
@@ -62,7 +63,8 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table, spark: 
     missing = _Needs(plan, before, table, spark).missing(gone)
     if missing:
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: its snapshots need {len(missing)} files that later runs have removed, or are "
+            f"cannot restore run {plan.run!r}: its snapshots need {counted(len(missing), 'files')} that later runs have "
+            "removed, or are "
             f"about to remove, {missing[0]!r} among them; restore later runs first, the newest before the others (`icekeep "
             "restore --table NAME --list`); where there is none the files are gone; no snapshot was restored",
             locations=missing[:100],

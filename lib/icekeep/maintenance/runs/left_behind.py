@@ -26,6 +26,7 @@ from icekeep.maintenance.runs.heartbeat import BEAT
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.spec.units import DAY_MS
+from icekeep.spelling import counted
 from icekeep.storage.base import DeleteStatus, FileInfo, Storage
 
 _LOG = logging.getLogger(__name__)
@@ -63,7 +64,8 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener,
     if strays_count:
         listener.on(
             Warned(
-                f"{strays_count} files in the trash belong to no plan, {stray!r} among them: they stay. If readers of the "
+                f"{counted(strays_count, 'files')} in the trash {'belongs' if strays_count == 1 else 'belong'} to no plan, "
+                f"{stray!r} among them: they stay. If readers of the "
                 f"table miss one, move it back (its path is that without `.icekeep/trash/<run>/{FILES}/`), else delete it"
             )
         )

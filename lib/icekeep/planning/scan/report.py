@@ -25,6 +25,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted
 
 
 class DeletesInUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +213,7 @@ def _counted(reaching: Reaching) -> DeletesInUse:
 
 def _reading_line(reading: Reading, slow_count: int) -> str:
     text = f"{reading.decoder} on the {reading.by}: {reading.reason}"
-    return f"{text}; {slow_count} manifests by fastavro, as it failed on them" if slow_count else text
+    return f"{text}; {counted(slow_count, 'manifests')} by fastavro, as it failed on them" if slow_count else text
 
 
 def _skew(sizes: SizeDistribution) -> float | None:

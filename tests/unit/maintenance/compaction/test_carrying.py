@@ -144,7 +144,7 @@ def test_positions_that_the_rewrite_applied_must_still_be_deleted(table, catalog
     catalog.follow(after(revive))
     result = moved.commit()
     assert (result.commits_count, moved.refused) == (0, moved.groups)
-    assert "1 rows of data file" in moved.refusal.message
+    assert "1 row of data file" in moved.refusal.message
     assert new_files(catalog) == set()
     assert not orphans(catalog)
 

@@ -144,7 +144,7 @@ class TestPlan(PlanContract):
         [first, *_] = live_entries(world.table)
         commit(world.table, DeleteFiles(paths=frozenset([first.data_file.file_path])))
         commit(world.table, AppendFiles(files=(replace(first.data_file, first_row_id=None),)))
-        self.refused(world, path, "1 files have other deletes now, or were put there anew")
+        self.refused(world, path, "1 file has other deletes now, or were put there anew")
 
     @pytest.mark.parametrize("name", ["write.metadata.previous-versions-max", "write.delete.mode", "owner"])
     def test_other_properties_do_not_matter(self, path: Path, name: str) -> None:
@@ -163,8 +163,8 @@ class TestPlan(PlanContract):
     @pytest.mark.parametrize(
         ("version", "move", "match"),
         [
-            (2, delete_a_row, r"1 files have other deletes now.* came snapshot \d+ \(.*by icekeep"),
-            (3, delete_by_a_vector, "1 files have other deletes now"),
+            (2, delete_a_row, r"1 file has other deletes now.* came snapshot \d+ \(.*by icekeep"),
+            (3, delete_by_a_vector, "1 file has other deletes now"),
             (2, delete_by_value, "5 files have other deletes now"),
             (2, compact_all, r"5 files to rewrite are gone.* came snapshot \d+ \(replace at .* by icekeep"),
             (1, roll_back, r"3 files to rewrite are gone.*'main' was moved away from snapshot \d+ to snapshot \d+"),

@@ -62,7 +62,7 @@ def test_files_in_the_trash_that_are_of_no_plan_stay_and_are_told():
     target = world.storage.late[1]
     assert target in world.memory.files
     assert world.heard.warnings[-1].startswith(
-        f"1 files in the trash belong to no plan, {target!r} among them: they stay"
+        f"1 file in the trash belongs to no plan, {target!r} among them: they stay"
     )
 
 

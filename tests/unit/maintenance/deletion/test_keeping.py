@@ -175,7 +175,7 @@ def test_a_file_in_the_table_s_places_that_no_snapshot_holds_may_be_deleted_by_a
     change = ExpireSnapshots(policy=policy, now_ms=world.runtime.now_ms())
     after_engine = commit(before, change, runtime=world.runtime).table
     gone = files_of(before.metadata, world.storage).keys() - files_of(after_engine.metadata, world.storage).keys()
-    with pytest.raises(SafetyError, match=r"need 1 files .*/data/x'"):
+    with pytest.raises(SafetyError, match=r"need 1 file .*/data/x'"):
         world.restore(run)
     world.storage.delete_many(gone)
     assert len(world.table.metadata.snapshots) == 1
@@ -319,7 +319,7 @@ def test_what_a_younger_snapshot_kept_from_a_plan_is_needed_by_the_snapshots_of_
     commit(world.table, DeleteFiles(paths=frozenset({data_file("a").file_path})), runtime=world.runtime)
     world.pass_days(0.1)
     world.expire(older_than=0, retain_last=100, snapshot_ids=[adopting], trash=0)
-    with pytest.raises(SafetyError, match=r"need 1 files .*/data/a'"):
+    with pytest.raises(SafetyError, match=r"need 1 file .*/data/a'"):
         world.restore(run)
 
 

@@ -173,7 +173,7 @@ def test_who_keeps_a_file_for_another_spelling_says_which_and_what_to_do(world):
     world.expire()
     [planned, told] = world.warnings()
     assert planned == told
-    assert told.startswith("1 files of what expires stay")
+    assert told.startswith("1 file of what expires stays")
     assert f"'memory://lake{PATH}' and 'other://elsewhere{PATH}' among them" in told
     assert "delete the first of each by hand" in told
 

@@ -212,7 +212,7 @@ def test_deletes_of_all_partitions_go_only_where_all_that_they_reach_is_chosen(l
     listener = Intruder(table)
     result = convert_equality_deletes(table, no_spark, where="kind = 'a'", listener=listener)
     assert listener.warnings == [
-        "1 equality delete files of 'db.t' stay: they lie in partitions that `where` leaves out, or reach data files there"
+        "1 equality delete file of 'db.t' stays: they lie in partitions that `where` leaves out, or reach data files there"
     ]
     after = lake.catalog.load(table.identifier)
     assert (result.converted_equality_delete_files_count, result.left_equality_delete_files_count) == (2, 1)

@@ -135,7 +135,7 @@ def test_a_table_inside_is_a_warning_and_keeps_what_lies_in_its_place():
     assert plan.deleted_files_count == result.deleted_data_files_count + result.deleted_manifest_files_count + 2
     met, kept = heard.warnings
     assert met.endswith("of table 'db.inner': files in places of that table are kept")
-    assert kept.startswith("kept 1 unused files outside the places of table 'db.events', such as 'memory://lake/wh/db/")
+    assert kept.startswith("kept 1 unused file outside the places of table 'db.events', such as 'memory://lake/wh/db/")
     assert expired(catalog.load(inner.identifier)).status == "done"
 
 

@@ -78,7 +78,7 @@ class TestPlan(PlanContract):
         world = self._filled()
         self.write(world, path)
         commit(world.table, AppendFiles(files=(file,)))
-        error = self.refused(world, path, f"files to delete are in use by now, or gone, such as '{file.file_path}'")
+        error = self.refused(world, path, f"1 file to delete is in use, or gone, such as '{file.file_path}'")
         assert error.facts["missing_count"] == 1
 
     def test_what_else_would_expire_by_then_stays(self, path: Path) -> None:

@@ -103,7 +103,7 @@ def test_files_that_others_adopt_after_the_plan_are_kept(world, nth):
     assert result.orphan_file_locations == (other,)
     assert adopted in world.memory.files
     assert other not in world.memory.files
-    assert any(isinstance(event, Warned) and "in use by now" in event.message for event in world.heard.events)
+    assert any(isinstance(event, Warned) and "in use now" in event.message for event in world.heard.events)
     assert "adopted.parquet" in live(world.table)
 
 

@@ -27,7 +27,7 @@ class TestPlan(PlanContract):
         self.write(world, path)
         gone = planned_files(path)[0]
         world.memory.delete_many([gone])
-        self.refused(world, path, f"1 files to delete are in use by now, or gone, such as '{gone}'")
+        self.refused(world, path, f"1 file to delete is in use, or gone, such as '{gone}'")
 
     def test_files_that_all_are_gone_are_done(self, path: Path) -> None:
         world = self._filled()

@@ -28,13 +28,13 @@ class TestPlan(PlanContract):
         world = Contract.fill(2)
         self.write(world, path)
         rewrite_position_deletes(world.table, no_spark)
-        self.refused(world, path, r"\d+ delete files are gone, or are not what they were.*came snapshot")
+        self.refused(world, path, r"\d+ delete files are gone, or not what they were.*came snapshot")
 
     def test_delete_files_that_reach_nothing_any_more_matter(self, path: Path) -> None:
         world = Contract.fill(2)
         self.write(world, path)
         compact(world.table, no_spark, options={"rewrite-all": "true", "remove-dangling-deletes": "true"})
-        self.refused(world, path, "delete files are gone, or are not what they were")
+        self.refused(world, path, "delete files are gone, or not what they were")
 
     def test_deletes_that_came_since_are_left_alone(self, path: Path) -> None:
         world = Contract.fill(2)

@@ -28,7 +28,7 @@ class TestPlan(PlanContract):
         world = self._filled()
         self.write(world, path)
         repair(world.table, no_spark, fault=[302])
-        self.refused(world, path, r"mends do not apply as they were planned, such as of fault \d+ in")
+        self.refused(world, path, r"mends do not apply as planned, such as of fault \d+ in")
 
     def test_what_others_mended_as_a_whole_is_done(self, path: Path) -> None:
         world = self._filled()

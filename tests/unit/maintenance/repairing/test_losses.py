@@ -336,7 +336,7 @@ def test_two_vectors_become_one_of_all_positions_where_that_is_accepted():
     assert 213 in faults_of(world)
     result = mended(world, 213)
     assert "become one of 2 positions" in result.not_mended[0].reason
-    assert "1 rows of readers of" in result.not_mended[0].reason
+    assert "1 row of readers of" in result.not_mended[0].reason
     mended(world, 213, accept=(path,))
     assert faults_of(world) == set()
     [vector] = [e for e in live_entries(world.table) if e.data_file.content != FileContent.DATA]

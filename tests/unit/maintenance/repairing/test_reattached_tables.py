@@ -306,7 +306,7 @@ def test_a_file_that_lost_a_race_is_not_taken_though_the_one_that_won_is_gone(mo
     monkeypatch.setattr(world.catalog, "find", lambda _: known)
     said = action(world, accept_loss=[location])
     assert f"from {before!r}" in said
-    assert "the files of 1 versions between are missing, or have faults" in said
+    assert "the files of 1 version between are missing, or have faults" in said
 
 
 def test_metadata_of_another_table_in_the_directory_is_never_taken():
@@ -364,7 +364,7 @@ def test_a_file_with_faults_is_passed_over_and_one_that_is_not_wanted_too():
     world = filled()
     log, location = log_of(world), spoil(world, "without location")
     put(world, log[-1], b"{}")
-    assert "the files of 1 versions between" in action(world, accept_loss=[location])
+    assert "the files of 1 version between" in action(world, accept_loss=[location])
     assert f"from {log[-2]!r}" in action(world, accept_loss=[location])
     assert f"from {log[-3]!r}" in action(world, accept_loss=[location, log[-2]])
     put(world, log[-2], None)

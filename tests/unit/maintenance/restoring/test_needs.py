@@ -78,7 +78,7 @@ def test_what_a_later_run_has_removed_has_to_come_back_first(format_version: int
     world = World(format_version=format_version)
     manifest = next(place for place, _ in moves_of(world.newer, world.storage) if place.endswith("-m0.avro"))
     assert world.refused() == (
-        f"cannot restore run 'run-1': its snapshots need 1 files that later runs have removed, or are about to remove, "
+        f"cannot restore run 'run-1': its snapshots need 1 file that later runs have removed, or are about to remove, "
         f"{manifest!r} among them; restore later runs first, the newest before the others (`icekeep restore --table NAME "
         "--list`); where there is none the files are gone; no snapshot was restored"
     )
@@ -121,7 +121,7 @@ def test_what_lies_in_its_place_and_belongs_to_no_snapshot_is_about_to_be_remove
     world = World()
     for place, trash in moves_of(world.newer, world.storage):
         world.storage.move(trash, place)
-    assert "need 1 files that later runs have removed, or are about to remove, " in world.refused()
+    assert "need 1 file that later runs have removed, or are about to remove, " in world.refused()
 
 
 def test_what_the_snapshots_need_may_go_while_the_catalog_is_away():
@@ -145,7 +145,7 @@ def test_what_the_snapshots_need_may_go_while_the_catalog_is_away():
         later.append(expired(table, policy=all_others, run="run-2", runtime=catalog.runtime, sizes=sizes)[0])
 
     catalog.follow(after(expire_the_others, then=fails(UnavailableError("the catalog is out of reach"))))
-    with pytest.raises(SafetyError, match="need 1 files that later runs have removed, or are about to remove"):
+    with pytest.raises(SafetyError, match="need 1 file that later runs have removed, or are about to remove"):
         restore(table, run="run-1")
     assert catalog.load(EVENTS).metadata == later[0].metadata
     assert restore(table, run="run-2").status == "done"

@@ -297,7 +297,7 @@ def test_both_names_of_one_file_are_what_a_move_leaves_that_was_cut_off():
     place, trash = moves_of(world.plan, world.storage)[0]
     world.storage.create(place, world.storage.read(trash))
     # A store that tells the two names of one file from two files finishes such a move; this one cannot.
-    with pytest.raises(SafetyError, match="paths are in use again"):
+    with pytest.raises(SafetyError, match="1 path is in use again"):
         world.restore()
     world.storage.delete_many([trash])
     world.restore()
@@ -326,7 +326,7 @@ def test_a_file_that_somebody_puts_in_the_way_at_the_last_moment_is_not_overwrit
             world.storage.inner.create(places[1], b"somebody else's")
 
     world.storage.before = intrude
-    with pytest.raises(SafetyError, match="1 paths are in use again") as raised:
+    with pytest.raises(SafetyError, match="1 path is in use again") as raised:
         world.restore()
     assert repr(places[1]) in raised.value.message
     assert world.storage.read(places[1]) == b"somebody else's"
@@ -381,7 +381,7 @@ def test_a_plan_that_was_begun_without_trash_cannot_be_taken_back():
     world.storage.delete_many([f"{LOCATION}/data/a"])
 
     def act() -> None:
-        with pytest.raises(SafetyError, match="1 files are neither in its trash nor in their places"):
+        with pytest.raises(SafetyError, match="1 file is neither in its trash nor in their places"):
             world.restore()
 
     untouched(world, act)
@@ -555,7 +555,7 @@ def test_files_that_are_deleted_while_the_snapshots_come_back_are_named_and_the_
     world.catalog.follow(after(lambda: world.storage.inner.delete_many([place])))
     result = world.restore()
     assert result.status == "partial"
-    assert result.note == f"1 files are gone, {place!r} among them: others have removed them"
+    assert result.note == f"1 file is gone, {place!r} among them: others have removed them"
     assert f"{world.plan.directory}/{HEAD}" in world.present()
 
 

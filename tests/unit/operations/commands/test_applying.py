@@ -55,7 +55,7 @@ def test_a_live_file_that_was_put_into_a_plan_is_not_deleted(path: Path) -> None
     live = data_files(world.table)[0].file_path
     edited(path, lambda lines: [*lines, {**lines[1], "name": live}])
     before = world.state()
-    with pytest.raises(SafetyError, match=f"1 files to delete are in use by now, or gone, such as '{live}'"):
+    with pytest.raises(SafetyError, match=f"1 file to delete is in use, or gone, such as '{live}'"):
         apply_plan(world.catalog, str(path), no_spark)
     assert world.state() == before
 

@@ -14,6 +14,7 @@ from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.spec.applicability import sequence_number
 from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spelling import counted
 
 
 class Merging:
@@ -38,7 +39,7 @@ class Merging:
             positions = [read_deletion_vector(storage, one.planned.data_file) for one in merge.entries]
             union = BitMap64.union(*positions)
             if len(union) != merge.cardinality:
-                raise ConflictError(f"the vectors of {merge.data_file!r} have {len(union)} positions now")
+                raise ConflictError(f"the vectors of {merge.data_file!r} have {counted(len(union), 'positions')} now")
             file = merge.entries[0].planned.data_file
             target = VectorTarget(location=merge.data_file, spec_id=file.spec_id, partition=file.partition)
             vectors.append((target, union))

@@ -21,6 +21,7 @@ from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_doubled, refuse_merged
 from icekeep.spec.manifests.inspection import COUNTS, completed
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
+from icekeep.spelling import counted_doing
 
 ENTRIES = SAID | MEASURED
 ROWS = frozenset((203, 204, 205, 206, 207))
@@ -224,4 +225,4 @@ def drop_dangling(head: Head, reader: ManifestReader) -> str:
     if not count:
         raise CannotMendError(NOT_FOUND)
     head.work.drops_dangling = True
-    return f"{count} delete files that reach no data file are taken out"
+    return f"{counted_doing(count, 'delete files', 'reach')} no data file and {'is' if count == 1 else 'are'} taken out"

@@ -18,6 +18,7 @@ from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spelling import counted
 from icekeep.storage.locations import is_location
 
 
@@ -98,7 +99,8 @@ def _rebuilt(head: Head, reader: ManifestReader) -> ListMend:
     found = rebuilt_list(head.table, head.snapshot, reader)
     return ListMend(
         action=(
-            f"the list is put together of {found.own_count} manifests that its commit wrote and {found.carried_count} of the "
+            f"the list is put together of {counted(found.own_count, 'manifests')} that its commit wrote and "
+            f"{found.carried_count} of the "
             "snapshot before, which come to what its summary says"
         ),
         new=found.new,

@@ -19,6 +19,7 @@ from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, no
 from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled, refuse_merged, refuse_misnumbered
 from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
+from icekeep.spelling import counted
 
 LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))
 
@@ -80,7 +81,7 @@ def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collectio
         refuse_merged(head, place)
     for place in (*places, *alone):
         head.work.entries[place.key] = place.mended(None)
-    more = f", and with it {len(alone)} delete files or vectors for it alone" if alone else ""
+    more = f", and with it {counted(len(alone), 'delete files')} for it alone" if alone else ""
     return Lost(
         action=f"{why}: its entry is taken out{more}; {records} {kind} are lost", files=(path,), records_count=records
     )
@@ -202,18 +203,21 @@ def _two_vectors(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         raise CannotMendError(f"one of them cannot be read: {first_line(error)}") from error
     union = BitMap64.union(*positions)
     told = " and ".join(
-        f"{len(union) - len(one)} rows of readers of {_shown(place)}"
+        f"{counted(len(union) - len(one), 'rows')} of readers of {_shown(place)}"
         for place, one in zip(places, positions, strict=True)
     )
     lost = max(len(union) - len(one) for one in positions)
     _need_accepted(
-        path, accepted, f"its {len(places)} vectors become one of {len(union)} positions, by which {told} go"
+        path,
+        accepted,
+        f"its {len(places)} vectors become one of {counted(len(union), 'positions')}, by which {told} go",
     )
     head.work.merges.append(
         VectorMerge(data_file=path, entries=tuple(p.mended(None) for p in places), cardinality=len(union))
     )
     return Lost(
-        action=f"its {len(places)} vectors become one of {len(union)} positions, by which {told} go", records_count=lost
+        action=f"its {len(places)} vectors become one of {counted(len(union), 'positions')}, by which {told} go",
+        records_count=lost,
     )
 
 

@@ -30,6 +30,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.times import format_time
 from icekeep.spec.updates import log_previous
+from icekeep.spelling import counted
 from icekeep.storage.locations import canonical, is_location
 
 _SHOWN = 10
@@ -156,13 +157,15 @@ def _action(sound: Table, chosen: Chosen, lost: str, gone: Sequence[Fault]) -> s
             "no metadata log says that this file was the table: look at it, as it may be of a commit that never landed"
         )
     if chosen.passed_count:
-        said.append(f"the files of {chosen.passed_count} versions between are missing, or have faults")
+        said.append(f"the files of {counted(chosen.passed_count, 'versions')} between are missing, or have faults")
     if chosen.followers:
         names = ", ".join(map(repr, chosen.followers[:_SHOWN]))
         said.append(f"{names} may have more, but nothing says that it ever was the table, and it is not taken")
     if gone:
         names = ", ".join(repr(fault.where) for fault in gone[:_SHOWN])
-        said.append(f"{len(gone)} files that it needs cannot be read any more: {names}{and_more(gone, _SHOWN)}")
+        said.append(
+            f"{counted(len(gone), 'files')} that it needs cannot be read any more: {names}{and_more(gone, _SHOWN)}"
+        )
     return "; ".join(said)
 
 

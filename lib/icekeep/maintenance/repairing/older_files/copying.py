@@ -28,6 +28,7 @@ from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import MIB
+from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 
 _PIECE_BYTES = 8 * MIB
@@ -119,7 +120,9 @@ def positions_of(old: OldFile, storage: Storage, cache: DeleteCache) -> BitMap64
     """
     found = read_positions(old, storage, cache)
     if len(found) != old.deleted_count:
-        raise ConflictError(f"{len(found)} rows of {old.entry.data_file.file_path!r} are deleted now")
+        raise ConflictError(
+            f"{counted(len(found), 'rows')} of {old.entry.data_file.file_path!r} {'is' if len(found) == 1 else 'are'} deleted now"
+        )
     return found
 
 

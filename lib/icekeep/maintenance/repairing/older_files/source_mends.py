@@ -25,6 +25,7 @@ from icekeep.maintenance.repairing.refusals import refuse_doubled
 from icekeep.spec.applicability import PartitionKey, partition_key, reaching_deletes, sequence_number
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spelling import counted
 
 Answer = Replacement | CannotMendError
 
@@ -70,8 +71,8 @@ class Sources:
         beside = f", and of {len(answer.lost) - 1} more lost with it" if len(answer.lost) > 1 else ""
         ids = ", with the row ids that they have there" if any(file.first_row_id is not None for file in files) else ""
         return (
-            f"its rows{beside} come back{ids}: copies are made of the {len(files)} files ({size_bytes:,} bytes) that snapshot "
-            f"{answer.lost[0].snapshot_id} rewrote into it; no row is lost"
+            f"its rows{beside} come back{ids}: copies are made of {counted(len(files), 'files')} ({size_bytes:,} bytes) that "
+            f"snapshot {answer.lost[0].snapshot_id} rewrote into it; no row is lost"
         )
 
     def _answered(self, head: Head) -> dict[str, Answer]:
