@@ -6,7 +6,7 @@ The catalog forgets the name. Which files are the table's own nobody knows then,
 from typing import Any, NamedTuple
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, format_identifier
-from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
+from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, SafetyError
 from icekeep.events import Warned
 from icekeep.maintenance.checking.metadata.earlier import last_sound
 from icekeep.maintenance.purge.job import DropPlan, DropRequest, DropResult, checked_arguments
@@ -26,7 +26,7 @@ def drop_unreadable(
 
     Raises:
         SafetyError: a purge is asked for; nothing is dropped.
-        ConflictError: the catalog names other metadata by now; nothing is dropped.
+        ConflictError: the metadata loads again, or the catalog names other metadata by now; nothing is dropped.
         NotFoundError: the catalog has no such table.
         UsageError, OptionError: as `drop_table`.
         OutcomeUnknownError: the catalog may or may not have forgotten it.
@@ -79,6 +79,7 @@ def _asked(
         pointer = catalog.find(identifier)
     except InvalidTableError:
         pointer = None
+    _refuse_readable(catalog, identifier)
     if request.purge:
         left = _Left() if pointer is None else _left(pointer.storage, pointer.metadata_location)
         way = f"; to delete what {left.sound[0]!r} names, register that then, and purge it" if left.sound else ""
@@ -89,6 +90,23 @@ def _asked(
             **error.facts,
         )
     return request, pointer
+
+
+def _refuse_readable(catalog: Catalog, identifier: Identifier) -> None:
+    """Raise `ConflictError` where the metadata loads: another file than the one that did not, or that file, which is back.
+
+    Whoever drops compares with the pointer that was found before.
+    """
+    try:
+        table = catalog.load(identifier)
+    except InvalidTableError:
+        return
+    raise ConflictError(
+        f"the metadata of table {format_identifier(identifier)!r} did not load, and loads now, from {table.metadata_location!r}: "
+        "somebody repaired it, or made it anew; nothing is dropped; look at it, and drop it again",
+        table=format_identifier(identifier),
+        metadata_location=table.metadata_location,
+    )
 
 
 def _left(storage: Storage, location: str | None) -> _Left:

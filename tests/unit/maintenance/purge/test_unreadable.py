@@ -135,6 +135,17 @@ def test_what_others_did_meanwhile_is_not_dropped(monkeypatch):
         asked(drop_unreadable, table)
 
 
+@for_each(("function", "purge"), [(drop_unreadable, True), (drop_unreadable, False), (plan_drop_unreadable, False)])
+def test_a_table_that_was_repaired_meanwhile_is_not_dropped(function, purge):
+    """Its newest metadata is sound: nobody should be sent to an earlier file."""
+    table = add(memory_table(), "a")
+    with pytest.raises(
+        ConflictError, match=r"'db.events' did not load, and loads now, from 'memory:.*nothing is dropped"
+    ):
+        asked(function, table, purge=purge)
+    assert table.catalog.load(IN_MEMORY).metadata_location == table.metadata_location
+
+
 @for_each("function", [drop_unreadable, plan_drop_unreadable])
 def test_an_approved_plan_without_a_purge_is_a_mistake_here_too(function):
     table = broken()
