@@ -205,12 +205,23 @@ def test_a_script_names_its_job_in_an_error(capsys):
     assert json.loads(capsys.readouterr().out)["job"] == "compact"
 
 
-def test_a_message_names_flags_as_the_command_line_has_them(capsys):
-    FAILURES.append(OptionError("retain_last", given=0, expected=f"1 or more, or leave out {argument('snapshot_ids')}"))
+@for_each(
+    ("error", "message"),
+    [
+        (
+            OptionError("retain_last", given=0, expected=f"1 or more, or leave out {argument('snapshot_ids')}"),
+            "--retain-last is 0; give 1 or more, or leave out --snapshot-ids",
+        ),
+        (OptionError("clean", given="some", expected="all"), "--clean is 'some'; give all"),
+        (OptionError("grace", given="x", expected="an age"), "option grace is 'x'; give an age"),
+    ],
+)
+def test_a_message_names_flags_as_the_command_line_has_them(error, message, capsys):
+    FAILURES[:] = [error]
     assert run("expire_snapshots", "--table", "db.t", "--output", "json") == 2
     out, err = capsys.readouterr()
-    assert err.endswith("\nicekeep: --retain-last is 0; give 1 or more, or leave out --snapshot-ids\n")
-    assert json.loads(out)["error"]["message"] == "--retain-last is 0; give 1 or more, or leave out --snapshot-ids"
+    assert err.endswith(f"\nicekeep: {message}\n")
+    assert json.loads(out)["error"]["message"] == message
 
 
 @for_each(

@@ -126,7 +126,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
     for setting in settings:
         if setting.kind in MAPPINGS and setting.argument in values:
-            values[setting.argument] = _distinct(values[setting.argument])
+            values[setting.argument] = _distinct(setting, values[setting.argument])
     return Command(
         name=name,
         conf=given.get("conf"),
@@ -344,15 +344,15 @@ def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
     parser.foot = lambda: foot_of_job(job)
 
 
-def _distinct(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    options = dict(pairs)
-    if len(options) != len(pairs):
+def _distinct(setting: Setting, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise UsageError(f"option {twice!r} is given twice")
-    return options
+        raise UsageError(f"argument {setting.flag}: {twice!r} is given twice; give it once")
+    return values
 
 
 def flags_by_argument(name: str) -> dict[str, str]:
-    """The flag of a command for each argument of its function whose name is another."""
-    return {setting.argument: setting.flag for setting in _settings(name) if "_" in setting.argument}
+    """The flag of a command for each argument of its function that has one."""
+    return {setting.argument: setting.flag for setting in _settings(name) if not setting.is_positional}

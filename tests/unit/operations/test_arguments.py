@@ -126,7 +126,14 @@ def test_settings_are_read_to_values():
         (["compact", "--table"], "argument --table: expected one argument"),
         (["compact", "--table", "db.t", "--output", "xml"], "argument --output: invalid choice: 'xml'"),
         (["compact", "--table", "db.t", "--option", "a"], "argument --option: 'a' is not of the form KEY=VALUE"),
-        (["compact", "--table", "db.t", "--option", "a=1", "--option", "a=2"], "option 'a' is given twice"),
+        (
+            ["compact", "--table", "db.t", "--option", "a=1", "--option", "a=2"],
+            "argument --option: 'a' is given twice; give it once",
+        ),
+        (
+            ["remove_orphan_files", "--table", "db.t", "--equal-schemes", "a=b", "--equal-schemes", "a=c"],
+            "argument --equal-schemes: 'a' is given twice; give it once",
+        ),
         (["expire_snapshots", "--table", "db.t", "--retain-last", "0"], "argument --retain-last: '0' is not a whole"),
         (
             ["expire_snapshots", "--table", "db.t", "--older-than", "x"],
