@@ -55,7 +55,7 @@ def spelling(equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping
     {'s3b': 's3', 's3c': 's3'}
 
     Raises:
-        OptionError: a name is empty, or is said to be equal to two others.
+        OptionError: a name is empty, a value is several names, or a name is said to be equal to two others.
     """
     return Spelling(
         _flattened("equal_schemes", equal_schemes or {}), _flattened("equal_authorities", equal_authorities or {})
@@ -91,13 +91,19 @@ def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
 def _flattened(name: str, given: Mapping[str, str]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for keys, value in given.items():
-        for key in keys.split(","):
-            if not key.strip() or not value.strip():
-                raise OptionError(name, given=f"{keys}={value}", expected="names on both sides, as in s3n,s3a=s3")
-            one, other = key.strip().lower(), value.strip().lower()
+        text, other = f"{keys}={value}", value.strip().lower()
+        names = [key.strip().lower() for key in keys.split(",")]
+        if not other or not all(names):
+            raise OptionError(name, given=text, expected="names on both sides, as in s3n,s3a=s3")
+        if "," in other:
+            raise OptionError(
+                name, given=text, expected="one name on the right, as in s3n,s3a=s3, and each pair by itself"
+            )
+        for one in names:
             if flat.setdefault(one, other) != other:
-                twice = f"one name that {one!r} is equal to: it is said to be {flat[one]!r} too"
-                raise OptionError(name, given=f"{keys}={value}", expected=twice)
+                raise OptionError(
+                    name, given=text, expected=f"each name once: {one!r} is said to be {flat[one]!r} as well"
+                )
     return flat
 
 

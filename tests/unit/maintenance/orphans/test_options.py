@@ -98,10 +98,18 @@ def test_maps_with_empty_names_are_refused(given_map):
         spelling(given_map, None)
 
 
+def test_several_names_on_the_right_are_refused():
+    """Such as the command line makes of `--equal-schemes a=b,c=d`."""
+    with pytest.raises(
+        OptionError, match=r"is 'a=b,c=d'; give one name on the right, as in .*, and each pair by itself"
+    ):
+        spelling({"a": "b,c=d"}, None)
+
+
 @for_each("given_map", [{"a": "b", "a,c": "d"}, {"a,c": "d", "A": "b"}, {"a,A ": "b", "c,a": "d"}])
 def test_a_name_that_is_said_to_be_equal_to_two_others_is_refused_whichever_came_first(given_map):
     for maps in ((given_map, None), (None, given_map)):
-        with pytest.raises(OptionError, match=r"give one name that 'a' is equal to: it is said to be '[bd]' too"):
+        with pytest.raises(OptionError, match=r"give each name once: 'a' is said to be '[bd]' as well"):
             spelling(*maps)
     assert spelling({"a": "b", "a,c": "B"}, None).schemes == {"a": "b", "c": "b"}
 
