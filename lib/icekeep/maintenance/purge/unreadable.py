@@ -1,12 +1,13 @@
 """The job `drop` on a table whose metadata does not load: what its command calls in place of `drop_table` and `plan_drop_table`.
 
-The catalog forgets the name. Which files are the table's own nobody knows then, so that none is deleted, and a purge is refused.
+The catalog forgets the name. Only metadata says which files are the table's own, so none is deleted, and a purge is refused.
 """
 
+from shlex import quote
 from typing import Any, NamedTuple
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, format_identifier
-from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, SafetyError
+from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, SafetyError, argument
 from icekeep.events import Warned
 from icekeep.maintenance.checking.metadata.earlier import last_sound
 from icekeep.maintenance.purge.job import DropPlan, DropRequest, DropResult, checked_arguments
@@ -26,7 +27,7 @@ def drop_unreadable(
 
     Raises:
         SafetyError: a purge is asked for; nothing is dropped.
-        ConflictError: the metadata loads again, or the catalog names other metadata by now; nothing is dropped.
+        ConflictError: the metadata loads again, or the catalog names other metadata now; nothing is dropped.
         NotFoundError: the catalog has no such table.
         UsageError, OptionError: as `drop_table`.
         OutcomeUnknownError: the catalog may or may not have forgotten it.
@@ -34,10 +35,11 @@ def drop_unreadable(
     began_ms = catalog.runtime.monotonic_ms()
     request, pointer = _asked(catalog, identifier, error, arguments)
     meant = None if pointer is None else pointer.metadata_location
-    # The very file that cannot be read is compared with: it says no uuid.
+    # There is no uuid to compare where the file cannot be read: its location says that it is still this table.
     location = catalog.drop(identifier, metadata_location=meant) or meant
     left = _left(catalog.storage if pointer is None else pointer.storage, location)
-    request.listener.on(Warned(_said(identifier, "is dropped", error, left)))
+    back = "run `icekeep register --table NAME --metadata-location {}` to take it back as it was then"
+    request.listener.on(Warned(_warning(identifier, "is dropped", error, left, back)))
     return DropResult(
         unreadable_files=left.unreadable,
         sound_metadata=left.sound,
@@ -53,7 +55,8 @@ def plan_drop_unreadable(
     """Say what `drop_unreadable` would do; raises what it raises before it drops."""
     request, pointer = _asked(catalog, identifier, error, arguments)
     left = _Left() if pointer is None else _left(pointer.storage, pointer.metadata_location)
-    request.listener.on(Warned(_said(identifier, "would be dropped", error, left)))
+    back = "the newest sound metadata file is {}"
+    request.listener.on(Warned(_warning(identifier, "would be dropped", error, left, back)))
     return DropPlan(is_purged=False, unreadable_files=left.unreadable, sound_metadata=left.sound)
 
 
@@ -72,7 +75,7 @@ class _Left(NamedTuple):
 def _asked(
     catalog: Catalog, identifier: Identifier, error: InvalidTableError, arguments: dict[str, Any]
 ) -> tuple[DropRequest, Pointer | None]:
-    """The arguments, which hold, and where the catalog says that the metadata is; `None` where it says nothing."""
+    """The checked arguments, and where the catalog says that the metadata is; `None` where it does not say it."""
     request = DropRequest(**arguments)
     checked_arguments(request)
     try:
@@ -82,11 +85,14 @@ def _asked(
     _refuse_readable(catalog, identifier)
     if request.purge:
         left = _Left() if pointer is None else _left(pointer.storage, pointer.metadata_location)
-        way = f"; to delete what {left.sound[0]!r} names, register that then, and purge it" if left.sound else ""
+        more = (
+            "; to delete the files that earlier metadata names, register the sound metadata file that this drop prints, and "
+            "purge the table then"
+        )
         raise SafetyError(
-            f"{format_identifier(identifier)!r} is not purged: {error.message}, and nothing else says which files are the "
-            "table's own; nothing is dropped or deleted; drop it without a purge, which takes the name out of the catalog and "
-            f"keeps every file{way}",
+            f"table {format_identifier(identifier)!r} is not purged: its metadata does not load ({error.message}), and only "
+            f"metadata says which files are its own; nothing is dropped or deleted; drop it without {argument('purge')}, which "
+            f"takes its name out of the catalog and keeps all files{more if left.sound else ''}",
             **error.facts,
         )
     return request, pointer
@@ -110,7 +116,7 @@ def _refuse_readable(catalog: Catalog, identifier: Identifier) -> None:
 
 
 def _left(storage: Storage, location: str | None) -> _Left:
-    """Metadata files before one that cannot be read; what cannot be looked at is not told, since the table may be dropped."""
+    """What is left of a table whose metadata file cannot be read; no sound file is named where storage cannot be searched."""
     if not location:
         return _Left()
     try:
@@ -120,14 +126,15 @@ def _left(storage: Storage, location: str | None) -> _Left:
     return _Left((location,), tuple(sound))
 
 
-def _said(identifier: Identifier, done: str, error: InvalidTableError, left: _Left) -> str:
+def _warning(identifier: Identifier, done: str, error: InvalidTableError, left: _Left, back: str) -> str:
+    """What the operator is warned of; `back` has `{}` where the newest sound metadata file is named."""
     if left.sound:
-        rest = f"`icekeep register` takes the table back, as it was before, by {left.sound[0]!r}"
+        rest = back.format(quote(left.sound[0]))
     elif left.unreadable:
-        rest = f"no sound metadata file lies in {left.unreadable[0].rpartition('/')[0]!r}"
+        rest = f"no sound metadata file was found in {left.unreadable[0].rpartition('/')[0]!r}"
     else:
-        rest = "nor where they lie"
+        rest = "the catalog does not say where they are"
     return (
-        f"table {format_identifier(identifier)!r} {done}, although its metadata does not load ({error.message}): which files are "
-        f"its own is not known, and all of them stay; {rest}"
+        f"table {format_identifier(identifier)!r} {done}, although its metadata does not load ({error.message}): no metadata "
+        f"says which files are its own, so all of them stay; {rest}"
     )

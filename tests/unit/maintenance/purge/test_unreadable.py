@@ -4,6 +4,7 @@ import json
 import logging
 import sqlite3
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlparse
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_table_whose_metadata_file_cannot_be_read_is_dropped_and_comes_back_by
     metadata.write_bytes(b"{") if lake.properties["type"] == "filesystem" else metadata.unlink()
     names = {path.name for path in metadata.parent.parent.rglob("*.*") if path.name != "version-hint.text"}
 
-    assert "nothing is dropped or deleted; drop it without a purge" in run("drop", "--purge", status=4)[1]
+    assert "nothing is dropped or deleted; drop it without --purge" in run("drop", "--purge", status=4)[1]
     planned, _ = run("drop", "--dry-run")
     assert (planned["is_purged"], planned["unreadable_files"]) == (False, [before.metadata_location])
     assert planned["sound_metadata"] == [
@@ -64,11 +65,8 @@ def test_a_table_whose_metadata_file_cannot_be_read_is_dropped_and_comes_back_by
     assert (dropped["status"], dropped["is_purged"], dropped["deleted_files_count"]) == ("done", False, 0)
     assert dropped["unreadable_files"] == [dropped["metadata_location"]]
     first = dropped["sound_metadata"][0]
-    assert (
-        f"which files are its own is not known, and all of them stay; `icekeep register` takes the table back, as it was \
-before, by {first!r}"
-        in said
-    )
+    command = f"icekeep register --table local.db.events --metadata-location {quote(first)} --config icekeep.yaml"
+    assert f"so all of them stay; run `{command}` to take it back as it was then" in said
 
     assert run("register", "--metadata-location", first)[0]["table_uuid"] == before.metadata.table_uuid
     assert len(lake.load().metadata.snapshots) == 1
@@ -80,10 +78,7 @@ def test_an_entry_that_names_no_metadata_file_is_dropped(lake, run):
         database.execute("update iceberg_tables set metadata_location = null")
     dropped, said = run("drop")
     assert (dropped["unreadable_files"], dropped["metadata_location"]) == ([], None)
-    assert (
-        "has no metadata location): which files are its own is not known, and all of them stay; nor where they lie"
-        in said
-    )
+    assert "so all of them stay; the catalog does not say where they are" in said
     assert lake.catalog.list_tables(EVENTS[:-1]) == []
 
 
@@ -106,7 +101,7 @@ def test_a_table_whose_directory_is_gone_is_dropped(is_plan):
     table = broken(directory=True)
     result, (said,) = asked(plan_drop_unreadable if is_plan else drop_unreadable, table)
     assert (result.unreadable_files, result.sound_metadata) == ((table.metadata_location,), ())
-    assert said.endswith(f"no sound metadata file lies in '{table.metadata.location}/metadata'")
+    assert said.endswith(f"no sound metadata file was found in '{table.metadata.location}/metadata'")
     assert (IN_MEMORY in table.catalog.list_tables(IN_MEMORY[:-1])) is is_plan
 
 
@@ -116,10 +111,10 @@ def test_what_no_metadata_names_is_not_purged(function, directory):
     files = {*table.catalog.storage.files}
     with pytest.raises(SafetyError) as refused:
         asked(function, table, purge=True)
-    told = refused.value.message
-    assert "'db.events' is not purged: cannot read" in told
-    assert "nothing else says which files are the table's own; nothing is dropped or deleted" in told
-    assert ("to delete what" in told) is not directory
+    message = refused.value.message
+    assert "table 'db.events' is not purged: its metadata does not load (cannot read" in message
+    assert "only metadata says which files are its own; nothing is dropped or deleted" in message
+    assert ("earlier metadata" in message) is not directory
     assert {*table.catalog.storage.files} == files
     assert table.catalog.list_tables(IN_MEMORY[:-1]) == [IN_MEMORY]
 
