@@ -40,15 +40,15 @@ _BRANCH_LIMITS = (
 )
 
 
-def _where_it_is_there(kind: str) -> tuple[Setting, Setting]:
-    """How a branch or tag is made whose name one of its kind may have."""
+def _if_it_exists(kind: str) -> tuple[Setting, Setting]:
+    """What to do with a branch or tag that has the name already."""
     return (
-        Setting("if_not_exists", Kind.SWITCH, f"where the {kind} is there, leave it as it is and end well"),
-        Setting("or_replace", Kind.SWITCH, f"where the {kind} is there, move it; limits that are not given stay"),
+        Setting("if_not_exists", Kind.SWITCH, f"if the {kind} exists, leave it as it is"),
+        Setting("or_replace", Kind.SWITCH, f"if the {kind} exists, move it; limits that are not given stay"),
     )
 
 
-_IF_EXISTS = Setting("if_exists", Kind.SWITCH, "where it is not there, do nothing and end well")
+_IF_EXISTS = Setting("if_exists", Kind.SWITCH, "if it does not exist, do nothing")
 
 VERBS: Mapping[str, Verb] = {
     "ref list": Verb(
@@ -59,12 +59,12 @@ VERBS: Mapping[str, Verb] = {
     "ref create-branch": Verb(
         summary="create a branch",
         run="icekeep.tables.refs:create_branch",
-        settings=(_BRANCH, _AT, *_BRANCH_LIMITS, *_where_it_is_there("branch")),
+        settings=(_BRANCH, _AT, *_BRANCH_LIMITS, *_if_it_exists("branch")),
     ),
     "ref create-tag": Verb(
         summary="create a tag; expiration keeps its snapshot",
         run="icekeep.tables.refs:create_tag",
-        settings=(_TAG, _AT, _REF_AGE, *_where_it_is_there("tag")),
+        settings=(_TAG, _AT, _REF_AGE, *_if_it_exists("tag")),
     ),
     "ref replace-branch": Verb(
         summary="move a branch to any snapshot, or to where another branch or a tag is",

@@ -42,19 +42,19 @@ def create_branch(  # noqa: PLR0913 - the words of the statement in SQL
     """Create a branch and commit; returns the table after it.
 
     Args:
-        name: of the branch; no other branch or tag may have it, but for a branch with one of the last two arguments.
+        name: of the branch; no branch or tag may have it yet, except a branch with `if_not_exists` or `or_replace`.
         snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
             starts at a new snapshot without files.
         min_snapshots_to_keep: snapshots that expiration leaves on the branch; the table's default if `None`, as for the ages.
         max_snapshot_age: the age from which on expiration takes snapshots of the branch.
         max_ref_age: the age of its head from which on expiration takes the branch itself.
         if_not_exists: a branch of this name stays as it is, and nothing is committed.
-        or_replace: a branch of this name goes to the snapshot, with the limits that are given; its others stay.
+        or_replace: a branch of this name is moved to the snapshot and gets the limits that are given; its other limits stay.
 
     Raises:
-        UsageError: the name is taken, a limit is not a positive number, or both of the last arguments are given.
-        NotFoundError: the table has no such snapshot, or none to which a branch could be moved.
-        ConflictError: others have moved or made the branch since `table` was loaded that was to be replaced; further as
+        UsageError: the name is taken, a limit is not a positive number, or both `if_not_exists` and `or_replace` are given.
+        NotFoundError: the table has no such snapshot, or none to which the branch could be moved.
+        ConflictError: others have moved or made the branch that was to be replaced since `table` was loaded; further as
             `commit` raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
@@ -63,7 +63,9 @@ def create_branch(  # noqa: PLR0913 - the words of the statement in SQL
         return table
     start_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     if start_id is None and known is not None:
-        raise NotFoundError(f"table {table.name!r} has no snapshot on 'main' to which {name!r} could go", ref=name)
+        raise NotFoundError(
+            f"table {table.name!r} has no snapshot on 'main' to which {name!r} could be moved", ref=name
+        )
     if start_id is None:
         empty = CreateBranchOfEmptyTable(
             name=name,
@@ -95,16 +97,17 @@ def create_tag(
     """Create a tag and commit; returns the table after it. Expiration keeps the snapshot of a tag, not its ancestors.
 
     Args:
-        name: of the tag; no other branch or tag may have it, but for a tag with one of the last two arguments.
+        name: of the tag; no branch or tag may have it yet, except a tag with `if_not_exists` or `or_replace`.
         snapshot_id: what the tag names; by default the current snapshot of `table`.
         max_ref_age: the age of the snapshot from which on expiration takes the tag; the table's default if `None`.
         if_not_exists: a tag of this name stays as it is, and nothing is committed.
-        or_replace: a tag of this name goes to the snapshot, with the age that is given; without one its own stays.
+        or_replace: a tag of this name is moved to the snapshot; its age stays where none is given.
 
     Raises:
-        UsageError: the name is taken or `main`, the age is not a positive number, or both of the last arguments are given.
+        UsageError: the name is taken or `main`, the age is not a positive number, or both `if_not_exists` and `or_replace` are
+            given.
         NotFoundError: the table has no such snapshot, or none at all.
-        ConflictError: others have moved or made the tag since `table` was loaded that was to be replaced; further as `commit`
+        ConflictError: others have moved or made the tag that was to be replaced since `table` was loaded; further as `commit`
             raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
@@ -189,7 +192,7 @@ def drop_branch(table: Table, name: str, *, if_exists: bool = False) -> Table:
 
     Args:
         name: of the branch.
-        if_exists: where there is no such branch, nothing is done.
+        if_exists: do nothing where no branch or tag has this name.
 
     Raises:
         UsageError: it is `main` or a tag.
@@ -260,9 +263,9 @@ def _age_ms(argument: str, span: Span | None) -> int | None:
 
 
 def _known(table: Table, name: str, kind: RefType, *, if_not_exists: bool, or_replace: bool) -> SnapshotRef | None:
-    """The reference that has the name of one to make, where it may; `None` where the name is free.
+    """The reference that has the name already, where one of the arguments allows for it; `None` where the name is free.
 
-    One that the caller can see and does not allow for is not what it asks for, even if it is the same.
+    Without them even one with the same snapshot and limits is an error: the caller asked for a new one.
     """
     if if_not_exists and or_replace:
         raise UsageError(

@@ -22,7 +22,7 @@ RefType = Literal["branch", "tag"]
 class CreateRef(msgspec.Struct, frozen=True):
     """A branch or tag to make; one that is there already, with the same snapshot and limits, is fine.
 
-    With `exists_ok` so is any other of its type, which stays as it is.
+    With `exists_ok` any other of its type is fine as well, and stays as it is.
     """
 
     name: str
@@ -31,7 +31,10 @@ class CreateRef(msgspec.Struct, frozen=True):
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         known = base.refs.get(self.name)
-        if known == self.ref or (self.exists_ok and known is not None and known.type == self.ref.type):
+        if known is not None and self.exists_ok:
+            named(base, self.name, _kind(self.ref))
+            return ()
+        if known == self.ref:
             return ()
         if known is not None:
             raise ref_exists(self.name, known)
@@ -91,9 +94,9 @@ class ReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch or tag to make or, while it is at the snapshot that it was seen at, to move; limits that are null stay.
+    """A branch or tag to make, or to move while it is at the snapshot that it was seen at; limits of `ref` that are null stay.
 
-    `expected_id` is null for one that was not there: what others have made of that name since is not moved.
+    `expected_id` is null where there was none: one that others have made since is not moved.
     """
 
     name: str
@@ -103,7 +106,7 @@ class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         new, known = self.ref, base.refs.get(self.name)
         if known is not None:
-            known = named(base, self.name, "branch" if self.ref.is_branch else "tag")
+            known = named(base, self.name, _kind(self.ref))
             given = {name: getattr(self.ref, name) for name in self.ref.__struct_fields__}
             new = msgspec.structs.replace(known, **{name: value for name, value in given.items() if value is not None})
             if new == known:
@@ -221,6 +224,10 @@ def named(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
     if ref.type != kind:
         raise UsageError(f"{name!r} is a {ref.type}, not a {kind}")
     return ref
+
+
+def _kind(ref: SnapshotRef) -> RefType:
+    return "branch" if ref.is_branch else "tag"
 
 
 def check_unmoved(name: str, ref: SnapshotRef, expected_id: int) -> None:
