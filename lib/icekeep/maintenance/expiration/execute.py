@@ -35,7 +35,7 @@ from icekeep.maintenance.exact_plans import AlreadyApplied
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import (
     REST_IS_ORPHANED,
-    CleanLevel,
+    CleanupLevel,
     after_expiration,
     expiration_draft,
     garbage_between,
@@ -63,7 +63,7 @@ class ExpirationRequest(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     began_ms: int
     given: GivenDeletion | None = None
-    clean: CleanLevel = CleanLevel.ALL
+    clean: CleanupLevel = CleanupLevel.ALL
 
     def waiting(self, draft: PlanDraft, runtime: Runtime) -> PlanDraft:
         """A draft whose times count from now, when its proof is made and the commit follows, not from the begin of the run."""

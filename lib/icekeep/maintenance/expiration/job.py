@@ -49,10 +49,10 @@ from icekeep.maintenance.expiration.given_expiration import expired_lines, given
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
     REST_IS_ORPHANED,
-    CleanLevel,
+    CleanupLevel,
     ExpireSnapshotsPlan,
     after_expiration,
-    clean_level,
+    cleanup_level,
     expiration_draft,
     expiration_plan,
     garbage_between,
@@ -81,7 +81,7 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
     retain_last: int | None = None
     snapshot_ids: Sequence[int] = ()
     clean_expired_metadata: bool = False
-    clean: str = CleanLevel.ALL
+    clean: str = CleanupLevel.ALL
     max_concurrent_deletes: int | None = None
     stream_results: bool = False
     trash: Days | None = None
@@ -100,7 +100,7 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
         return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
 
     def deletion(self, options: ExpirationOptions, around: Neighbours) -> DeletionRequest:
-        """What the run was told about deletion."""
+        """How files are to be deleted, by the arguments."""
         return DeletionRequest(
             options=options,
             max_concurrent_deletes=self.max_concurrent_deletes,
@@ -111,8 +111,8 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
 
     @property
     def finishes_earlier(self) -> bool:
-        """Whether what earlier runs left is done too: what is approved, or was given, is all that goes."""
-        return self.approve is None and self.given is None and clean_level(self.clean) is CleanLevel.ALL
+        """Whether the run also deals with what earlier runs left: where a plan is approved or given, that is all that goes."""
+        return self.approve is None and self.given is None and cleanup_level(self.clean) is CleanupLevel.ALL
 
 
 @takes(ExpireSnapshotsRequest)
@@ -172,7 +172,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         draft=_draft(table, request, checked),
         now_ms=now_ms,
         began_ms=runtime.monotonic_ms(),
-        clean=clean_level(request.clean),
+        clean=cleanup_level(request.clean),
     )
     done, swept_count = None, 0
     if expired.is_empty:
@@ -269,7 +269,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
             now_ms,
             trust_manifest_list=request.trust_manifest_list,
             roots=places.roots,
-            clean=clean_level(request.clean),
+            clean=cleanup_level(request.clean),
             after_metadata=after,
         ).garbage
         tell_kept(garbage, request.listener)
@@ -333,7 +333,7 @@ def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> Expira
     """The options, of arguments that hold."""
     refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB.name)
-    clean_level(request.clean)
+    cleanup_level(request.clean)
     checked = checked_options(
         ExpirationOptions, request.options, request.max_concurrent_deletes, asked_trash_days(request.trash)
     )

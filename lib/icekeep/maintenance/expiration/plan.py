@@ -22,7 +22,7 @@ from icekeep.spec.updates import apply_updates, log_previous
 from icekeep.spec.writer_progress import KeptForWriter
 
 
-class CleanLevel(StrEnum):
+class CleanupLevel(StrEnum):
     """Which files of expired snapshots go, as Java's `CleanupLevel`: none, all but data and delete files, or all."""
 
     NONE = "none"
@@ -30,12 +30,12 @@ class CleanLevel(StrEnum):
     ALL = "all"
 
 
-def clean_level(text: str) -> CleanLevel:
+def cleanup_level(text: str) -> CleanupLevel:
     """The level of a name, in whatever case; raises `OptionError` where there is no such level."""
     name = text.strip().lower()
-    if name not in [*CleanLevel]:
-        raise OptionError("clean", given=text, expected=" or ".join(CleanLevel))
-    return CleanLevel(name)
+    if name not in [*CleanupLevel]:
+        raise OptionError("clean", given=text, expected="none, metadata or all")
+    return CleanupLevel(name)
 
 
 class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +60,12 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         hash: what `--approve` takes for exactly this.
-        finished_files_count, emptied_trash_files_count, kept_again_files_count, swept_files_count: what the run would do about
-            what earlier runs left, as in the result; it is no part of `hash`, and a run that approves of that leaves it alone.
+        finished_files_count: files of unfinished plans of earlier runs, which this run would delete as well. `hash` covers
+            nothing that earlier runs left, and a run with `approve` leaves it alone.
+        emptied_trash_files_count: files in the trash whose days there are over, which would be deleted for good.
+        kept_again_files_count: files that plans of earlier runs were to delete, and that are in use again or kept by another
+            plan.
+        swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         unlisted_reason: why the catalog cannot tell where other tables lie; empty if it can.
     """
 
@@ -110,7 +114,7 @@ def garbage_between(  # noqa: PLR0913 - what a run is asked for
     *,
     trust_manifest_list: bool,
     roots: Sequence[str],
-    clean: CleanLevel = CleanLevel.ALL,
+    clean: CleanupLevel = CleanupLevel.ALL,
     after_metadata: TableMetadata | None = None,
 ) -> Found:
     """What the snapshots of `before` lead to that are gone, and nothing that is there after.
@@ -141,11 +145,11 @@ def garbage_between(  # noqa: PLR0913 - what a run is asked for
     return Found(garbage=_at_level(garbage_of(expired, retained, spark), clean), seen=retained.seen)
 
 
-def _at_level(garbage: Garbage, clean: CleanLevel) -> Garbage:
+def _at_level(garbage: Garbage, clean: CleanupLevel) -> Garbage:
     """The part of the garbage that is to go."""
-    if clean is CleanLevel.ALL:
+    if clean is CleanupLevel.ALL:
         return garbage
-    if clean is CleanLevel.METADATA:
+    if clean is CleanupLevel.METADATA:
         return msgspec.structs.replace(garbage, content=None)
     return msgspec.structs.replace(garbage, content=None, named=garbage.named.slice(0, 0), unreadable=())
 

@@ -25,7 +25,7 @@ class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
         finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
-        swept_files_count: files below `.icekeep/` that runs which died had left.
+        swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
         problems: why plans of earlier runs that are due were not carried out.
         unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
         plan_location: where the plan lies, also that of files in the trash: `icekeep restore` takes its last name.

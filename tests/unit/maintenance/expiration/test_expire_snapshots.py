@@ -555,7 +555,7 @@ def test_what_earlier_runs_left_waits_for_a_run_that_cleans_all():
 
 
 def test_there_is_no_other_level_of_cleaning():
-    with pytest.raises(OptionError, match=r"option clean is .most.; give none or metadata or all"):
+    with pytest.raises(OptionError, match=r"option clean is .most.; give none, metadata or all"):
         expired(history(), clean="most")
 
 
