@@ -72,17 +72,14 @@ class DropResult(JobResult, frozen=True, kw_only=True):
         finished_files_count: files of purges that had not come to their end.
         plan_location: where the plan lies that is not finished.
         problems: why this purge, or one that died before, was not carried out to its end.
-        metadata_location: where the metadata of a table is that was not purged, by which `register_table` takes it back; its
-            file cannot be read where `unreadable_files` names it.
-        sound_metadata: metadata files before one that cannot be read, the newest first: `register_table` takes the table back
-            by them.
+        metadata_location: where the metadata of a table is that was not purged, by which `register_table` takes it back, unless
+            `unreadable_files` names it.
+        sound_metadata: sound metadata files before one that cannot be read, the newest first: `register_table` takes the table
+            back as it was at one of them.
         hash: of the plan of a purge.
     """
 
-    work = (
-        "is_purged",
-        "metadata_location",
-    )
+    work = ("status",)
 
     status: str = "done"
     is_purged: bool = False
@@ -110,10 +107,10 @@ class DropPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         files: locations of the first thousand files that would be deleted.
-        finished_files_count: files of purges that did not come to their end, which this one would delete too; they are no part of
-            `hash`, and a run that approves of that leaves them alone.
-        sound_metadata: metadata files before one that cannot be read, the newest first: `register_table` takes the table back
-            by them.
+        finished_files_count: files of purges that were cut off, which this one would delete as well. `hash` does not cover them,
+            and a run with `approve` leaves them alone.
+        sound_metadata: sound metadata files before one that cannot be read, the newest first: `register_table` takes the table
+            back as it was at one of them.
     """
 
     is_purged: bool
@@ -218,7 +215,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
 
 
 def _deletion(request: DropRequest, options: ReclaimOptions, other_roots: tuple[str, ...]) -> DeletionRequest:
-    """What the run was told about deletion."""
+    """How files are to be deleted, by the arguments."""
     return DeletionRequest(
         options=options,
         max_concurrent_deletes=request.max_concurrent_deletes,

@@ -292,7 +292,7 @@ def foreseen_others(table: Table, request: DeletionRequest, listener: Listener, 
     for directory in directories:
         try:
             refuse_held(directory, table.storage, runtime.now_ms())
-            ready = _ready(directory, table, request, listener, is_plan=True)
+            ready = _ready(directory, table, request, listener, None)
             count += 0 if ready is None else _there_count(ready)
         except MissingFileError:
             # Another run has just finished it.
@@ -333,14 +333,14 @@ def _finish(
     now_ms = earlier_clock_below(directory.rpartition("/")[0], storage, runtime)
     claim = take_claim(directory, JOB.name, storage, runtime, now_ms)
     with released(claim, storage, runtime):
-        ready = _ready(directory, like, request, listener, now_ms=now_ms)
+        ready = _ready(directory, like, request, listener, now_ms)
         if ready is None:
             return Reclaimed()
         return carry_out(ready.plan, claim, ready.table, spark, ready.request, listener, runtime)
 
 
 class _Ready(msgspec.Struct, frozen=True):
-    """A purge that may be finished, the table as it was, and with which request."""
+    """A purge that may be finished, its table as it was, and the request to finish it by."""
 
     plan: DeletionPlan
     table: Table
@@ -348,18 +348,12 @@ class _Ready(msgspec.Struct, frozen=True):
 
 
 def _ready(
-    directory: str,
-    like: Table,
-    request: DeletionRequest,
-    listener: Listener,
-    *,
-    now_ms: int = 0,
-    is_plan: bool = False,
+    directory: str, like: Table, request: DeletionRequest, listener: Listener, now_ms: int | None
 ) -> _Ready | None:
-    """A purge, all that concerns it looked at anew; `None` where nothing is to be done. What is given up is forgotten.
+    """A purge that may still be finished; `None` where there is nothing to finish, and what is given up is forgotten.
 
     Args:
-        is_plan: nothing is forgotten, nor written.
+        now_ms: by the store's clock; `None` where nothing is to be written or forgotten.
 
     Raises:
         SafetyError: it may not be finished.
@@ -381,18 +375,18 @@ def _ready(
         catalog=catalog,
     )
     if canonical(purges_directory(gone)) != canonical(directory.rpartition("/")[0]):
-        # Where the catalog tells no warehouse, whoever may write beside a table may write a plan there.
+        # Where the catalog names no warehouse, anyone who may write beside a table may write a plan there.
         raise SafetyError(
             f"its plan is of a table at {before.location!r}, but does not lie where plans of that table lie, so it is not "
             "carried out; find out who wrote it, then remove it"
         )
     if storage.head(f"{directory}/{DROPPED}") is None:
         _refuse_dropped(plan, gone)
-        if not is_plan and now_ms - plan.created_ms > DAY_MS:
+        if now_ms is not None and now_ms - plan.created_ms > DAY_MS:
             forget_plan(plan, storage)
         return None
     if _lives(plan, gone):
-        if not is_plan:
+        if now_ms is not None:
             storage.delete_many([f"{directory}/{DROPPED}"])
         listener.on(
             Warned(
