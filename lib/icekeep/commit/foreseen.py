@@ -1,4 +1,4 @@
-"""What a change would take out of a table, seen without a commit: it is applied, and all that it writes stays in memory."""
+"""What a change would take out of a table, without a commit: the change is applied, and what it writes stays in memory."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ from icekeep.storage.overlay import RehearsalStorage
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """The live delete files of a manifest that go, by their entries."""
+    """A manifest, and the entries of those of its live delete files that go."""
 
     manifest: ManifestFile
     entries: tuple[ManifestEntry, ...]

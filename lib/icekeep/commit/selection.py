@@ -182,7 +182,7 @@ class LeftBehind:
 
 
 class Among:
-    """Those of some selected files whose `entry_digest` is among these."""
+    """Of the files that another selection selects, those whose `entry_digest` is one of some."""
 
     def __init__(self, selected: Selection, digests: Set[Digest]) -> None:
         self._selected, self._digests = selected, frozenset(digests)

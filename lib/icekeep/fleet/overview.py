@@ -172,11 +172,11 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
         failed_count = len(not_read)
         everything = [*_names(catalog, not_read, is_only=len(catalogs) == 1)]
         if len(not_read) == failed_count:
-            listed[catalog.name] = frozenset(_full(catalog, one) for one in everything)
-        names = [one for one in everything if scope.has_table(_full(catalog, one), format_identifier(one))]
-        reached = [one for one in names if any(p.reaches(_full(catalog, one)) for p in policies)]
+            listed[catalog.name] = frozenset(full_name(catalog.name, one) for one in everything)
+        names = [one for one in everything if scope.has_table(full_name(catalog.name, one), format_identifier(one))]
+        reached = [one for one in names if any(p.reaches(full_name(catalog.name, one)) for p in policies)]
         others_count += len(names) - len(reached)
-        found |= {_full(catalog, one) for one in reached}
+        found |= {full_name(catalog.name, one) for one in reached}
         one_look = _Look(catalog, leases, looking)
         seen += one_look.at(reached)
         in_force += one_look.in_force.values()
@@ -293,7 +293,7 @@ class _Look:
 
     def at(self, identifiers: list[Identifier]) -> Iterator[Seen]:
         """Look at these; one that is dropped meanwhile is left out."""
-        last = self._leases.last_of([_full(self._catalog, one) for one in identifiers])
+        last = self._leases.last_of([full_name(self._catalog.name, one) for one in identifiers])
         self._is_known = last is not None
         for (table, job), runs in (last or {}).items():
             self._last.setdefault(table, {})[job] = runs
@@ -331,7 +331,7 @@ class _Look:
             try:
                 in_force = self._resolved(identifier, None)
             except IcekeepError:
-                in_force = TableRules(table=_full(self._catalog, identifier), policies=(), jobs=()), ()
+                in_force = TableRules(table=full_name(self._catalog.name, identifier), policies=(), jobs=()), ()
         rules, problems = in_force
         health = found if isinstance(found, TableHealth) else None
         return Seen(
@@ -358,11 +358,7 @@ class _Look:
     def _last_of(self, identifier: Identifier, rules: TableRules) -> dict[str, LastRuns]:
         """By job."""
         found, otherwise = (
-            self._last.get(_full(self._catalog, identifier), {}),
+            self._last.get(full_name(self._catalog.name, identifier), {}),
             NEVER_RAN if self._is_known else NOT_KNOWN,
         )
         return {rule.job: found.get(rule.job, otherwise) for rule in rules.jobs}
-
-
-def _full(catalog: Catalog, identifier: Identifier) -> str:
-    return full_name(catalog.name, identifier)

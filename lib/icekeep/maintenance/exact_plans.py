@@ -25,16 +25,16 @@ from icekeep.spec.times import format_time
 from icekeep.spelling import counted
 
 NOTE_OF_REMOVALS = (
-    "which delete files the commits take out is known only then: rows move to another partition spec, or the plan is of too "
-    "many files"
+    "which delete files are taken out is known only when it commits, since rows move to another partition spec, or the plan has "
+    "too many files"
 )
 
 _SHOWN = 3
 """So many files or snapshots are named in a refusal."""
 
 
-APPLY, REMOVE = "apply", "remove"
-"""What is done with delete files whose rows leave data files, and with files that go since nothing needs them."""
+REWRITE, APPLY, REMOVE = "rewrite", "apply", "remove"
+"""What is done with files: they are replaced, their deletes are applied, or they go since nothing needs them."""
 
 POSITION_DELETES, EQUALITY_DELETES, VECTOR = "position delete file", "equality delete file", "deletion vector"
 _DELETES = frozenset({POSITION_DELETES, EQUALITY_DELETES, VECTOR})
@@ -179,10 +179,10 @@ def delete_file_line(entry: ManifestEntry, do: str, group: int | None = None) ->
 
 
 def held_removals(given: GivenPlan, found: Sequence[ManifestEntry], metadata: TableMetadata) -> list[ManifestEntry]:
-    """The delete files that a plan takes out, of those that would be taken out of the table as it is.
+    """Those of the delete files that would be taken out of the table as it is, `found`, which the plan names as well.
 
     Raises:
-        SafetyError: one of the plan is not among these, and no part of the plan has landed yet.
+        SafetyError: the plan names one that is not among `found`, and no part of the plan has landed yet.
     """
     lines = {line.state: line.name for line in given.lines() if line.do == REMOVE and line.kind in _DELETES}
     states = {entry_digest(entry).hex(): entry for entry in found}

@@ -1,4 +1,4 @@
-"""What results of jobs have in common."""
+"""What the results of jobs have in common."""
 
 from typing import Any, ClassVar
 
@@ -9,14 +9,15 @@ class JobResult(Rendered, frozen=True, kw_only=True):
     """What a run of a job did.
 
     Attributes:
-        work: names of the fields that are not empty where something of what the job is for was done, or left to a later run.
+        work: names of fields. One of them at least is neither 0 nor empty where the run did what the job is for, or has left it
+            to a later run.
     """
 
     work: ClassVar[tuple[str, ...]]
 
     @property
     def is_idle(self) -> bool:
-        """Whether the job found nothing to do, or did none of it."""
+        """Whether the run did nothing of what the job is for, and left nothing of it to a later run."""
         return not any(_has_work(getattr(self, name)) for name in self.work)
 
 

@@ -177,7 +177,7 @@ def own_path_digest(file: DataFile) -> PathDigest:
 
 
 def path_pair_digest(delete_path: str, data_path: bytes) -> PathDigest:
-    """`own_path_digest` of a delete file that is of a data file, by the paths of both."""
+    """The `own_path_digest` of a delete file that says which data file it is of, by the paths of both."""
     return path_digest(b"\0".join((_encoded(delete_path), data_path)))
 
 

@@ -48,7 +48,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         data_sequence_number: given to the added files, so that deletes that are newer still reach their rows; `None`: they
             take the commit's own.
         remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
-        only_dangling: of these only some; `None` for all.
+        only_dangling: which of these may go; `None` for all.
         manifest_paths: where the removed entries were read; only saves work.
         proof: reads the rows of position delete files, as `remove_deletes` and `dangling` ask for it.
         carrier: knows where the rows of removed files went, so that positions which others have deleted in these meanwhile

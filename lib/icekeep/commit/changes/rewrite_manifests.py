@@ -27,7 +27,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
-        only_dangling: of these only some; `None` for all.
+        only_dangling: which of these may go; `None` for all.
         proof: reads the rows of position delete files, as `dangling` asks for it.
         format_version: of the table that was read, `None` where it does not matter: entries of one version are not those of
             another.

@@ -17,8 +17,8 @@ class DeleteCache:
     push out what the next one begins with.
 
     Attributes:
-        proven: of position delete files that were read whole, and all of whose rows are of one data file, what `own_path_digest`
-            is of an entry that says so.
+        proven: the `own_path_digest` that an entry has which says the truth, of each position delete file that was read whole and
+            all of whose rows are of one data file.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:

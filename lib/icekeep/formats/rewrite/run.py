@@ -127,8 +127,8 @@ def _write(task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, 
 def _dealt(rows: TaskRows, files_count: int, pieces: Sequence[FilePiece]) -> Iterator[tuple[pa.Table, bool]]:
     """Rows in tables that end where a file shall end, and whether it ends there: of about as many live rows for each.
 
-    How many live rows there are is a guess by what pieces say, and in each of them they are taken to lie evenly: a file ends
-    once so much has been read that it should have its share, whatever the rows are that came of it.
+    How many rows are live is estimated by what pieces say, as if these lay evenly in each of them: a file ends when its share
+    should have been read, however many rows have come of that.
     """
     read_counts = [piece.record_count if piece.part_rows is None else piece.part_rows for piece in pieces]
     live_counts = [count - piece.deleted_count for count, piece in zip(read_counts, pieces, strict=True)]

@@ -135,8 +135,7 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
         stitched_count: how many of `files` were put together from whole row groups.
         peak_bytes: the most memory of the process at the end of the task (resident set).
         moves: where the rows went that were read; `None` where that was not asked for.
-        proven: of delete files that were read whole, and all of whose rows are of one data file, what `own_path_digest` is of an
-            entry that says so; of some none may be said.
+        proven: as in `DeleteCache`, of the delete files that the task has read whole.
         hash_in: of the live rows that were read, whatever the key range; `None` where that was not asked for.
         hash_out: of the rows that `files` hold, read from storage again; `None` where that was not asked for.
     """

@@ -22,13 +22,13 @@ DELETED_COUNT = "deleted_count"
 
 
 def with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFilesOptions) -> "DataFrame":
-    """The files with three columns more: whether the size asks for a rewrite, whether deletes do, and how many rows are deleted.
+    """The files with three more columns: whether the size asks for a rewrite, whether deletes do, and how many rows are deleted.
 
     Deletes ask for it where `delete-file-threshold` or more of them reach the file, and one at least; or where
     `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file alone, as they
     or their path bounds say (`applicability.own_path`): where bounds are wrong, a file is rewritten that need not be, or is not.
     Deletes of positions that are older than the file cannot name it and are not counted, so that what was rewritten to
-    get rid of them is not rewritten again. Of deleted rows those are counted that the same vectors and delete files delete.
+    get rid of them is not rewritten again. Deleted rows are those that the same vectors and delete files delete.
 
     Args:
         files: of `planning.scan`; without a column `deletes` no file has any.

@@ -43,7 +43,7 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
         store: writes the files of many groups as a set to a directory.
         summary: what the snapshots say beside their counts.
         written: what hears of the files of tasks.
-        only_dangling: the delete files that may go since they reach nothing; `None` for all.
+        only_dangling: which of the delete files that reach nothing may go; `None` for all.
     """
 
     run_id: str
@@ -140,7 +140,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
         replaced = [group.group for group in groups]
         removed: FileSet
         held: tuple[ReadFile, ...] = ()
-        if sum(group.files_count for group in replaced) > HELD_MAX_COUNT:
+        if _files_count(replaced) > HELD_MAX_COUNT:
             removed = work.store(replaced, own_directory(metadata, f"runs/{work.run_id}/{work.runtime.new_uuid()}"))
         else:
             held = tuple(_read(replaced, self._table))
@@ -170,8 +170,8 @@ def foreseen_removals(
         methods: how each group is rewritten, by its number.
 
     Returns:
-        Their entries; `None` where they are known only then: rows move to partitions of another spec, or the plan is of more
-        files than are held.
+        Their entries; `None` where only the commits can tell: rows move to partitions of another spec, or the plan has more
+        files than are held in memory.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read.
@@ -185,7 +185,7 @@ def foreseen_removals(
         read = [*_read([group], table)]
         held += read
         if methods[group.number].files_count:
-            added.append(_stand_in(read[0].entry.data_file))
+            added.append(_placeholder(read[0].entry.data_file))
     removed = removed_deletes(_change(plan, options, held, tuple(added)), table, plan.branch)
     return [entry for one in removed for entry in one.entries]
 
@@ -193,7 +193,7 @@ def foreseen_removals(
 def _change(
     plan: RewritePlan, options: RewriteDataFilesOptions, held: Sequence[ReadFile], added: tuple[DataFile, ...]
 ) -> RewriteFiles:
-    """The commit of all groups of a plan, but for what is known only when it is carried out."""
+    """The commit of groups of a plan, without what is known only once the plan is carried out."""
     applied: dict[str, AbstractSet[AppliedDelete]] = {
         file.entry.data_file.file_path: file.applied_deletes for file in held if file.applied_deletes
     }
@@ -211,8 +211,8 @@ def _change(
     )
 
 
-def _stand_in(file: DataFile) -> DataFile:
-    """A new file of a group, as far as it matters to delete files: it is in the partition of one of the old ones."""
+def _placeholder(file: DataFile) -> DataFile:
+    """What takes the place of a group's new files where they are not written: only the partition matters to delete files."""
     return DataFile(
         file_path="",
         file_format=file.file_format,

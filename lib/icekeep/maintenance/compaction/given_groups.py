@@ -36,6 +36,7 @@ from icekeep.maintenance.exact_plans import (
     GROUP,
     POSITION_DELETES,
     REMOVE,
+    REWRITE,
     VECTOR,
     GivenPlan,
     PlanCost,
@@ -57,7 +58,7 @@ from icekeep.spec.position_sets import spans
 from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import Storage
 
-FILE, REWRITE = "data file", "rewrite"
+FILE = "data file"
 _OUTPUT_SPEC = "output_spec_id"
 
 _PLACE = "place"
@@ -75,7 +76,7 @@ _MODULUS = 1 << (8 * _DIGEST_BYTES)
 def exact_lines(
     plan: RewritePlan, methods: Mapping[int, GroupMethod], removed: Iterable[ManifestEntry], storage: Storage
 ) -> Iterator[PlanLine]:
-    """All that a plan does: each group, then its files and the delete files that are applied to them; last what is taken out.
+    """All that a plan does: each group with its files and the delete files that are applied to them, then what is taken out.
 
     Args:
         removed: the delete files that the commits take out.

@@ -36,10 +36,10 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         applied_delete_files_count: those that reach any of the files.
-        removed_delete_files_count: that the commits would take out of the table, as in the result, on the table as it is; `None`
-            where that is known only then: rows move to another partition spec, or the plan is of too many files.
-        removed_delete_bytes_count: of these, of vectors those of their blobs.
-        swept_files_count: files below `.icekeep/` that runs which died have left.
+        removed_delete_files_count: delete files that the commits would take out of the table as it is; `None` where only the
+            commits can tell: rows move to another partition spec, or the plan has too many files.
+        removed_delete_bytes_count: the size of these, of vectors that of their blobs.
+        swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         stitched_data_files_count: how many of the added files would be put together from whole row groups.
         reencoded_data_files_count: of the files, those whose rows are decoded and encoded again.
     """

@@ -215,13 +215,13 @@ class Run:
         """The delete files that the commits take out of the table as it is, as `foreseen_removals` says.
 
         Raises:
-            SafetyError: not all of the plan that was given are among them.
+            SafetyError: the plan that was given names one that is not among them.
         """
         found, given = foreseen_removals(self.table, planned, self.options, methods), self._request.given
         return found if found is None or given is None else held_removals(given, found, self.table.metadata)
 
     def only_dangling(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> frozenset[Digest] | None:
-        """Which delete files may go since they reach nothing; `None` for all. Raises as `removals`."""
+        """Which of the delete files that reach nothing may go; `None` for all. Raises as `removals`."""
         found = None if self._request.given is None else self.removals(planned, methods)
         return None if found is None else frozenset(map(entry_digest, found))
 

@@ -21,7 +21,8 @@ class Slice(msgspec.Struct, frozen=True):
     """A file, by its position in the group, or a part of it.
 
     Attributes:
-        size_bytes: of a part about as much; `live_bytes` is what its live rows take.
+        size_bytes: of a part an estimate.
+        live_bytes: an estimate of what its live rows take.
         split: of a part the first byte and the number of bytes: row groups or stripes that begin there.
     """
 

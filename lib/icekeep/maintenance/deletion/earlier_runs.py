@@ -157,7 +157,7 @@ def foreseen_earlier(
     """What `finish_earlier` would do; nothing is written.
 
     Args:
-        table: as the run will find it; its metadata may be that which the run is going to commit.
+        table: as the run will find it then: with the metadata that it is going to commit.
     """
     roots = territory(table, request.options.roots, request.other_roots).roots
     proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, roots=roots)
@@ -296,10 +296,10 @@ class _DuePlan:
         )
 
     def _staying_files(self, *, is_for_good: bool) -> "PathSet | Earlier":
-        """The files that stay where the plan is carried out; what comes of it where something stands in the way, which is told.
+        """The files that stay when the plan is carried out; where it is not, what comes of it, and the listener hears why.
 
         Args:
-            is_for_good: files of it have been deleted for good.
+            is_for_good: files of the plan have been deleted for good.
         """
         due, plan, table, places = self._due, self._plan, self._table, self._places
         kept = self._kept_by_others()

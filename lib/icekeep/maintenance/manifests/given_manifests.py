@@ -8,6 +8,7 @@ from icekeep.maintenance.deciding import hold_decided, of_manifests
 from icekeep.maintenance.exact_plans import (
     GROUP,
     REMOVE,
+    REWRITE,
     GivenPlan,
     PlanCost,
     PlanLine,
@@ -22,7 +23,7 @@ from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Manif
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spelling import counted
 
-REWRITE, MANIFEST = "rewrite", "manifest"
+MANIFEST = "manifest"
 
 
 class PlannedRun(msgspec.Struct, frozen=True):
@@ -44,7 +45,7 @@ class GivenManifests:
         self._manifests = {line.name: line for line in lines if line.kind == MANIFEST}
 
     def hold(self, listed: Sequence[ManifestFile], metadata: TableMetadata) -> None:
-        """Hold the plan against what the head of a branch lists; manifests without a live file may be gone, as they would be.
+        """Hold the plan against what the head of a branch lists; manifests without live files, which it only drops, may be gone.
 
         Raises:
             SafetyError: a manifest is gone.

@@ -54,17 +54,17 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
     """What would be done to the manifests of `snapshot_id`, the head of `branch`; none if there is nothing to gain.
 
     Attributes:
-        rewritten_manifests_count, rewritten_bytes_count, entries_count: of the manifests that are rewritten, those among them
-            that hold no live file and are left out. Manifests of no group, of which delete files are taken out, have no part in
-            the bytes.
+        rewritten_manifests_count: manifests that are rewritten, and those that hold no live file and are left out.
+        rewritten_bytes_count: the size of these, without those from which only delete files are taken out.
+        entries_count: live files whose entries are written.
         added_manifests_count: what comes of them.
         left_alone_manifests_count: that would be rewritten, if rewriting did not lose what is not known of them: fields, or
             the values of a partition transform.
         removed_delete_files_count: of those that reach no live data file; `None` where they are not asked for.
-        removed_delete_bytes_count: of these, of vectors those of their blobs.
+        removed_delete_bytes_count: the size of these, of vectors that of their blobs.
         planning_time_before_ms, planning_time_after_ms: of a filter on one partition, now, as measured, and afterwards as the
             bytes that it opens let expect; `None` where `measure-planning` does not ask for it.
-        swept_files_count: files below `.icekeep/` that runs which died have left.
+        swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         groups: by partition spec and content.
         workload: by filter.
     """
@@ -142,7 +142,7 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
     dangling = dangling_of(table, rules)
     removed = [entry for one in dangling for entry in one.entries]
     chosen_paths = {manifest.manifest_path for manifest in chosen.replaced}
-    # Manifests that no group has are written without the delete files that go, each by itself.
+    # Manifests of no group from which delete files are taken out: each is written again by itself.
     others = [one for one in dangling if one.manifest.manifest_path not in chosen_paths]
     others_entries_count = sum(one.manifest.live_files_count or 0 for one in others)
     swept_count = 0

@@ -11,7 +11,7 @@ class RewriteManifestsResult(JobResult, frozen=True, kw_only=True):
         entries_count: live files whose entries were written.
         left_alone_manifests_count: as `plan.RewriteManifestsPlan` has it.
         removed_delete_files_count: dangling ones, where `remove-dangling-deletes` asks for them.
-        swept_files_count: files below `.icekeep/` that runs which died had left.
+        swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
         planning_time_before_ms, planning_time_after_ms: of a filter on one partition, as measured; `None` where
             `measure-planning` does not ask for it.
         groups: by partition spec and content.

@@ -151,7 +151,7 @@ def dangling_of(table: Table, rules: RewriteRules) -> list[Removed]:
     """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written.
 
     Raises:
-        SafetyError: not all of the plan that was given are among them.
+        SafetyError: the plan that was given names one that is not among them.
     """
     if not rules.options.remove_dangling_deletes:
         return []
@@ -165,7 +165,7 @@ def dangling_of(table: Table, rules: RewriteRules) -> list[Removed]:
 
 
 def _dropping(branch: str) -> RewriteManifests:
-    """A rewrite of no manifests, that takes out the delete files which reach nothing."""
+    """A rewrite of no manifests that takes out the delete files which reach nothing."""
     return RewriteManifests(replaced=(), added=(), drop_dangling_deletes=True, proof=hold_own_path, branch=branch)
 
 

@@ -53,7 +53,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         adopted_count: files that metadata led to when it was read again.
         kept: by which other run files of the plan are kept, so that all of it waits; `None` where it does not.
         earlier: what earlier runs had left to be done.
-        swept_count: files that runs which died had left.
+        swept_count: files left by runs that died, which were removed.
     """
 
     planned: RemoveOrphanFilesPlan

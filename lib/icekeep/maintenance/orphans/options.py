@@ -138,5 +138,5 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finishes_earlier(self) -> bool:
-        """Whether what earlier runs left is done too: what is approved, or was given, is all that goes."""
+        """Whether the run also deals with what earlier runs left: where a plan is approved or given, that is all that goes."""
         return self.approve is None and self.given is None

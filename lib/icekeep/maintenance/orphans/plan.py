@@ -41,8 +41,12 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
         waits_until_ms: where the option `grace` says so, the moment from which a later run would delete them.
         too_many: why a run would refuse to delete so great a share of the listed files, `None` where it would not.
         mismatches: the first files that metadata has under other schemes or authorities.
-        finished_files_count, emptied_trash_files_count, kept_again_files_count, swept_files_count: what the run would do about
-            what earlier runs left, as in the result; it is no part of `hash`, and a run that approves of that leaves it alone.
+        finished_files_count: files of unfinished plans of earlier runs, which this run would delete as well. `hash` covers
+            nothing that earlier runs left, and a run with `approve` leaves it alone.
+        emptied_trash_files_count: files in the trash whose days there are over, which would be deleted for good.
+        kept_again_files_count: files that plans of earlier runs were to delete, and that are in use again or kept by another
+            plan.
+        swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
     """
 
@@ -170,7 +174,7 @@ def orphan_plan(
 
 
 def deletion_of(candidates: OrphanCandidates, search: Search) -> DeletionRequest:
-    """What the run was told about deletion."""
+    """How files are to be deleted, by the arguments."""
     return DeletionRequest(
         options=search.options,
         max_concurrent_deletes=search.max_concurrent_deletes,

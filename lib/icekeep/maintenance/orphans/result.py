@@ -26,7 +26,7 @@ class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
         finished_files_count, emptied_trash_files_count: what earlier runs had left to be deleted, and what left the trash.
         kept_again_files_count: files that earlier runs were to delete, and that the table leads to again,
             or another plan keeps.
-        swept_files_count: files below `.icekeep/` that runs which died had left.
+        swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
         problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
         too_many: why so great a share of the files went only because the plan was approved.
         hash: what `approve` demands.

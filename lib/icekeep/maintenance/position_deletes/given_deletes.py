@@ -9,6 +9,7 @@ from icekeep.maintenance.deciding import hold_decided, of_delete_files
 from icekeep.maintenance.exact_plans import (
     GROUP,
     REMOVE,
+    REWRITE,
     GivenPlan,
     PlanCost,
     PlanLine,
@@ -23,8 +24,6 @@ from icekeep.maintenance.position_deletes.live_data import Partition
 from icekeep.maintenance.position_deletes.plan import DeletesPlan
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spelling import counted_doing
-
-REWRITE = "rewrite"
 
 
 def exact_lines(plan: DeletesPlan, becomes: str) -> Iterator[PlanLine]:

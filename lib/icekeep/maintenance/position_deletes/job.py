@@ -145,7 +145,7 @@ def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesR
     """Say what `rewrite_position_deletes` with the same arguments would do; raises as it does, and writes nothing.
 
     Position delete files are read where only their rows show that they reach nothing. Deletes that a conversion would make are
-    not planned for: nobody knows them before.
+    not planned for, since they are not known yet.
     """
     run = _Run(table, request, table.runtime)
     shown = _shown(run, run.plan(None))
@@ -191,7 +191,7 @@ def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequ
 
 
 def _shown(run: "_Run", planned: DeletesPlan) -> RewritePositionDeletesPlan:
-    """A plan for people: a group that seems to reach nothing is taken for that if its rows show it, as the run does it."""
+    """A plan for people. As in the run, a group counts as one that reaches nothing only if its rows show that."""
     table, swept_count = run.table, 0
     if run.given is None:
         swept_count = sweep_runs(table, run.runtime, keep="", listener=run.listener, is_plan=True)

@@ -84,7 +84,7 @@ class RewritePositionDeletesPlan(Rendered, frozen=True, kw_only=True):
     Attributes:
         becomes: `vectors` or `position delete files`.
         removed_dangling_bytes_count: of vectors those of their blobs.
-        swept_files_count: files below `.icekeep/` that runs which died have left.
+        swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         conversion: of equality deletes; `None` where it was not asked for.
     """
 

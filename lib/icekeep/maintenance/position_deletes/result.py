@@ -16,11 +16,11 @@ class RewritePositionDeletesResult(JobResult, frozen=True, kw_only=True):
         failed_delete_files_count: of the groups that no commit replaced.
         removed_dangling_delete_files_count: that reached no data file and went as a whole, vectors among them; they are
             not among the rewritten ones.
-        removed_dangling_bytes_count: of these.
+        removed_dangling_bytes_count: the size of these.
         removed_dangling_positions_count: rows of rewritten files that were dropped, since their data file is not live, or
             too new for the delete file.
         replaced_positions_count: rows of rewritten files that were dropped since a deletion vector stands for them.
-        swept_files_count: files below `.icekeep/` that runs which died had left.
+        swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
         conversion: what became of equality deletes; `None` where it was not asked for.
     """
 
