@@ -63,8 +63,9 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         return rewrite_once(now, rules, request.spark, request.listener, number)
 
     listener, only_once, swept_count = request.listener, request.given is not None, 0
+    # Arguments that do not hold are refused before anything is removed.
     checked_rules(table.metadata, request)
-    if request.given is None:
+    if not only_once:
         swept_count = sweep_runs(table, table.runtime, keep=run_name(table), listener=listener)
     result = plan_till_done(table, rewritten, what=lambda: "manifests", listener=listener, only_once=only_once)
     return msgspec.structs.replace(result, swept_files_count=swept_count)

@@ -338,8 +338,8 @@ class TestPlan(PlanContract):
         delete_a_row(world)
         update_spec(world.table, [AddPartitionField("id", "bucket[2]")])
         options = {**Contract.told["options"], "rewrite-all": "true"}
-        told = self.write(world, path, options=options)
-        assert told.notes == (NOTE_OF_REMOVALS,)
+        written = self.write(world, path, options=options)
+        assert written.notes == (NOTE_OF_REMOVALS,)
         assert [line for line in read_plan_file(str(path)).lines() if line.do == "remove"] == []
         shown = plan_compact(world.table, no_spark, options=options)
         assert (shown.removed_delete_files_count, shown.removed_delete_bytes_count) == (None, None)

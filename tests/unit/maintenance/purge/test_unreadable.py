@@ -11,7 +11,14 @@ import pytest
 
 from icekeep import cli
 from icekeep.catalog.base import Pointer
-from icekeep.errors import ConflictError, MissingFileError, NotFoundError, SafetyError, UsageError
+from icekeep.errors import (
+    ConflictError,
+    InvalidTableError,
+    MissingFileError,
+    NotFoundError,
+    SafetyError,
+    UsageError,
+)
 from icekeep.maintenance.purge.unreadable import drop_unreadable, plan_drop_unreadable
 from kit.cases import for_each
 from kit.changes import Recorder
@@ -117,6 +124,17 @@ def test_what_no_metadata_names_is_not_purged(function, directory):
     assert ("earlier metadata" in message) is not directory
     assert {*table.catalog.storage.files} == files
     assert table.catalog.list_tables(IN_MEMORY[:-1]) == [IN_MEMORY]
+
+
+def test_a_drop_of_an_entry_that_names_no_metadata_file_is_work(monkeypatch):
+    def find(identifier):
+        raise InvalidTableError(f"table {identifier!r} has no metadata location")
+
+    table = broken()
+    monkeypatch.setattr(table.catalog, "find", find)
+    monkeypatch.setattr(table.catalog, "drop", lambda *_, **__: "")
+    result, _ = asked(drop_unreadable, table)
+    assert (result.metadata_location, result.is_idle) == (None, False)
 
 
 def test_what_others_did_meanwhile_is_not_dropped(monkeypatch):
