@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, Literal, TextIO, cast
 
 import msgspec
 from rich import box
@@ -38,6 +38,8 @@ _SPANS = frozenset(
 _MAX_ITEMS = 5
 _MAX_LINE = 80
 _WIDE = 100_000
+_GAP = "   "
+"""What lies between the columns of a table."""
 
 
 def plain_values(value: Any) -> Any:
@@ -233,12 +235,7 @@ def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
     console.print(Text(printable(title), style="bold"))
     single, rows = split_values(values)
     if single:
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in single.items():
-            table.add_row(Text(printable(shown_name(name))), Text(format_value(name, value)))
-        console.print(table)
+        console.print(_lines_of(single))
     for name, items in rows.items():
         console.print()
         console.print(Text(printable(f"{name} ({len(items):,})"), style="bold"))
@@ -295,13 +292,31 @@ def _needs_lines(items: Sequence[Any]) -> bool:
     return len(items) > _MAX_ITEMS or any(": " in text for text in texts) or sum(map(len, texts)) > _MAX_LINE
 
 
+def _lines_of(values: Mapping[str, Any]) -> Table:
+    """A line for each value, behind its name."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        table.add_row(Text(printable(shown_name(name))), Text(format_value(name, value)))
+    return table
+
+
 def _print_rows(console: Console, items: Sequence[Any]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    """Rows as a table or, where the names of its columns are wider than the terminal, each as lines of their own."""
     columns = columns_of(items[:MAX_ROWS])
+    names = {column: printable(shown_name(column)) for column in columns}
+    # Rich takes one blank more than stands between columns.
+    if len(_GAP.join(names.values())) >= console.width:
+        for number, item in enumerate(items[:MAX_ROWS]):
+            if number:
+                console.print()
+            console.print(_lines_of({column: item.get(column) for column in columns}))
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column, are_numbers in columns.items():
-        table.add_column(
-            Text(printable(shown_name(column))), justify="right" if are_numbers else "left", overflow="fold"
-        )
+        justify: Literal["left", "right"] = "right" if are_numbers else "left"
+        table.add_column(Text(names[column]), justify=justify, overflow="fold", min_width=len(names[column]))
     for item in items[:MAX_ROWS]:
         table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
     console.print(table)

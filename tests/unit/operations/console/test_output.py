@@ -122,19 +122,44 @@ def test_outside_a_terminal_nothing_is_cut_or_coloured():
     assert not any(line.endswith(" ") for line in shown.splitlines())
 
 
-def test_on_a_terminal_long_texts_are_folded_to_its_width(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "xterm")
+@pytest.fixture
+def on_terminal(monkeypatch):
+    """The lines of a result on a terminal, without colours."""
 
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
-    stream = Terminal()
-    print_tables("t", plain_values(Plan(None, Nested(1), files=(File("/wh/" + "x" * 300, 1),))), stream)
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in stream.getvalue().splitlines()]
+    def lines(width, value):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("TERM", "xterm")
+        stream = Terminal()
+        print_tables("t", plain_values(value), stream)
+        return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in stream.getvalue().splitlines()]
+
+    return lines
+
+
+def test_on_a_terminal_long_texts_are_folded_to_its_width(on_terminal):
+    lines = on_terminal(60, Plan(None, Nested(1), files=(File("/wh/" + "x" * 300, 1),)))
     assert max(map(len, lines)) <= 60
     assert "".join(lines).count("x") == 300
+
+
+def test_on_a_terminal_that_is_too_narrow_for_the_names_of_columns_each_row_is_lines(on_terminal):
+    files = (File("/wh/a", 2_048), File("/wh/b", 1, 5))
+    named = "file_path   size_bytes   record_count"
+    lines = on_terminal(len(named) + 1, {"files": files})
+    assert any(line.split() == named.split() for line in lines)
+    assert on_terminal(len(named), {"files": files})[-7:] == [
+        "file_path     /wh/a",
+        "size_bytes    2,048 (2.0 KiB)",
+        "record_count  -",
+        "",
+        "file_path     /wh/b",
+        "size_bytes    1",
+        "record_count  5",
+    ]
 
 
 def test_a_long_list_of_texts_has_a_line_for_each():
