@@ -121,7 +121,8 @@ def _live(read: Callable[[str], bytes], document: Record) -> Iterator[Entry]:
             if all(spec["spec-id"] != spec_id for spec in document["partition-specs"]):
                 raise ValueError(f"no spec {spec_id}")
             file = entry["data_file"]
-            place = repr((spec_id, sorted((k, _text(v)) for k, v in file["partition"].items())))
+            # In the order of the spec's fields: names in a manifest are those that they had when it was written.
+            place = repr((spec_id, [_text(value) for value in file["partition"].values()]))
             yield Entry(file, file.get("content") or 0, number, spec_id, place)
 
 
@@ -198,9 +199,9 @@ def _value(columns: Mapping[int, list[Any]], id_: int, row: int) -> Any:
 def _default(field: Record, entry: Entry, document: Record) -> Any:
     """What a column is of which a file has nothing: the value of the identity partition, or the initial default."""
     spec = next(spec for spec in document["partition-specs"] if spec["spec-id"] == entry.spec_id)
-    for part in spec["fields"]:
+    for part, value in zip(spec["fields"], entry.file["partition"].values(), strict=True):
         if part["source-id"] == field["id"] and part["transform"] == "identity":
-            return entry.file["partition"].get(part["name"])
+            return value
     return field.get("initial-default")
 
 
