@@ -79,6 +79,23 @@ def test_a_table_whose_metadata_file_cannot_be_read_is_dropped_and_comes_back_by
     assert len(lake.load().metadata.snapshots) == 1
 
 
+@pytest.mark.parametrize("lake", ["filesystem"], indirect=True)
+def test_a_damaged_version_that_was_moved_aside_is_in_the_way_of_a_purge_until_it_is_removed(lake, run):
+    damaged = Path(urlparse(lake.load().metadata_location).path)
+    damaged.write_bytes(b"{")
+    dropped, _ = run("drop")
+    run("register", "--metadata-location", dropped["sound_metadata"][0])
+    aside = Path(urlparse(dropped["metadata_location"]).path)
+    files = {*aside.parents[3].rglob("*.*")}
+    assert (
+        f"or remove '{aside.parent.as_uri()}' first if nobody needs that one any more"
+        in run("drop", "--purge", status=4)[1]
+    )
+    assert {*aside.parents[3].rglob("*.*")} >= files
+    aside.unlink()
+    assert run("drop", "--purge")[0]["status"] == "done"
+
+
 @pytest.mark.parametrize("lake", ["sql"], indirect=True)
 def test_an_entry_that_names_no_metadata_file_is_dropped(lake, run):
     with sqlite3.connect(lake.directory / "catalog.db") as database:
