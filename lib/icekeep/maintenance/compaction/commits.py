@@ -185,7 +185,7 @@ def foreseen_removals(
         read = [*_read([group], table)]
         held += read
         if methods[group.number].files_count:
-            added.append(_placeholder(read[0].entry.data_file))
+            added.append(_placeholder([one.entry.data_file for one in read]))
     removed = removed_deletes(_change(plan, options, held, tuple(added)), table, plan.branch)
     return [entry for one in removed for entry in one.entries]
 
@@ -211,14 +211,15 @@ def _change(
     )
 
 
-def _placeholder(file: DataFile) -> DataFile:
-    """What takes the place of a group's new files where they are not written: only the partition matters to delete files."""
+def _placeholder(files: Sequence[DataFile]) -> DataFile:
+    """A new file of a group, as far as it matters to delete files: it is in the partition of the old ones, and has their rows."""
+    file = files[0]
     return DataFile(
         file_path="",
         file_format=file.file_format,
         spec_id=file.spec_id,
         partition=file.partition,
-        record_count=0,
+        record_count=sum(one.record_count for one in files),
         file_size_in_bytes=0,
     )
 

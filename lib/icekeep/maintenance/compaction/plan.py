@@ -44,8 +44,8 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live_bytes(self) -> int:
-        """About how many bytes its live rows take."""
-        if not self.deleted_count:
+        """About how many bytes its live rows take; all of them where the entry does not say how many rows there are."""
+        if self.deleted_count <= 0:
             return self.file_size_in_bytes
         return self.file_size_in_bytes * (self.record_count - self.deleted_count) // self.record_count
 

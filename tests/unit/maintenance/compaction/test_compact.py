@@ -5,10 +5,14 @@ from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, UsageError
 from icekeep.events import Event, Warned
@@ -27,7 +31,7 @@ from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
 from kit.memory_catalog import MemoryCatalog
 from kit.naive_scan import scan_rows
 from kit.no_spark import no_spark
-from kit.written_deletes import data_files, delete_equal, delete_positions
+from kit.written_deletes import data_files, delete_equal, delete_positions, position_delete_files
 
 
 def live_files(lake: Lake) -> list[str]:
@@ -125,6 +129,18 @@ def test_a_partition_spec_that_the_table_does_not_have_is_refused(function: Any)
     with pytest.raises(NotFoundError, match=r"the table has no partition spec 7 \(option output-spec-id\); it has 0"):
         function(table, no_spark, options={"rewrite-all": "true", "output-spec-id": "7"})
     assert table.refresh().metadata == table.metadata
+
+
+def test_a_dry_run_shows_a_table_whose_data_files_do_not_say_how_many_rows_they_have() -> None:
+    """Earlier versions of Iceberg imported files of Avro with -1. They are read only when they are rewritten."""
+    table = in_memory("t", (column(1, "kind", STRING),), "kind", {"kind": "a"})
+    files = data_files(table)
+    table = commit(table, DeleteFiles(paths=frozenset(file.file_path for file in files))).table
+    table = commit(table, AppendFiles(files=tuple(replace(file, record_count=-1) for file in files))).table
+    table = commit(table, RowDelta(added_deletes=position_delete_files(table, [(files[0], 0)]))).table
+    options = {"rewrite-all": "true", "target-file-size-bytes": str(files[0].file_size_in_bytes)}
+    plan = plan_compact(table, no_spark, options=options)
+    assert (plan.rewritten_data_files_count, plan.added_data_files_count, plan.removed_delete_files_count) == (2, 2, 1)
 
 
 def test_a_large_file_is_split_at_its_row_groups(lake: Lake) -> None:
