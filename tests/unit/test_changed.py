@@ -5,14 +5,13 @@ import pytest
 from changed import affected
 from kit.cases import for_each
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 def names(*changed: str) -> set[str]:
     return {path.removeprefix("tests/") for path in affected({*changed})}
 
 
-@pytest.mark.slow
 def test_a_module_leads_to_the_tests_that_import_it_or_what_imports_it():
     found = names("lib/icekeep/maintenance/orphans/views.py")
     assert "spark/test_remove_orphan_files.py" in found
