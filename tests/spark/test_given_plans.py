@@ -49,7 +49,7 @@ def test_a_compaction_is_carried_out_as_it_was_planned(tmp_path: Path, lake: Lak
     told = write_plan(table, "compact", str(path), engine, options=OPTIONS)
     # Nothing is put in storage for a plan that is only written down.
     assert lake.files_on_disk() == files
-    assert told.totals.files_count == 8
+    assert told.totals.files_count == 8 + 3
     assert lines_of(path, "data file") == Counter(file.file_path for file in data_files(table))
     append(lake.load(), events(50))
     rows = lake.rows()
@@ -72,7 +72,7 @@ def test_the_same_file_comes_of_few_files_and_of_many(
     write_plan(table, "compact", str(many), engine, options=OPTIONS)
     states = [{line.name: line.state for line in read_plan_file(str(one)).lines() if line.state} for one in (few, many)]
     assert states[0] == states[1]
-    assert len(states[0]) == 8
+    assert len(states[0]) == 8 + 3
     assert apply_plan(table.catalog, str(few), engine).result.rewritten_data_files_count == 8
 
 

@@ -124,7 +124,7 @@ def test_deletes_are_rewritten_in_tasks(
     assert result.conversion is not None
     assert (result.status, result.conversion.converted_equality_delete_files_count) == ("done", 1)
     assert rows(lake.load()) == before
-    assert not convert_equality_deletes(lake.load(), spark_session).has_landed
+    assert convert_equality_deletes(lake.load(), spark_session).is_idle
 
 
 @pytest.mark.parametrize(("is_local", "parts"), thinned([(True, 7), (True, 1), (False, 1)], 2))
