@@ -1,5 +1,7 @@
 """What a change would take out of a table, without a commit: the change is applied, and what it writes stays in memory."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from icekeep.catalog.base import Table
@@ -22,8 +24,11 @@ class Removed(msgspec.Struct, frozen=True):
     entries: tuple[ManifestEntry, ...]
 
 
-def removed_deletes(change: Change, table: Table, branch: str) -> list[Removed]:
+def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> list[Removed]:
     """The delete files that a change would remove from a branch of a table as it is; nothing is written.
+
+    Args:
+        change: makes the change; not called for a branch without delete files.
 
     Raises:
         ConflictError: the change cannot be applied to the table.
@@ -36,7 +41,7 @@ def removed_deletes(change: Change, table: Table, branch: str) -> list[Removed]:
         return []
     files = CommitFiles(storage, str(runtime.new_uuid()))
     attempt = Attempt(base, 1, new_snapshot_id(runtime, base.snapshots_by_id), files, reader, runtime)
-    added = [update.snapshot for update in change.apply(base, attempt) if isinstance(update, AddSnapshot)]
+    added = [update.snapshot for update in change().apply(base, attempt) if isinstance(update, AddSnapshot)]
     if not added:
         return []
     after = {identity(one): one for one in live_among(reader.manifests(added[-1])).deletes}

@@ -180,14 +180,17 @@ def foreseen_removals(
         return None
     if _files_count(plan.groups) > HELD_MAX_COUNT:
         return None
-    added, held = [], []
-    for group in plan.groups:
-        read = [*_read([group], table)]
-        held += read
-        if methods[group.number].files_count:
-            added.append(_placeholder([one.entry.data_file for one in read]))
-    removed = removed_deletes(_change(plan, options, held, tuple(added)), table, plan.branch)
-    return [entry for one in removed for entry in one.entries]
+
+    def change() -> RewriteFiles:
+        added, held = [], []
+        for group in plan.groups:
+            read = [*_read([group], table)]
+            held += read
+            if methods[group.number].files_count:
+                added.append(_placeholder([one.entry.data_file for one in read]))
+        return _change(plan, options, held, tuple(added))
+
+    return [entry for one in removed_deletes(change, table, plan.branch) for entry in one.entries]
 
 
 def _change(

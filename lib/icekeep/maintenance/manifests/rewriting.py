@@ -155,7 +155,7 @@ def dangling_of(table: Table, rules: RewriteRules) -> list[Removed]:
     """
     if not rules.options.remove_dangling_deletes:
         return []
-    found = removed_deletes(_dropping(rules.branch), table, rules.branch)
+    found = removed_deletes(lambda: _dropping(rules.branch), table, rules.branch)
     if rules.given is None:
         return found
     entries = [entry for one in found for entry in one.entries]

@@ -1,0 +1,97 @@
+"""A server of other people's as a process beside the tests: started, killed in the middle of work, started again where it was."""
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kit.line_process import environment_without
+from kit.shell import ROOT
+
+SERVERS = ROOT / ".servers-env"
+"""What `make servers-env` installs."""
+
+_START_TIMEOUT_S = 300
+_POLL_S = 0.05
+_LOG_LENGTH = 4000
+# The shell ends the server as soon as its standard input is closed, however the process of the tests ends.
+_WATCHED = '"$@" </dev/null & cat >/dev/null; kill -9 0'
+
+
+class ServerProcess:
+    """A server, which runs after `start`; `close` ends it and removes its directory, and so does the end of this process.
+
+    Attributes:
+        home: the directory that it works in. Its output is the file `log` there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        answers: Callable[[], bool],
+        *,
+        home: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Args:
+        name: what errors call it.
+        answers: whether it can be asked; an `OSError` says that it cannot.
+        home: a directory that is there; by default a new one.
+        environment: all variables that it has; by default those of this process but for Java's.
+        """
+        self._name, self._command, self._answers = name, [str(part) for part in command], answers
+        self.home = home or Path(tempfile.mkdtemp(prefix=f"icekeep-{name.lower().replace(' ', '-')}-"))
+        self._environment = dict(environment or environment_without("JAVA_", "JDK_", "_JAVA"))
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    def start(self) -> None:
+        """Start it, with all that it kept if it ran before, and wait until it answers."""
+        with (self.home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", _WATCHED, "sh", *self._command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+                env=self._environment,
+                start_new_session=True,
+            )
+        ends = time.monotonic() + _START_TIMEOUT_S
+        while not self._is_up():
+            if self._process.poll() is not None or time.monotonic() > ends:
+                self.kill()
+                raise AssertionError(f"{self._name} did not start; its log ends:\n{self._log_tail()}")
+            time.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        """End it as a crash does; its directory stays."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.stdin.close()
+            self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        """End it, and remove what it left."""
+        atexit.unregister(self.close)
+        self.kill()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _is_up(self) -> bool:
+        try:
+            return self._answers()
+        except OSError:
+            return False
+
+    def _log_tail(self) -> str:
+        """Without the lines of Java's stack traces."""
+        lines = (self.home / "log").read_text(errors="replace").splitlines()
+        return "\n".join(line for line in lines if not line.startswith("\tat "))[-_LOG_LENGTH:]
