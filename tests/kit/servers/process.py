@@ -19,8 +19,8 @@ SERVERS = ROOT / ".servers-env"
 _START_TIMEOUT_S = 300
 _POLL_S = 0.05
 _LOG_LENGTH = 4000
-# The shell ends the server as soon as its standard input is closed, however the process of the tests ends.
-_WATCHED = '"$@" </dev/null & cat >/dev/null; kill -9 0'
+# All end with the server, and the server as soon as its standard input is closed, however the process of the tests ends.
+_WATCHED = '( "$@" </dev/null; kill -9 0 ) & cat >/dev/null; kill -9 0'
 
 
 class ServerProcess:
