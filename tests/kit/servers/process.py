@@ -6,18 +6,18 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from icekeep.runtime import SYSTEM
 from kit.line_process import environment_without
 from kit.shell import ROOT
 
 SERVERS = ROOT / ".servers-env"
 """What `make servers-env` installs."""
 
-_START_TIMEOUT_S = 300
-_POLL_S = 0.05
+_START_TIMEOUT_MS = 300_000
+_POLL_MS = 50
 _LOG_LENGTH = 4000
 # All end with the server, and the server as soon as its standard input is closed, however the process of the tests ends.
 _WATCHED = '( "$@" </dev/null; kill -9 0 ) & cat >/dev/null; kill -9 0'
@@ -63,12 +63,12 @@ class ServerProcess:
                 env=self._environment,
                 start_new_session=True,
             )
-        ends = time.monotonic() + _START_TIMEOUT_S
+        ends_ms = SYSTEM.monotonic_ms() + _START_TIMEOUT_MS
         while not self._is_up():
-            if self._process.poll() is not None or time.monotonic() > ends:
+            if self._process.poll() is not None or SYSTEM.monotonic_ms() > ends_ms:
                 self.kill()
                 raise AssertionError(f"{self._name} did not start; its log ends:\n{self._log_tail()}")
-            time.sleep(_POLL_S)
+            SYSTEM.sleep_ms(_POLL_MS)
 
     def kill(self) -> None:
         """End it as a crash does; its directory stays."""
