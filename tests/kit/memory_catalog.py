@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from icekeep.catalog.base import (
@@ -154,6 +155,9 @@ class MemoryCatalog:
 
     def default_location(self, identifier: Identifier) -> str:
         return join(self.warehouse or "", *validate_table_identifier(identifier))
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         self.swaps.append((tuple(requirements), tuple(updates)))

@@ -46,6 +46,15 @@ class Postgres:
         out = self._run("psql", uri, "--no-align", "--tuples-only", "--field-separator", "\t", "--command", statement)
         return [line.split("\t") for line in out.splitlines()]
 
+    def run_script(self, uri: str, script: Path) -> None:
+        """Carry out the statements of a file; raises `RuntimeError` at the first that fails."""
+        quiet = ("--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--set", "client_min_messages=warning")
+        # The server's user may not be one who can read it.
+        copy = self._home / script.name
+        copy.write_bytes(script.read_bytes())
+        copy.chmod(0o644)
+        self._run("psql", uri, *quiet, "--file", str(copy))
+
     def close(self) -> None:
         """Stop the server and remove what it left."""
         self._run("pg_ctl", "--pgdata", self._data, "--mode", "immediate", "--wait", "stop")

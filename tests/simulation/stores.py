@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from icekeep.catalog.base import Committed, Conflict, Identifier, OperatorRules, Pointer, SwapOutcome, Table, Unknown
@@ -242,6 +242,9 @@ class SimulatedCatalog:
 
     def list_namespaces(self) -> list[Identifier]:
         return [EVENTS[:-1]]
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         how = self._applied if self._world.applies_updates else self._pointed

@@ -5,6 +5,7 @@ a change wrote belong to `commit`; jobs never call `swap` themselves.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from html import escape
 from typing import Any, Protocol
 
@@ -298,6 +299,15 @@ class Catalog(Protocol):
         Raises:
             InvalidTableError: the updates do not fit the metadata.
             NotFoundError: an update names a snapshot or ref that is not there.
+        """
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        """Hold the lock that writers take, if the catalog has one: a table that is loaded within stays current until the swap.
+
+        Each swap compares with or without it. Not held where it is not granted in time.
+
+        Raises:
+            UnavailableError: the catalog is out of reach.
         """
 
     def reattach(self, table: Table) -> SwapOutcome:

@@ -6,7 +6,7 @@ may still overwrite what they should not, so a commit is looked at again after i
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from icekeep.catalog.base import (
     Committed,
@@ -145,6 +145,9 @@ class FilesystemCatalog(DirectoryNamespaces):
                 metadata_location=location,
             )
         return outcome.table
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())

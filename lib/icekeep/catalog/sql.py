@@ -5,6 +5,7 @@ the row still names the file that the commit was based on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -148,6 +149,9 @@ class SqlCatalog:
         if not self.warehouse:
             raise no_warehouse(self)
         return join(self.warehouse, *identifier)
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())

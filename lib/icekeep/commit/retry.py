@@ -7,7 +7,8 @@ cleaned up.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 
 import msgspec
@@ -37,6 +38,9 @@ _OUTAGE_WAIT_MS = 100
 _OUTAGE_WAIT_MAX_MS = 10_000
 """Least waits while something is out of reach, doubled from the first to the second: a table that wants its conflicts tried
 again at once does not want its catalog stormed."""
+
+_LOCKED_WORK_MAX_MS = 5_000
+"""Others wait while an attempt holds their lock from the load to the swap; they give up after some fourteen seconds."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,11 +94,23 @@ class _Patience:
         self._wait_ms: int | None = None
         self._bases = set[str]()
         self._applying, self._swapping = _Outage(), _Outage()
+        self._attempt_began_ms = self._applied_ms = self._began_ms
 
-    def wait(self) -> None:
-        """Wait as the last failure said; at once where there was none."""
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """One attempt, from the load to the swap, after a wait as the last failure said.
+
+        After a conflict others are kept out of the table in the meantime, if that does not take long.
+        Whoever waited for a catalog's lock only at the swap has mostly waited for another commit, and comes too late.
+        """
         if self._wait_ms is not None:
             self._runtime.sleep_ms(self._wait_ms)
+        takes_long = self._applied_ms - self._attempt_began_ms > _LOCKED_WORK_MAX_MS
+        is_contended = self._conflicts_count > 0 and not takes_long
+        with self._table.catalog.locked(self._table) if is_contended else nullcontext():
+            # However long the lock was waited for, others waited no longer for it.
+            self._attempt_began_ms = self._runtime.monotonic_ms()
+            yield
 
     def applied(self, number: int, base: Table) -> None:
         """The table was loaded and the change applied to it, and is tried: whatever kept that from being done is over."""
@@ -107,8 +123,9 @@ class _Patience:
         )
         self._bases.add(base.metadata_location)
         self._applying = _Outage()
+        self._applied_ms = self._runtime.monotonic_ms()
         # However long that took, it says nothing about a catalog that takes no swap.
-        self._swapping.leave_out_work(self._runtime.monotonic_ms())
+        self._swapping.leave_out_work(self._applied_ms)
 
     def after_failed_apply(self, number: int, error: UnavailableError) -> None:
         """Take note of attempt `number`, in which the table could not be loaded or the change applied.
@@ -237,43 +254,43 @@ def commit(
     patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
     late, base = LateSwaps(table, snapshot_id), table
     for number in count(1):
-        tried = base
-        try:
-            patience.wait()
-            base = reloaded(table)
-            # Before the first attempt it can only be another's, of the same id by chance.
-            found = late.look(base) if number > 1 else None
-            files.reach_through(base.storage)
-            # So has the reader to take them anew: that of a long run was made hours ago.
-            attempt = Attempt(base.metadata, number, snapshot_id, files, reader.with_storage(base.storage), runtime)
-            updates = change.apply(base.metadata, attempt) if found is None else ()
-        except UnavailableError as error:
-            with leaving_nothing(files, undo, late):
-                patience.after_failed_apply(number, error)
-            continue
-        except BaseException:
-            # Nothing of this attempt was shown to the catalog, and earlier ones were refused.
-            with leaving_nothing(files, undo, late):
+        with ExitStack() as turn:
+            try:
+                turn.enter_context(patience.turn())
+                tried, base = base, reloaded(table)
+                # Before the first attempt it can only be another's, of the same id by chance.
+                found = late.look(base) if number > 1 else None
+                files.reach_through(base.storage)
+                # So has the reader to take them anew: that of a long run was made hours ago.
+                attempt = Attempt(base.metadata, number, snapshot_id, files, reader.with_storage(base.storage), runtime)
+                updates = change.apply(base.metadata, attempt) if found is None else ()
+            except UnavailableError as error:
+                with leaving_nothing(files, undo, late):
+                    patience.after_failed_apply(number, error)
+                continue
+            except BaseException:
+                # Nothing of this attempt was shown to the catalog, and earlier ones were refused.
+                with leaving_nothing(files, undo, late):
+                    raise
+            if not updates and found is None:
+                return _unchanged(base, files, late)
+            made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
+            patience.applied(number, base)
+            try:
+                if found is not None:
+                    # It has landed, whatever the catalog said of it: what it names is the live table's.
+                    return _landed(base, tried, found, files, late, listener)
+                outcome = _swap(base, updates, snapshot_id, files, runtime, late, turn)
+                if isinstance(outcome, Committed):
+                    return _landed(outcome.table, base, made, files, late, listener)
+            except IcekeepError:
                 raise
-        if not updates and found is None:
-            return _unchanged(base, files, late)
-        made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
-        patience.applied(number, base)
-        try:
-            if found is not None:
-                # It has landed, whatever the catalog said of it: what it names is the live table's.
-                return _landed(base, tried, found, files, late, listener)
-            outcome = _swap(base, updates, snapshot_id, files, runtime, late)
-            if isinstance(outcome, Committed):
-                return _landed(outcome.table, base, made, files, late, listener)
-        except IcekeepError:
-            raise
-        except BaseException as interrupt:
-            # Whoever catches this must not clean up either, so it may not look like an interrupt before the swap.
-            raise _in_doubt(base, updates, snapshot_id, repr(interrupt)) from interrupt
-        late.refused(base, updates, outcome)
-        with leaving_nothing(files, undo, late):
-            patience.after(number, outcome)
+            except BaseException as interrupt:
+                # Whoever catches this must not clean up either, so it may not look like an interrupt before the swap.
+                raise _in_doubt(base, updates, snapshot_id, repr(interrupt)) from interrupt
+            late.refused(base, updates, outcome)
+            with leaving_nothing(files, undo, late):
+                patience.after(number, outcome)
     raise AssertionError("count() does not end")
 
 
@@ -296,10 +313,12 @@ def _swap(
     files: CommitFiles,
     runtime: Runtime,
     late: LateSwaps,
+    turn: ExitStack,
 ) -> Committed | Conflict | UnavailableError:
     """The outcome of one swap, as certain as looking makes it; an error of ours proves that nothing landed.
 
-    One that is about reach is no more than an outcome, and the files stay: another attempt may succeed.
+    One that is about reach is no more than an outcome, and the files stay: another attempt may succeed. The turn ends with the
+    swap: looking at what became of it can take long.
 
     Raises:
         OutcomeUnknownError: it stays unknown.
@@ -308,7 +327,8 @@ def _swap(
         requirements = requirements_for(base.metadata, updates)
         # As late as it can be: what is asked earlier says nothing of a death in between.
         check_submitter(runtime)
-        outcome = base.catalog.swap(base, requirements, updates)
+        with turn:
+            outcome = base.catalog.swap(base, requirements, updates)
     except OutcomeUnknownError as error:
         outcome = Unknown(error.message, str(error.facts.get("metadata_location", "")))
     except UnavailableError as error:

@@ -5,6 +5,7 @@ is made in memory from the table as it is now, what the commit writes stays in m
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
 import msgspec
@@ -107,6 +108,9 @@ class WatchedCatalog:
     def load(self, identifier: Identifier | str) -> Table:
         return self.watched(self._catalog.load(identifier))
 
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return self._catalog.locked(table)
+
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         self.last_swap = Swap(table, tuple(updates))
         outcome = self._swap(msgspec.structs.replace(table, catalog=self._catalog), requirements, updates)
@@ -168,6 +172,9 @@ class Rehearsal(WatchedCatalog):
 
     def watched(self, table: Table) -> Table:
         return msgspec.structs.replace(super().watched(table), storage=self._storage)
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def find(self, identifier: Identifier | str) -> Pointer:
         # Each table may have a storage of its own, with credentials of its own.

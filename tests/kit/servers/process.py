@@ -78,6 +78,9 @@ class ServerProcess:
             self._process.stdin.close()
             self._process.wait()
             self._process = None
+            # The shell is gone; what it started may hold its port for a moment.
+            while self._is_up():
+                SYSTEM.sleep_ms(_POLL_MS)
 
     def close(self) -> None:
         """End it, and remove what it left."""

@@ -8,7 +8,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -212,6 +212,9 @@ class ClientCatalog(ABC, Generic[C]):
     @abstractmethod
     def default_location(self, identifier: Identifier) -> str:
         """As the protocol says."""
+
+    def locked(self, table: Table) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @abstractmethod
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:

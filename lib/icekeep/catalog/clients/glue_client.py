@@ -5,7 +5,7 @@ since boto3 is an optional extra.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from botocore.config import Config
@@ -81,6 +81,10 @@ class GlueClient:
             return None
         elsewhere = tuple(stored.get("AdditionalLocations") or ())
         return Description(stored["Location"], dict(entry.get("Parameters") or {}), elsewhere)
+
+    def locked(self, identifier: Identifier, properties: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Glue has no lock that writers take; the version of an entry is compared."""
+        return nullcontext()
 
     def check(self, metadata: TableMetadata) -> None:
         """An entry describes every column, one of a type that Hive lacks by its Iceberg name."""

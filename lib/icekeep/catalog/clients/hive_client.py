@@ -6,6 +6,7 @@ thrift is an optional extra.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -54,6 +55,9 @@ _FIRST_COMPARING_HIVE = (4, 0, 1)
 _MODIFIED = "The table has been modified"
 """What a metastore says that compared the pointer and found another."""
 
+_INCOMPARABLE = "ERROR 42818"
+"""What Derby answers a metastore that has it compare the pointer, a CLOB there: the statement is never carried out."""
+
 _EXTERNAL = {"EXTERNAL": "TRUE"}
 _KEEP_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 _TYPES = {**COLUMN_TYPES, "timestamptz": "timestamp with local time zone", "unknown": "void"}
@@ -83,6 +87,7 @@ class HiveClient:
         self._types = {**_TYPES, "timestamptz": "timestamp"} if is_old else _TYPES
         self._runtime = runtime
         self._locks = HiveLocks(settings, runtime)
+        self._database_compares = True
 
     def pointer(self, identifier: Identifier) -> EntryPointer:
         """The metadata location of a table, and the one before."""
@@ -92,7 +97,11 @@ class HiveClient:
     def compares(self) -> bool:
         """Whether the metastore itself compares the pointer (HIVE-26882), as Hive does from 4.0.1 on; older ones do not tell."""
         with self._opened() as metastore:
-            return _compares(metastore)
+            return self._compares(metastore)
+
+    def locked(self, identifier: Identifier, properties: Mapping[str, str]) -> AbstractContextManager[None]:
+        """A context in which this thread holds a table's lock, if its writers take one."""
+        return self._locks.held(self._opened, identifier) if _takes_lock(properties) else nullcontext()
 
     def describe(self, identifier: Identifier) -> Description | None:
         """What the entry of a table says of where it lies, whatever its format."""
@@ -116,8 +125,8 @@ class HiveClient:
                 change.check_base(None if entry is None else entry.parameters or {})
                 if entry is None:
                     return lambda: _create(metastore, change, stored, self._runtime.now_ms() // 1000)
-                _check_guarded(metastore, change.identifier, properties)
-                return lambda: _alter(metastore, change, stored, entry)
+                self._check_guarded(metastore, change.identifier, properties)
+                return lambda: self._alter(metastore, change, stored, entry)
 
             self._run(metastore, change.identifier, properties, look)
 
@@ -129,10 +138,18 @@ class HiveClient:
         look: Callable[[], Callable[[], None]],
     ) -> None:
         """Look at a table and change it, under its lock unless its properties say that its writers take none."""
-        if _takes_lock(properties):
-            self._locks.run_locked(metastore, identifier, look)
-        else:
-            look()()
+
+        def run() -> None:
+            if _takes_lock(properties):
+                self._locks.run_locked(metastore, identifier, look)
+            else:
+                look()()
+
+        try:
+            run()
+        except _Incomparable:
+            self._database_compares = False
+            run()
 
     def drop_table(self, identifier: Identifier) -> None:
         """Remove a table's entry; none of its files."""
@@ -155,8 +172,8 @@ class HiveClient:
                 entry = _entry(metastore, old)
                 if _entry_if_any(metastore, new) is not None:
                     raise TableExists.of(new)
-                _check_guarded(metastore, old, properties)
-                return lambda: _rename(metastore, entry, old, new)
+                self._check_guarded(metastore, old, properties)
+                return lambda: self._rename(metastore, entry, old, new)
 
             self._run(metastore, old, properties, look)
 
@@ -165,7 +182,10 @@ class HiveClient:
         (database,) = namespace
         with self._opened() as metastore:
             names = metastore.get_all_tables(db_name=database)
-            entries = metastore.get_table_objects_by_name(dbname=database, tbl_names=names)
+            # A database with an insert-only table is told to nobody who does not say that he knows of such.
+            knows = hive.ClientCapabilities(values=[hive.ClientCapability.INSERT_ONLY_TABLES])
+            request = hive.GetTablesRequest(dbName=database, tblNames=names, capabilities=knows)
+            entries = metastore.get_table_objects_by_name_req(request).tables
         return [(database, entry.tableName) for entry in entries if is_iceberg(entry.parameters)]
 
     def list_namespaces(self, parent: Identifier) -> list[Identifier]:
@@ -213,6 +233,76 @@ class HiveClient:
         except hive.NoSuchObjectException as error:
             raise NoSuchNamespace.of(namespace) from error
 
+    def _alter(self, metastore: Any, change: PointerChange, stored: Any, entry: Any) -> None:
+        """Change an entry, and have the metastore compare the pointer, if it is one that can (HIVE-26882).
+
+        This is what stops a writer who takes no lock, and us where our lock ran out.
+        """
+        entry.parameters = {**change.parameters(entry.parameters or {}), **_EXTERNAL}
+        if entry.sd is None:
+            entry.sd = stored
+        else:
+            # The formats stay: with others than ours Hive reads the table itself.
+            entry.sd.cols, entry.sd.location = stored.cols, stored.location
+        change.was_sent = True
+        try:
+            self._send(metastore, change.identifier, entry, change.base_location)
+        except _Incomparable:
+            change.was_sent = False
+            raise
+
+    def _rename(self, metastore: Any, entry: Any, old: Identifier, new: Identifier) -> None:
+        entry.dbName, entry.tableName = new
+        try:
+            self._send(metastore, old, entry, (entry.parameters or {}).get(POINTER))
+        except hive.NoSuchObjectException as error:
+            raise NoSuchTable.of(old) from error
+        except hive.InvalidOperationException as error:
+            raise NoSuchNamespace.of(new[:-1]) from error
+
+    def _send(self, metastore: Any, identifier: Identifier, entry: Any, expected: str | None) -> None:
+        """Replace a table's entry; raises `CommitRefused` where the metastore compares, and its pointer is not as expected."""
+        database, name = identifier
+        if expected is None or not self._database_compares:
+            compared = {}
+        else:
+            compared = {"expected_parameter_key": POINTER, "expected_parameter_value": expected}
+        try:
+            metastore.alter_table_with_environment_context(
+                dbname=database,
+                tbl_name=name,
+                new_tbl=entry,
+                environment_context=hive.EnvironmentContext(properties={**_KEEP_STATISTICS, **compared}),
+            )
+        except hive.MetaException as error:
+            if _MODIFIED in str(error):
+                raise CommitRefused(str(error.message)) from error
+            if compared and _INCOMPARABLE in str(error):
+                raise _Incomparable(str(error.message)) from error
+            raise
+
+    def _check_guarded(self, metastore: Any, identifier: Identifier, properties: Mapping[str, str]) -> None:
+        """Raise `PropertyError` for a table whose writers take no lock, where the metastore compares nothing."""
+        if not _takes_lock(properties) and not self._compares(metastore):
+            raise PropertyError(
+                f"table {format_identifier(identifier)!r} has {_LOCK_ENABLED}={properties[_LOCK_ENABLED]}: its writers take no "
+                "lock, and only a metastore of Hive 4.0.1 or later, over another database than Derby, keeps them apart without "
+                "one; nothing was changed",
+                property=_LOCK_ENABLED,
+            )
+
+    def _compares(self, metastore: Any) -> bool:
+        if not self._database_compares:
+            return False
+        try:
+            version = _VERSION.fullmatch(str(metastore.getVersion()))
+        except TTransportException:
+            raise
+        except TException:
+            # One that does not know the question.
+            return False
+        return version is not None and tuple(map(int, version.groups())) >= _FIRST_COMPARING_HIVE
+
     def _opened(self) -> "_Connection":
         return _Connection(self._first.ask(self._connected, lambda _: False), self._user, self._first)
 
@@ -256,6 +346,10 @@ class HiveClient:
         return self._types[type_.name]
 
 
+class _Incomparable(Exception):
+    """The metastore's database cannot compare the pointer; nothing was changed."""
+
+
 class _Connection:
     """The metastore for one operation; no generator, since thrift's exceptions cannot be raised on by one."""
 
@@ -281,7 +375,8 @@ class _Connection:
 def _entry(metastore: Any, identifier: Identifier) -> Any:
     database, name = identifier
     try:
-        return metastore.get_table(dbname=database, tbl_name=name)
+        # `get_table` is gone in Hive 4.0.1; this is there since 2.3.
+        return metastore.get_table_req(hive.GetTableRequest(dbName=database, tblName=name)).table
     except hive.NoSuchObjectException as error:
         raise NoSuchTable.of(identifier) from error
 
@@ -295,27 +390,6 @@ def _entry_if_any(metastore: Any, identifier: Identifier) -> Any:
 
 def _takes_lock(properties: Mapping[str, str]) -> bool:
     return is_true(properties, _LOCK_ENABLED, True)
-
-
-def _check_guarded(metastore: Any, identifier: Identifier, properties: Mapping[str, str]) -> None:
-    """Raise `PropertyError` for a table whose writers take no lock, where the metastore does not compare what they replace."""
-    if not _takes_lock(properties) and not _compares(metastore):
-        raise PropertyError(
-            f"table {format_identifier(identifier)!r} has {_LOCK_ENABLED}={properties[_LOCK_ENABLED]}: its writers take no "
-            "lock, and only a metastore of Hive 4.0.1 or later keeps them apart without one; nothing was changed",
-            property=_LOCK_ENABLED,
-        )
-
-
-def _compares(metastore: Any) -> bool:
-    try:
-        version = _VERSION.fullmatch(str(metastore.getVersion()))
-    except TTransportException:
-        raise
-    except TException:
-        # One that does not know the question.
-        return False
-    return version is not None and tuple(map(int, version.groups())) >= _FIRST_COMPARING_HIVE
 
 
 def _create(metastore: Any, change: PointerChange, stored: Any, now_s: int) -> None:
@@ -335,45 +409,3 @@ def _create(metastore: Any, change: PointerChange, stored: Any, now_s: int) -> N
         metastore.create_table(entry)
     except hive.AlreadyExistsException as error:
         raise TableExists.of(change.identifier) from error
-
-
-def _alter(metastore: Any, change: PointerChange, stored: Any, entry: Any) -> None:
-    """Change an entry, and have the metastore compare the pointer, if it is one that can (HIVE-26882).
-
-    This is what stops a writer who takes no lock, and us where our lock ran out.
-    """
-    entry.parameters = {**change.parameters(entry.parameters or {}), **_EXTERNAL}
-    if entry.sd is None:
-        entry.sd = stored
-    else:
-        # The formats stay: with others than ours Hive reads the table itself.
-        entry.sd.cols, entry.sd.location = stored.cols, stored.location
-    change.was_sent = True
-    _send(metastore, change.identifier, entry, change.base_location)
-
-
-def _rename(metastore: Any, entry: Any, old: Identifier, new: Identifier) -> None:
-    entry.dbName, entry.tableName = new
-    try:
-        _send(metastore, old, entry, (entry.parameters or {}).get(POINTER))
-    except hive.NoSuchObjectException as error:
-        raise NoSuchTable.of(old) from error
-    except hive.InvalidOperationException as error:
-        raise NoSuchNamespace.of(new[:-1]) from error
-
-
-def _send(metastore: Any, identifier: Identifier, entry: Any, expected: str | None) -> None:
-    """Replace a table's entry; raises `CommitRefused` where the metastore compares, and its pointer is not as expected."""
-    database, name = identifier
-    compared = {} if expected is None else {"expected_parameter_key": POINTER, "expected_parameter_value": expected}
-    try:
-        metastore.alter_table_with_environment_context(
-            dbname=database,
-            tbl_name=name,
-            new_tbl=entry,
-            environment_context=hive.EnvironmentContext(properties={**_KEEP_STATISTICS, **compared}),
-        )
-    except hive.MetaException as error:
-        if _MODIFIED not in str(error):
-            raise
-        raise CommitRefused(str(error.message)) from error

@@ -4,9 +4,10 @@ import getpass
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+import msgspec
 from thrift.Thrift import TException
 
 from icekeep.catalog.base import Identifier, format_identifier
@@ -16,50 +17,98 @@ from icekeep.catalog.clients.settings import Settings
 from icekeep.runtime import Runtime
 
 _SURE_MS = 10_000
-"""How old the last word on a lock may be where something is changed under it; metastores forget a lock after minutes."""
+"""How old the last answer about a lock may be where something is changed under it; metastores forget a lock after minutes."""
+
+_LOOK_MAX_MS = 1_000
+"""The longest pause between two looks at a lock that is waited for: it may be ours by then, and keeps all others waiting."""
+
+
+class _Lock(msgspec.Struct):
+    """A lock that was granted, and when the metastore last said so, by the monotonic clock."""
+
+    id: int
+    seen_ms: int
 
 
 class HiveLocks:
-    """Takes locks, and waits for them as `lock-check-*` say, PyIceberg's properties in seconds."""
+    """Takes locks for one thread, and waits for them as long as PyIceberg does by its properties `lock-check-*`, in seconds."""
 
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         self._runtime = runtime
         self._min_wait_ms = settings.seconds_in_ms("lock-check-min-wait-time", 100)
         self._max_wait_ms = settings.seconds_in_ms("lock-check-max-wait-time", 60_000)
-        self._looks_count = settings.count("lock-check-retries", 4)
+        waits_count = settings.count("lock-check-retries", 4)
+        self._patience_ms = sum(
+            min(max(1000 * 2**number, self._min_wait_ms), self._max_wait_ms) for number in range(1, waits_count)
+        )
+        self._held: dict[Identifier, _Lock] = {}
 
     def run_locked(self, metastore: Any, identifier: Identifier, look: Callable[[], Callable[[], None]]) -> None:
-        """Look at a table and change it while its lock is held; raises `CommitRefused` if the lock is not had in time.
+        """Look at a table and change it while its lock is held; raises `CommitRefused` if the lock is not granted in time.
 
         `look` returns what makes the change. An error of its own, or an interrupt, is not replaced by that of an unlock that
         fails too: a lock that nobody drops runs out.
         """
-        lock = metastore.lock(_request(identifier))
+        held = self._held.get(identifier)
+        if held is not None:
+            self._change(metastore, identifier, held, look)
+            return
+        lock = self._taken(metastore, identifier)
         try:
-            self._wait(metastore, identifier, lock)
-            held_ms = self._runtime.monotonic_ms()
-            change = look()
-            if self._runtime.monotonic_ms() - held_ms > _SURE_MS:
-                # What was seen may not hold any more if the lock ran out meanwhile; asking keeps it, too.
-                self._wait(metastore, identifier, metastore.check_lock(hive.CheckLockRequest(lockid=lock.lockid)))
-            change()
+            self._change(metastore, identifier, lock, look)
         finally:
-            with suppress(TException, OSError):
-                metastore.unlock(hive.UnlockRequest(lockid=lock.lockid))
+            _release(metastore, lock.id)
 
-    def _wait(self, metastore: Any, identifier: Identifier, lock: Any) -> None:
-        state = lock.state
-        for number in range(self._looks_count):
-            if state != hive.LockState.WAITING:
-                break
-            if number:
-                self._runtime.sleep_ms(min(max(1000 * 2**number, self._min_wait_ms), self._max_wait_ms))
-            state = metastore.check_lock(hive.CheckLockRequest(lockid=lock.lockid)).state
-        if state != hive.LockState.ACQUIRED:
-            name = hive.LockState._VALUES_TO_NAMES.get(state, state)
-            raise CommitRefused(
-                f"the lock of table {format_identifier(identifier)!r} is not to be had, its state is {name}"
-            )
+    def held(self, connect: Callable[[], AbstractContextManager[Any]], identifier: Identifier) -> "_Holding":
+        """A context in which a table's lock is held, for what is changed and for what is read before.
+
+        Where the lock is not granted in time it is not held, and each change asks for it again.
+        """
+        return _Holding(self, connect, identifier)
+
+    def _change(
+        self, metastore: Any, identifier: Identifier, lock: _Lock, look: Callable[[], Callable[[], None]]
+    ) -> None:
+        change = look()
+        now_ms = self._runtime.monotonic_ms()
+        if now_ms - lock.seen_ms > _SURE_MS:
+            # What was seen may not hold any more if the lock ran out meanwhile; asking keeps it, too.
+            _check_granted(identifier, metastore.check_lock(hive.CheckLockRequest(lockid=lock.id)).state)
+            lock.seen_ms = now_ms
+        change()
+
+    def _taken(self, metastore: Any, identifier: Identifier) -> _Lock:
+        answer = metastore.lock(_request(identifier))
+        state, wait_ms, asked_ms = answer.state, self._min_wait_ms, self._runtime.monotonic_ms()
+        try:
+            while state == hive.LockState.WAITING and self._runtime.monotonic_ms() - asked_ms < self._patience_ms:
+                self._runtime.sleep_ms(wait_ms)
+                wait_ms = min(2 * wait_ms, max(_LOOK_MAX_MS, self._min_wait_ms), self._max_wait_ms)
+                state = metastore.check_lock(hive.CheckLockRequest(lockid=answer.lockid)).state
+            _check_granted(identifier, state)
+        except BaseException:
+            _release(metastore, answer.lockid)
+            raise
+        return _Lock(answer.lockid, self._runtime.monotonic_ms())
+
+
+class _Holding:
+    """A lock from the beginning of a block to its end; no generator, since thrift's exceptions cannot be raised on by one."""
+
+    def __init__(
+        self, locks: HiveLocks, connect: Callable[[], AbstractContextManager[Any]], identifier: Identifier
+    ) -> None:
+        self._locks, self._connect, self._identifier = locks, connect, identifier
+
+    def __enter__(self) -> None:
+        with suppress(CommitRefused), self._connect() as metastore:
+            self._locks._held[self._identifier] = self._locks._taken(metastore, self._identifier)
+
+    def __exit__(self, *_: object) -> None:
+        lock = self._locks._held.pop(self._identifier, None)
+        if lock is not None:
+            with suppress(TException, OSError), self._connect() as metastore:
+                _release(metastore, lock.id)
 
 
 def user_name() -> str:
@@ -68,6 +117,19 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
+
+
+def _release(metastore: Any, lock_id: int) -> None:
+    with suppress(TException, OSError):
+        metastore.unlock(hive.UnlockRequest(lockid=lock_id))
+
+
+def _check_granted(identifier: Identifier, state: int) -> None:
+    if state != hive.LockState.ACQUIRED:
+        name = hive.LockState._VALUES_TO_NAMES.get(state, state)
+        raise CommitRefused(
+            f"the lock of table {format_identifier(identifier)!r} is not to be had, its state is {name}"
+        )
 
 
 def _request(identifier: Identifier) -> Any:

@@ -5,7 +5,8 @@ version of the table's entry. What a client raises before that change was sent p
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
 from icekeep.catalog.base import (
@@ -55,6 +56,9 @@ class MetastoreClient(Client, Protocol):
 
     def compares(self) -> bool:
         """Whether a change that is late can do no harm, since the metastore compares what it replaces."""
+
+    def locked(self, identifier: Identifier, properties: Mapping[str, str]) -> AbstractContextManager[None]:
+        """A context in which this thread holds a table's lock, if its properties say that writers take one."""
 
     def check(self, metadata: TableMetadata) -> None:
         """Raise `UnsupportedError` for a table that an entry cannot describe."""
@@ -134,6 +138,14 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         if not warehouse:
             raise no_warehouse(self)
         return join(warehouse, f"{'.'.join(namespace)}.db", name)
+
+    @contextmanager
+    def locked(self, table: Table) -> Iterator[None]:
+        client = self._client()
+        with ExitStack() as held:
+            with self._reading():
+                held.enter_context(client.locked(table.identifier, table.metadata.properties))
+            yield
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())

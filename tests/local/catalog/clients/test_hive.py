@@ -24,11 +24,13 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.events import CommitRetried, SnapshotCommitted
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.types import NestedField, PrimitiveType
 from icekeep.spec.updates import AddSnapshot, RemoveProperties, SetProperties, SetSnapshotRef
 from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
+from kit.changes import Recorder
 from kit.hive_server import HiveServer, hive_properties
 from kit.runtime import FakeRuntime
 from kit.tables import files
@@ -150,7 +152,10 @@ class TestHiveCatalog(CatalogContract):
         assert [(column.name, column.type) for column in entry.sd.cols] == [("id", "bigint"), ("name", "string")]
         assert metastore.locks[EVENTS] == []
 
-    def test_pyiceberg_reads_what_we_commit_and_its_commit_is_a_conflict_for_us(self, catalog, create, properties):
+    def test_pyiceberg_reads_what_we_commit_and_its_commit_is_a_conflict_for_us(
+        self, catalog, create, properties, metastore
+    ):
+        metastore.compares = False
         base = catalog.swap(create(), [], set_counter(1)).table
         foreign = ForeignHiveCatalog("foreign", **properties).load_table(EVENTS)
         assert foreign.properties[COUNTER] == "1"
@@ -273,7 +278,7 @@ def test_an_interrupt_is_not_hidden_by_an_unlock_that_fails(catalog, table, meta
         metastore.fail = ("unlock", "cut")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("icekeep.catalog.clients.hive_client._alter", interrupted)
+    monkeypatch.setattr(hive_client.HiveClient, "_alter", interrupted)
     with pytest.raises(KeyboardInterrupt):
         catalog.swap(table, [], set_counter(1))
 
@@ -370,12 +375,14 @@ def test_a_metastore_that_does_not_answer_is_not_waited_for_without_end(metastor
     metastore.compares = False
     metastore.fail = (ALTER, "slow")
     assert isinstance(catalog.swap(table, [], set_counter(1)), Unknown)
-    metastore.fail = ("get_table", "slow")
+    metastore.fail = ("get_table_req", "slow")
     with pytest.raises(UnavailableError, match=r"catalog 'local' cannot be asked: .*time"):
         catalog.load(EVENTS)
 
 
-@pytest.mark.parametrize("fault", [("lock", "before"), ("lock", "cut"), ("get_table", "before"), ("get_table", "cut")])
+@pytest.mark.parametrize(
+    "fault", [("lock", "before"), ("lock", "cut"), ("get_table_req", "before"), ("get_table_req", "cut")]
+)
 def test_what_fails_before_the_change_proves_that_nothing_landed(catalog, table, metastore, fault):
     before = metadata_files(table)
     metastore.fail = fault
@@ -470,3 +477,67 @@ def test_threads_that_commit_at_once_lose_nothing(catalog, table):
     assert conflicts
     assert all(isinstance(outcome, Conflict) for outcome in conflicts)
     assert len(metadata_files(table)) == 21
+
+
+def test_a_commit_after_a_conflict_loads_the_table_under_the_lock(catalog, table, metastore):
+    """Who waits for the lock waits for another's commit: what was loaded before is stale whenever it is granted."""
+    others = open_catalog("local", catalog._properties, FakeRuntime())
+
+    def commit_theirs():
+        metastore.before_lock = None
+        assert isinstance(others.swap(others.load(EVENTS), [], set_counter(len(metastore.calls))), Committed)
+        metastore.before_lock = commit_theirs
+
+    metastore.before_lock = commit_theirs
+    heard = Recorder()
+    committed = commit(table, AppendFiles(files=files("a")), listener=heard)
+    metastore.before_lock = None
+    assert [type(event) for event in heard.events] == [CommitRetried, SnapshotCommitted]
+    assert catalog.load(EVENTS).metadata == committed.table.metadata
+    assert metastore.locks[EVENTS] == []
+
+
+def test_the_lock_is_not_held_while_a_change_takes_long_to_apply(catalog, table, metastore, monkeypatch):
+    """Others give up waiting after fourteen seconds."""
+    held = []
+    apply = AppendFiles.apply
+
+    def slowly(change, base, attempt):
+        held.append(list(metastore.locks.get(EVENTS, ())))
+        catalog.runtime.sleep_ms(6_000)
+        return apply(change, base, attempt)
+
+    monkeypatch.setattr(AppendFiles, "apply", slowly)
+    others = open_catalog("local", catalog._properties, FakeRuntime())
+
+    def commit_theirs():
+        metastore.before_lock = None
+        assert isinstance(others.swap(others.load(EVENTS), [], set_counter(1)), Committed)
+
+    metastore.before_lock = commit_theirs
+    commit(table, AppendFiles(files=files("a")))
+    assert held == [[], []]
+
+
+def test_on_derby_the_lock_alone_guards_a_commit(catalog, table, metastore):
+    """It compares no text as long as a location: the metastore tries for twenty seconds, and changes nothing."""
+    metastore.is_derby = True
+    first = catalog.swap(table, [], set_counter(1))
+    assert isinstance(first, Committed)
+    calls = len(metastore.calls)
+    second = catalog.swap(first.table, [], set_counter(2))
+    assert isinstance(second, Committed)
+    assert metastore.calls[calls:].count(ALTER) == 1
+    assert isinstance(catalog.swap(table, [], set_counter(3)), Conflict)
+    unlocked = catalog.swap(second.table, [], [SetProperties({"engine.hive.lock-enabled": "false"})]).table
+    with pytest.raises(PropertyError, match="over another database than Derby"):
+        catalog.swap(unlocked, [], set_counter(4))
+
+
+def test_a_table_without_a_lock_is_refused_on_derby_with_nothing_left(catalog, table, metastore):
+    unlocked = catalog.swap(table, [], [SetProperties({"engine.hive.lock-enabled": "false"})]).table
+    before = metadata_files(unlocked)
+    metastore.is_derby = True
+    with pytest.raises(PropertyError, match="nothing was changed"):
+        catalog.swap(unlocked, [], set_counter(4))
+    assert metadata_files(unlocked) == before

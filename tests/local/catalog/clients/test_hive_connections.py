@@ -90,12 +90,13 @@ def test_a_ticket_of_kerberos_is_shown(tmp_path, monkeypatch, service, lets_in):
 @pytest.mark.parametrize(
     ("waits", "sleeps_ms"),
     [
-        ({}, [2000, 4000, 8000]),
-        ({"lock-check-retries": "6", "lock-check-max-wait-time": "5"}, [2000, 4000, 5000, 5000, 5000]),
-        ({"lock-check-retries": "3", "lock-check-min-wait-time": "3.5"}, [3500, 4000]),
+        ({}, [100, 200, 400, 800, *[1000] * 13]),
+        ({"lock-check-retries": "6", "lock-check-max-wait-time": "0.5"}, [100, 200, 400, *[500] * 4]),
+        ({"lock-check-retries": "3", "lock-check-min-wait-time": "3.5"}, [3500, 3500, 3500]),
     ],
 )
-def test_a_lock_is_waited_for_as_properties_say(metastore, tmp_path, waits, sleeps_ms):
+def test_a_lock_is_looked_at_often_for_as_long_as_pyiceberg_waits(metastore, tmp_path, waits, sleeps_ms):
+    """Which looks at it after 2, 6 and 14 seconds; a lock that is ours keeps all others waiting until we see it."""
     properties = {k: v for k, v in hive_properties(metastore, tmp_path).items() if not k.startswith("lock-check")}
     catalog = open_catalog("local", {**properties, **waits}, FakeRuntime())
     catalog.create_namespace(("db",))
