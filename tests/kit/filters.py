@@ -43,6 +43,7 @@ from icekeep.spec.types import (
     FLOAT,
     INT,
     LONG,
+    OPAQUE,
     STRING,
     TIME,
     TIMESTAMP,
@@ -443,7 +444,9 @@ def _bounds(draw: st.DrawFn, type_: PrimitiveType, values: Sequence[Any]) -> tup
     lower, upper = min(values, key=order), max(values, key=order)
     if type_ in (STRING, BINARY) and draw(st.booleans()):
         lower, upper = lower[:16], _above(upper)
-    return value_to_bytes(type_, lower), None if upper is None else value_to_bytes(type_, upper)
+    # Java takes what an unknown transform makes for text.
+    written = STRING if type_ == OPAQUE else type_
+    return value_to_bytes(written, lower), None if upper is None else value_to_bytes(written, upper)
 
 
 def _java_order(value: uuid.UUID) -> tuple[int, int]:
