@@ -64,6 +64,8 @@ def plain_rows(read: Callable[[str], bytes], metadata_location: str) -> Counter[
 def _rows(read: Callable[[str], bytes], metadata_location: str) -> Counter[str]:
     document = json.loads(unpacked(read(metadata_location)))
     schema = next(s for s in document["schemas"] if s["schema-id"] == document["current-schema-id"])
+    # Those of older schemas too: equality deletes may compare by a column that was dropped.
+    fields = {field["id"]: field for one in (*document["schemas"], schema) for field in one["fields"]}
     entries = list(_live(read, document))
     vectors, positions, equality = _deletes(read, document, entries)
     found = Counter[str]()
@@ -86,16 +88,14 @@ def _rows(read: Callable[[str], bytes], metadata_location: str) -> Counter[str]:
             for number, place, ids, values in equality
             if number > entry.sequence_number and place in (None, entry.place)
         ]
+        asked = {*(field["id"] for field in schema["fields"]), *(id_ for ids, _ in keys for id_ in ids)}
+        read_as = {id_: columns.get(id_) or [_default(fields[id_], entry, document)] * count for id_ in asked}
         for row in range(count):
             if row in gone:
                 continue
-            if any(tuple(_text(_value(columns, id_, row)) for id_ in ids) in values for ids, values in keys):
+            if any(tuple(_text(read_as[id_][row]) for id_ in ids) in values for ids, values in keys):
                 continue
-            values = [
-                _text(columns[field["id"]][row] if field["id"] in columns else _default(field, entry, document))
-                for field in schema["fields"]
-            ]
-            found[repr(values)] += 1
+            found[repr([_text(read_as[field["id"]][row]) for field in schema["fields"]])] += 1
     return found
 
 
@@ -157,7 +157,9 @@ def _deletes(read: Callable[[str], bytes], document: Record, entries: list[Entry
             for path, position in zip(columns[_PATH], columns[_POSITION], strict=True):
                 by_path[path].add(position)
             for path, deleted in by_path.items():
-                positions[path].append((entry.sequence_number, entry.place, deleted))
+                # Its rows of other paths apply to nothing, as the spec has it in "Scan Planning".
+                if entry.file.get("referenced_data_file") in (None, path):
+                    positions[path].append((entry.sequence_number, entry.place, deleted))
     return vectors, positions, equality
 
 
@@ -190,10 +192,6 @@ def _columns_by_mapping(data: bytes, mapping_text: str) -> Mapping[int, list[Any
                 column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
             found[number] = column.to_pylist()
     return found
-
-
-def _value(columns: Mapping[int, list[Any]], id_: int, row: int) -> Any:
-    return columns[id_][row] if id_ in columns else None
 
 
 def _default(field: Record, entry: Entry, document: Record) -> Any:
