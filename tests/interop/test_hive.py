@@ -1,0 +1,143 @@
+"""Hive's own metastores, 3.1.3 and 4.0.1, over Derby and over PostgreSQL."""
+
+from collections.abc import Iterator
+
+import pytest
+from hive_metastore.ThriftHiveMetastore import Client
+from hive_metastore.ttypes import FieldSchema, GetTableRequest, SerDeInfo, StorageDescriptor, Table
+
+from contracts.catalog_contract import CatalogContract
+from contracts.life_contract import TableLife
+from icekeep.catalog.base import Committed, Conflict
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import PropertyError
+from icekeep.spec.updates import SetProperties
+from kit.catalogs import EVENTS, set_counter, simple_metadata
+from kit.postgres import Postgres
+from kit.servers.hive import HiveMetastore
+
+
+def started(release: str, postgres: Postgres | None = None) -> Iterator[HiveMetastore]:
+    metastore = HiveMetastore(release, postgres)
+    metastore.start()
+    yield metastore
+    metastore.close()
+
+
+@pytest.fixture(scope="module")
+def old_hive():
+    yield from started("3.1.3")
+
+
+@pytest.fixture(scope="module")
+def new_hive(postgres):
+    yield from started("4.0.1", postgres)
+
+
+@pytest.fixture(scope="module")
+def new_hive_on_derby():
+    yield from started("4.0.1")
+
+
+@pytest.fixture
+def pyiceberg_of_hive_4(monkeypatch):
+    """PyIceberg as it would be if it asked for tables as Hive 4.0.1 wants it (iceberg-python#1653)."""
+    monkeypatch.setattr(
+        Client, "get_table", lambda self, dbname, tbl_name: self.get_table_req(GetTableRequest(dbname, tbl_name)).table
+    )
+
+
+class HiveContract(CatalogContract):
+    keeps_previous = True
+    deletes_metadata = True
+
+    # A metastore has one level of namespaces.
+    test_namespaces_are_listed_at_all_levels = None
+    test_only_an_empty_namespace_is_dropped = None
+    test_tables_are_listed_by_namespace_and_sorted = None
+
+    @pytest.fixture
+    def properties(self, server, tmp_path):
+        properties = server.properties(tmp_path / "warehouse")
+        # Each test has the metastore to itself.
+        catalog = open_catalog("before", properties)
+        for namespace in catalog.list_namespaces():
+            for table in catalog.list_tables(namespace):
+                catalog.drop(table)
+            if namespace != ("default",):
+                catalog.drop_namespace(namespace)
+        return properties
+
+
+class TestHive3(HiveContract):
+    @pytest.fixture
+    def server(self, old_hive):
+        return old_hive
+
+
+class TestHive4(HiveContract):
+    @pytest.fixture
+    def server(self, new_hive):
+        return new_hive
+
+
+class HiveLife(TableLife):
+    # Hive's own rule for names has letters, digits and underscores.
+    odd_names = ()
+
+    @pytest.fixture
+    def properties(self, server, tmp_path):
+        return server.properties(tmp_path / "warehouse")
+
+
+class TestLifeInHive3(HiveLife):
+    @pytest.fixture
+    def server(self, old_hive):
+        return old_hive
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("pyiceberg_of_hive_4")
+class TestLifeInHive4(HiveLife):
+    @pytest.fixture
+    def server(self, new_hive):
+        return new_hive
+
+
+def test_on_derby_hive_4_cannot_compare_and_its_lock_alone_guards_commits(new_hive_on_derby, tmp_path):
+    """The first commit of a process takes as long as the metastore tries: ten times two seconds."""
+    catalog = open_catalog("local", new_hive_on_derby.properties(tmp_path / "warehouse"))
+    catalog.create_namespace(("db",))
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    first = catalog.swap(table, [], set_counter(1))
+    assert isinstance(first, Committed)
+    assert isinstance(catalog.swap(table, [], set_counter(2)), Conflict)
+    unlocked = catalog.swap(first.table, [], [SetProperties({"engine.hive.lock-enabled": "false"})])
+    assert isinstance(unlocked, Committed)
+    with pytest.raises(PropertyError, match="over another database than Derby"):
+        catalog.swap(unlocked.table, [], set_counter(3))
+
+
+def test_a_database_with_tables_of_other_kinds_is_listed(old_hive, tmp_path):
+    """An insert-only table is shown to nobody who does not say that he knows of such, and would hide all others."""
+    properties = old_hive.properties(tmp_path / "warehouse")
+    catalog = open_catalog("local", properties)
+    catalog.create_namespace(("mixed",))
+    catalog.create(("mixed", "events"), simple_metadata(catalog.default_location(("mixed", "events"))))
+    client = catalog._client()
+    entry = Table(
+        dbName="mixed",
+        tableName="insert_only",
+        sd=StorageDescriptor(
+            cols=[FieldSchema("id", "bigint")],
+            location=(tmp_path / "insert_only").as_uri(),
+            inputFormat="org.apache.hadoop.mapred.TextInputFormat",
+            outputFormat="org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
+            serdeInfo=SerDeInfo(serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"),
+        ),
+        tableType="MANAGED_TABLE",
+        parameters={"transactional": "true", "transactional_properties": "insert_only"},
+    )
+    with client._opened() as metastore:
+        metastore.create_table(entry)
+    assert catalog.list_tables(("mixed",)) == [("mixed", "events")]
