@@ -2,11 +2,13 @@
 
 import atexit
 import os
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from icekeep.runtime import SYSTEM
@@ -17,6 +19,7 @@ SERVERS = ROOT / ".servers-env"
 """What `make servers-env` installs."""
 
 _START_TIMEOUT_MS = 300_000
+_END_TIMEOUT_S = 30
 _POLL_MS = 50
 _LOG_LENGTH = 4000
 # All end with the server, and the server as soon as its standard input is closed, however the process of the tests ends.
@@ -53,6 +56,7 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it, with all that it kept if it ran before, and wait until it answers."""
+        self._ended, held_open = os.pipe()
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", _WATCHED, "sh", *self._command],
@@ -62,7 +66,9 @@ class ServerProcess:
                 cwd=self.home,
                 env=self._environment,
                 start_new_session=True,
+                pass_fds=[held_open],
             )
+        os.close(held_open)
         ends_ms = SYSTEM.monotonic_ms() + _START_TIMEOUT_MS
         while not self._is_up():
             if self._process.poll() is not None or SYSTEM.monotonic_ms() > ends_ms:
@@ -72,21 +78,33 @@ class ServerProcess:
 
     def kill(self) -> None:
         """End it as a crash does; its directory stays."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.stdin.close()
-            self._process.wait()
-            self._process = None
-            # The shell is gone; what it started may hold its port for a moment.
-            while self._is_up():
-                SYSTEM.sleep_ms(_POLL_MS)
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it as who maintains the machine does: it may save what it holds before it goes; its directory stays."""
+        self._end(signal.SIGTERM)
 
     def close(self) -> None:
         """End it, and remove what it left."""
         atexit.unregister(self.close)
         self.kill()
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, how)
+        # The server is no child of this process, and may hold its port for longer than the shell lives.
+        ended, _, _ = select.select([self._ended], [], [], _END_TIMEOUT_S)
+        if not ended:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process = None
+        os.close(self._ended)
+        assert ended, f"{self._name} did not end within {_END_TIMEOUT_S} seconds"
 
     def _is_up(self) -> bool:
         try:
