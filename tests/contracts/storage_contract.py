@@ -1,12 +1,17 @@
-"""What every storage must do; each backend's tests inherit the class and say where its files are."""
+"""What every storage must do, and what every object store; each backend's tests inherit a class and say where its files are."""
 
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+from contracts.directories_contract import DirectoriesContract
+from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError
+from icekeep.formats.deletes.files import write_position_deletes
+from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus, ListingShare, MoveStatus, Storage
+from icekeep.storage.objects.storage import ObjectStorage
 from icekeep.storage.range_reader import read_ranges
 from kit.storage import contents
 
@@ -78,6 +83,13 @@ class StorageContract:
         with pytest.raises(FileExistsError):
             write_again()
         assert storage.read(f"{root}/file") == b"first"
+
+    @pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
+    def test_a_writer_whose_name_is_taken_leaves_what_has_it(self, storage, root, file_format):
+        storage.create(f"{root}/file", b"another writer's")
+        with pytest.raises(FileExistsError):
+            write_position_deletes(storage, f"{root}/file", file_format, [("s3://b/data", 1)], spec_id=0)
+        assert contents(storage, root) == {"file": b"another writer's"}
 
     def test_create_never_replaces_a_file_even_by_the_same_bytes(self, storage, root):
         storage.create(f"{root}/dir/file", b"first")
@@ -326,3 +338,87 @@ class StorageContract:
         storage.create(f"{root}/file", b"data")
         copy = pickle.loads(pickle.dumps(storage))
         assert copy.read(f"{root}/file") == b"data"
+
+
+class ObjectStorageContract(StorageContract, DirectoriesContract):
+    """Inherit and define the fixture `server`, and the others if `root` is to be elsewhere.
+
+    A server has `new_root()`, a location in a bucket of its own; `properties()`, those of a catalog; and `names(root)`, sorted,
+    as another client lists them.
+    """
+
+    tells_missing = False
+    MANY = 2500
+    NAMES = (" ", "%2F", "e\u0301", "-rf", "~", "*", "a:b", "\\", "'", '"', "...", "\U0001f9ca", "+", "a&b=c")
+
+    @pytest.fixture
+    def server(self):
+        raise NotImplementedError
+
+    @pytest.fixture
+    def storage(self, server):
+        return ObjectStorage(server.properties(), SYSTEM)
+
+    @pytest.fixture
+    def root(self, server):
+        return server.new_root()
+
+    def test_a_move_never_replaces_a_file(self, storage, root):
+        """As everywhere, but `./a` is a name of its own in an object store, and one that cannot be used."""
+        storage.create(f"{root}/a", b"a")
+        storage.create(f"{root}/b", b"b")
+        for target in ("b", "a"):
+            with pytest.raises(FileExistsError):
+                storage.move(f"{root}/a", f"{root}/{target}")
+        with pytest.raises(UnsupportedError, match="cannot be used in an object store"):
+            storage.move(f"{root}/a", f"{root}/./a")
+        with pytest.raises(MissingFileError):
+            storage.move(f"{root}/none", f"{root}/c")
+        assert contents(storage, root) == {"a": b"a", "b": b"b"}
+
+    def test_any_name_is_taken_literally(self, server, storage, root):
+        """As everywhere, but for control characters, and another client finds the same names."""
+        for name in self.NAMES:
+            location = f"{root}/{name}/x=a%2Fb%20?q#f"
+            storage.create(location, name.encode())
+            assert [info.location for info in storage.list(root)] == [location]
+            assert storage.read(location) == name.encode()
+            assert server.names(root) == [f"{name}/x=a%2Fb%20?q#f"]
+            storage.move(location, f"{root}/moved/{name}")
+            assert server.names(root) == [f"moved/{name}"]
+            assert [o.status for o in storage.delete_many([f"{root}/moved/{name}"])] == [DeleteStatus.DELETED]
+            assert server.names(root) == []
+
+    def test_a_bucket_that_is_not_there_is_told(self, storage, root):
+        """But to a look at an object, whose answer has no body."""
+        location = f"{root.rpartition('/')[0]}-not-there/wh/a"
+        uses = (
+            storage.read,
+            lambda o: storage.create(o, b""),
+            lambda o: list(storage.list(o)),
+            storage.child_names,
+            storage.capabilities,
+        )
+        for use in uses:
+            with pytest.raises(UsageError, match=r"-not-there/wh/a': there is no such bucket; make it, or name"):
+                use(location)
+
+    def test_a_large_object_is_sent_in_parts(self, storage, root):
+        data = bytes(range(256)) * (1 << 17)
+        with storage.write(f"{root}/large") as stream:
+            for start in range(0, len(data), 5_000_000):
+                stream.write(data[start : start + 5_000_000])
+        assert storage.read(f"{root}/large", len(data)) == data
+        storage.move(f"{root}/large", f"{root}/moved")
+        assert storage.head(f"{root}/moved").size_bytes == len(data)
+
+    def test_more_objects_than_a_page_holds_are_listed_and_deleted(self, server, storage, root):
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(lambda n: storage.create(f"{root}/t/x={n % 7}/é %2F+{n}", b""), range(self.MANY)))
+        expected = {f"{root}/t/x={n % 7}/é %2F+{n}" for n in range(self.MANY)}
+        listed = [info.location for info in storage.list(f"{root}/t")]
+        shared = [info.location for share in storage.shares(f"{root}/t", 5) for info in storage.list_share(share)]
+        assert len(listed) == len(shared) == self.MANY
+        assert set(listed) == set(shared) == expected
+        assert {o.status for o in storage.delete_many(listed)} == {DeleteStatus.DELETED}
+        assert server.names(root) == []

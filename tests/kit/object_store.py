@@ -83,6 +83,10 @@ class ObjectStore:
         self.requests.clear()
         return name
 
+    def new_root(self) -> str:
+        """A location in a bucket of its own."""
+        return f"s3://{self.new_bucket()}/wh"
+
     def properties(self, **more: str) -> dict[str, str]:
         """The catalog properties that lead here."""
         return {"s3.endpoint": self.endpoint, **KEYS, **more}
@@ -91,6 +95,11 @@ class ObjectStore:
         """The names of all objects, as another client sees them."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return [item["Key"] for page in pages for item in page.get("Contents", ())]
+
+    def names(self, root: str) -> list[str]:
+        """The names of all objects below a location, sorted, as another client sees them."""
+        bucket, _, prefix = root.partition("://")[2].partition("/")
+        return sorted(key[len(prefix) + 1 :] for key in self.keys(bucket) if key.startswith(f"{prefix}/"))
 
     def end_key(self, access_key: str, after_uses: int = 0) -> None:
         """Take an access key for one that has ended, now or after so many more requests."""

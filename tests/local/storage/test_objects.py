@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from contracts.directories_contract import DirectoriesContract
-from contracts.storage_contract import StorageContract
+from contracts.storage_contract import ObjectStorageContract
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,
@@ -19,11 +18,11 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
-from icekeep.formats.deletes.files import write_position_deletes
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Capabilities, DeleteStatus, MoveStatus
 from icekeep.storage.objects.storage import ObjectStorage
 from icekeep.storage.objects.streams import PART_BYTES
+from kit.cases import for_each
 from kit.object_store import KEYS, CutAnswers, GoogleStore
 from kit.runtime import FakeRuntime
 from kit.storage import contents
@@ -45,41 +44,12 @@ def storage(store):
     return ObjectStorage(store.properties(), SYSTEM)
 
 
-class TestObjectStorage(StorageContract, DirectoriesContract):
-    tells_missing = False
+class TestObjectStorage(ObjectStorageContract):
+    MANY = 1100
 
     @pytest.fixture
-    def storage(self, store):
-        return ObjectStorage(store.properties(), SYSTEM)
-
-    @pytest.fixture
-    def root(self, bucket):
-        return f"s3://{bucket}/wh"
-
-    def test_a_move_never_replaces_a_file(self, storage, root):
-        """As everywhere, but `./a` is a name of its own in an object store, and one that cannot be used."""
-        storage.create(f"{root}/a", b"a")
-        storage.create(f"{root}/b", b"b")
-        for target in ("b", "a"):
-            with pytest.raises(FileExistsError):
-                storage.move(f"{root}/a", f"{root}/{target}")
-        with pytest.raises(UnsupportedError, match="cannot be used in an object store"):
-            storage.move(f"{root}/a", f"{root}/./a")
-        with pytest.raises(MissingFileError):
-            storage.move(f"{root}/none", f"{root}/c")
-        assert contents(storage, root) == {"a": b"a", "b": b"b"}
-
-    @pytest.mark.parametrize(
-        "name", [" ", "%2F", "e\u0301", "-rf", "~", "*", "a:b", "\\", "'", '"', "...", "\U0001f9ca", "+", "a&b=c"]
-    )
-    def test_any_name_is_taken_literally(self, storage, root, store, name):
-        """As everywhere, but for control characters, and another client finds the same names."""
-        location = f"{root}/literal/{name}/x=a%2Fb%20?q#f"
-        storage.create(location, name.encode())
-        assert [info.location for info in storage.list(f"{root}/literal")] == [location]
-        assert storage.read(location) == name.encode()
-        assert store.keys(location.split("/")[2]) == [f"wh/literal/{name}/x=a%2Fb%20?q#f"]
-        assert [o.status for o in storage.delete_many([location])] == [DeleteStatus.DELETED]
+    def server(self, store):
+        return store
 
 
 # Names and buckets
@@ -118,14 +88,6 @@ def test_a_move_to_another_bucket_is_refused(storage, root, store):
     storage.create(f"{root}/a", b"")
     with pytest.raises(UnsupportedError, match="not in the same bucket"):
         storage.move(f"{root}/a", f"s3://{store.new_bucket()}/a")
-
-
-def test_a_bucket_that_is_not_there_is_told(storage):
-    location = "s3://no-such-bucket/a"
-    uses = (lambda: storage.read(location), lambda: storage.create(location, b""), lambda: list(storage.list(location)))
-    for use in (*uses, lambda: storage.child_names(location), lambda: storage.capabilities(location)):
-        with pytest.raises(UsageError, match=r"'s3://no-such-bucket/a': there is no such bucket; make it, or name"):
-            use()
 
 
 def test_markers_that_end_with_a_slash_are_directories_and_not_files(storage, root, store, bucket):
@@ -266,6 +228,36 @@ def test_a_store_that_nobody_can_connect_to_created_nothing(bucket, store):
         storage.create(f"s3://{bucket}/file", b"x")
 
 
+@for_each("status", [404, 503])
+def test_a_request_for_a_token_that_failed_proves_that_nothing_was_sent(store, monkeypatch, status):
+    """With `gcs.no-auth` the client asks for a token all the same where it writes."""
+    for name in ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"):
+        monkeypatch.setenv(name, f"127.0.0.1:{store.port}")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    store.reset()
+    store.answer("GET", "/computeMetadata/", status, times=1000)
+    runtime = FakeRuntime()
+    storage = ObjectStorage({"gcs.service.host": store.endpoint, "gcs.no-auth": "true"}, runtime)
+    with pytest.raises(
+        UsageError, match="cannot create 'gs://bucket/k': no credentials are given, and this machine has none"
+    ):
+        storage.create("gs://bucket/k", b"")
+    assert (runtime.elapsed_ms, {request.method for request in store.requests}) == (0, {"GET"})
+
+
+@for_each("status", [401, 403])
+def test_who_may_not_list_or_delete_is_told_whatever_the_store_calls_it(storage, root, store, status):
+    storage.create(f"{root}/{status}", b"")
+    store.answer("GET", "list-type", status, "AuthorizationFailure")
+    with pytest.raises(UsageError, match=r"cannot list .* the store denies access \(AuthorizationFailure\)"):
+        list(storage.list(root))
+    store.answer("POST", "?delete", status, "AuthorizationFailure", times=2)
+    store.answer("DELETE", f"/wh/{status}", status, "AuthorizationFailure", times=2)
+    (outcome,) = storage.delete_many([f"{root}/{status}"])
+    assert "the store denies access (AuthorizationFailure)" in outcome.reason
+    store.reset()
+
+
 def test_a_create_whose_answer_does_not_come_in_time_finds_its_object(bucket, store):
     proxy = TcpProxy(store.port)
     properties = {"s3.endpoint": f"http://127.0.0.1:{proxy.port}", "s3.request-timeout": "1"}
@@ -379,14 +371,6 @@ def test_what_a_failed_write_may_have_left_is_removed_if_it_bears_its_stamp(stor
         stream.write(b"x")
     assert not store.is_waiting
     assert contents(storage, root) == ({"file": b"other"} if is_anothers else {})
-
-
-@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
-def test_a_delete_file_whose_name_is_taken_leaves_what_is_there(storage, root, store, bucket, file_format):
-    store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"other")
-    with pytest.raises(FileExistsError):
-        write_position_deletes(storage, f"{root}/file", file_format, [("s3://b/data", 1)], spec_id=0)
-    assert contents(storage, root) == {"file": b"other"}
 
 
 LARGE = bytes(range(256)) * (PART_BYTES // 256) + b"more"

@@ -32,7 +32,9 @@ STORE_ERRORS = (BaseError, OSError)
 """What the client raises for a request; `OSError` because a missing object is a `FileNotFoundError`."""
 
 _FAILED = re.compile(
-    r"Generic \S+ error: (?:Error performing list request: )?Error performing [A-Z]+ \S+ in [^\s,]+"
+    r"Generic \S+ error: (?:Error performing "
+    r"(?P<purpose>list|bulk delete|DeleteObjects|complete multipart|token|CreateSession) request: )?"
+    r"Error performing [A-Z]+ (?P<address>\S+) in [^\s,]+"
     r"(?:, after \d+ retries, max_retries: \d+, retry_timeout: \S+ )? - "
 )
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
@@ -41,8 +43,15 @@ _NO_CONNECTION = re.compile(r"HttpError \{\s*kind: Connect,")
 _TIMED_OUT = re.compile(r"HttpError \{\s*kind: Timeout,")
 _UNTRUSTED = "InvalidCertificate("
 _REDIRECTED = "Received redirect without LOCATION"
-_IDENTITY_SERVICES = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
-_NO_BUCKET = ("NoSuchBucket", "The specified bucket does not exist", "ContainerNotFound")
+_IDENTITY_SERVICE = re.compile(
+    r"https?://[^/]+/(?:latest/api/token|latest/meta-data|computeMetadata|metadata/identity)(?:/|$)"
+)
+_OF_THIS_MACHINE = re.compile(r"http://169\.254\.\d+\.\d+[:/]")
+"""Where machines in a cloud ask who they are; no store has such an address."""
+
+_NO_BUCKET = ("NoSuchBucket", "The specified bucket does not exist", "ContainerNotFound", "ResourceNotFound")
+"""Azure has its own word for an account, and for a container that it shows only to who has credentials."""
+
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 411, 413, 429, 501})
 """Answers of a store, or of what stands before it, to a request that it did not carry out."""
 
@@ -54,7 +63,9 @@ _REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", 
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether a failed request certainly changed nothing: it was answered so, or no connection was made to send it.
+    """Whether a failed request certainly changed nothing: it was answered so, or was never sent.
+
+    It is not sent without a connection, nor when the request for credentials that goes before it has failed.
 
     All else is unknown: an answer of 5xx may come from a proxy that had passed the request on, and a connection that
     breaks may have carried it.
@@ -68,7 +79,13 @@ def is_refused(error: Exception) -> bool:
     if failed is None:
         return False
     cause = text[failed.end() :]
-    return _status(error) in _REFUSALS or cause.startswith(_REDIRECTED) or _NO_CONNECTION.search(cause) is not None
+    return (
+        failed["purpose"] in ("token", "CreateSession")
+        or _OF_THIS_MACHINE.match(failed["address"]) is not None
+        or _status(error) in _REFUSALS
+        or cause.startswith(_REDIRECTED)
+        or _NO_CONNECTION.search(cause) is not None
+    )
 
 
 def may_be_expired(error: BaseException) -> bool:
@@ -114,15 +131,16 @@ def translate_store_error(error: Exception, action: str, location: str) -> Iceke
         return UsageError(f"{message}: there is no such bucket; make it, or name another location", location=location)
     if isinstance(error, FileNotFoundError):
         return MissingFileError(f"{message}: there is no such file", location=location)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _IDENTITY_CODES | _DENIAL_CODES:
-        return UsageError(
-            f"{message}: the store denies access ({code or 'it says no more'}); check the credentials and what they may do",
-            location=location,
-        )
-    if any(service in text.split("\n", 1)[0] for service in _IDENTITY_SERVICES):
+    failed = _FAILED.match(text)
+    if failed and _IDENTITY_SERVICE.match(failed["address"]):
         return UsageError(
             f"{message}: no credentials are given, and this machine has none; set them in the catalog's properties or in "
             "the environment",
+            location=location,
+        )
+    if _is_denied(error):
+        return UsageError(
+            f"{message}: the store denies access ({code or 'it says no more'}); check the credentials and what they may do",
             location=location,
         )
     if _UNTRUSTED in text:
@@ -178,6 +196,13 @@ def _status(error: Exception) -> int | None:
     failed = _FAILED.match(text)
     status = _STATUS.match(text, failed.end()) if failed else None
     return int(status[1]) if status else None
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether a store refuses who asks; a listing and a request that deletes many objects tell it by a status alone."""
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return True
+    return _status(error) in (401, 403) or _code(error) in _IDENTITY_CODES | _DENIAL_CODES
 
 
 def _code(error: Exception) -> str:
