@@ -1,0 +1,68 @@
+"""Object stores for real: each server keeps to the contract of storages, refuses wrong credentials, and is waited for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from contracts.storage_contract import ObjectStorageContract
+from icekeep.errors import UnavailableError, UsageError
+from icekeep.runtime import SYSTEM
+from icekeep.storage.objects.storage import ObjectStorage
+from kit.servers.azure import Azurite
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    server = Azurite()
+    yield server
+    server.close()
+
+
+class RealStoreContract(ObjectStorageContract):
+    """What a server does besides, that has credentials and may go away."""
+
+    WRONG: tuple[dict[str, str], ...]
+
+    def test_wrong_credentials_are_told(self, server, root):
+        ObjectStorage(server.properties(), SYSTEM).create(f"{root}/file", b"1")
+        for wrong in self.WRONG:
+            storage = ObjectStorage(server.properties(**wrong), SYSTEM)
+            for use in (storage.read, storage.head, storage.capabilities, storage.child_names):
+                with pytest.raises(UsageError, match="the store denies access"):
+                    use(f"{root}/file")
+            with pytest.raises(UsageError, match="the store denies access"):
+                storage.create(f"{root}/other", b"")
+            with pytest.raises(UsageError, match="the store denies access"):
+                list(storage.list(root))
+            (outcome,) = storage.delete_many([f"{root}/file"])
+            assert "the store denies access" in outcome.reason
+        assert server.names(root) == ["file"]
+
+    def test_a_server_that_was_away_has_what_it_had(self, server, storage, root):
+        storage.create(f"{root}/file", b"1")
+        server.kill()
+        with pytest.raises(
+            UnavailableError, match=f"cannot read '{root}/file': no connection to the store can be made"
+        ):
+            storage.read(f"{root}/file")
+        server.start()
+        assert storage.read(f"{root}/file") == b"1"
+        storage.create(f"{root}/other", b"2")
+        assert server.names(root) == ["file", "other"]
+
+
+class TestAzurite(RealStoreContract):
+    # More than it deletes by one request; it creates twenty a second.
+    MANY = 600
+    # It takes a backslash for a slash.
+    NAMES = tuple(name for name in ObjectStorageContract.NAMES if name != "\\")
+    WRONG = ({"adls.account-key": "bm90IHRoZSBrZXk="},)
+
+    @pytest.fixture
+    def server(self, azurite):
+        return azurite
+
+    def test_another_account_is_told(self, server, storage, root):
+        storage.create(f"{root}/file", b"1")
+        with pytest.raises(UsageError, match="there is no such bucket"):
+            ObjectStorage(server.properties(**{"adls.account-name": "another"}), SYSTEM).read(f"{root}/file")
