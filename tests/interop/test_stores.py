@@ -9,11 +9,19 @@ from icekeep.errors import UnavailableError, UsageError
 from icekeep.runtime import SYSTEM
 from icekeep.storage.objects.storage import ObjectStorage
 from kit.servers.azure import Azurite
+from kit.servers.s3 import MinIO
 
 
 @pytest.fixture(scope="module")
 def azurite() -> Iterator[Azurite]:
     server = Azurite()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def minio() -> Iterator[MinIO]:
+    server = MinIO()
     yield server
     server.close()
 
@@ -66,3 +74,17 @@ class TestAzurite(RealStoreContract):
         storage.create(f"{root}/file", b"1")
         with pytest.raises(UsageError, match="there is no such bucket"):
             ObjectStorage(server.properties(**{"adls.account-name": "another"}), SYSTEM).read(f"{root}/file")
+
+
+class TestMinIO(RealStoreContract):
+    WRONG = ({"s3.secret-access-key": "another secret"}, {"s3.access-key-id": "another"})
+
+    @pytest.fixture
+    def server(self, minio):
+        return minio
+
+
+class TestMinIOWithVersioning(TestMinIO):
+    @pytest.fixture
+    def root(self, minio):
+        return minio.new_root(is_versioned=True)

@@ -116,3 +116,9 @@ class ServerProcess:
         """Without the lines of Java's stack traces."""
         lines = (self.home / "log").read_text(errors="replace").splitlines()
         return "\n".join(line for line in lines if not line.startswith("\tat "))[-_LOG_LENGTH:]
+
+
+def go_release(server: str, module: str) -> str:
+    """Which version of a Go module is installed as a server: that of `.ci/servers/SERVER/go.mod`."""
+    lines = (ROOT / ".ci" / "servers" / server / "go.mod").read_text().splitlines()
+    return next(words[1] for words in map(str.split, lines) if words[:1] == [module])

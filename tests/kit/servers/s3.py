@@ -1,0 +1,95 @@
+"""Servers that speak the language of S3: MinIO, built from its Go module."""
+
+import urllib.request
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from kit.servers.process import SERVERS, ServerProcess, go_release
+from kit.shell import free_port
+
+_KEY, _SECRET, _REGION = "icekeep", "a key that lives as long as a test", "us-east-1"
+
+_numbers = count(1)
+
+
+class _S3Server:
+    """What such servers have in common; a class names one and says by which command it starts."""
+
+    name: str
+    _health: str
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self._process = ServerProcess(self.name, self._command(), self._answers, environment=self._environment())
+        self.start, self.kill, self.close = self._process.start, self._process.kill, self._process.close
+        self.start()
+        self.client: Any = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=_REGION,
+            aws_access_key_id=_KEY,
+            aws_secret_access_key=_SECRET,
+        )
+
+    def new_root(self, *, is_versioned: bool = False) -> str:
+        """A location in a bucket of its own."""
+        bucket = f"bucket-{next(_numbers)}"
+        self.client.create_bucket(Bucket=bucket)
+        if is_versioned:
+            self.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        return f"s3://{bucket}/wh"
+
+    def properties(self, **more: str) -> dict[str, str]:
+        """The catalog properties that lead here."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.region": _REGION,
+            "s3.access-key-id": _KEY,
+            "s3.secret-access-key": _SECRET,
+            **more,
+        }
+
+    def names(self, root: str) -> list[str]:
+        """The names of all objects below a location, as another client sees them."""
+        bucket, prefix = _bucket_and_prefix(root)
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        return sorted(item["Key"][len(prefix) :] for page in pages for item in page.get("Contents", ()))
+
+    def versions(self, root: str) -> list[str]:
+        """The names of all versions of objects below a location, those that were deleted too."""
+        bucket, prefix = _bucket_and_prefix(root)
+        pages = self.client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+        return sorted(item["Key"][len(prefix) :] for page in pages for item in page.get("Versions", ()))
+
+    def _command(self) -> list[str | Path]:
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        with urllib.request.urlopen(f"{self.endpoint}{self._health}", timeout=1) as answer:
+            return bool(answer.status == 200)
+
+
+class MinIO(_S3Server):
+    """MinIO on one disk."""
+
+    name = "MinIO"
+    release = go_release("minio", "github.com/minio/minio")
+    _health = "/minio/health/ready"
+
+    def _command(self) -> list[str | Path]:
+        return [SERVERS / "stores" / "minio", "server", "--quiet", "--address", f"127.0.0.1:{self.port}", "data"]
+
+    def _environment(self) -> dict[str, str]:
+        return {"MINIO_ROOT_USER": _KEY, "MINIO_ROOT_PASSWORD": _SECRET, "MINIO_UPDATE": "off", "HOME": "."}
+
+
+def _bucket_and_prefix(root: str) -> tuple[str, str]:
+    bucket, _, path = root.partition("://")[2].partition("/")
+    return bucket, f"{path}/"
