@@ -9,6 +9,8 @@ import pytest
 from contracts.directories_contract import DirectoriesContract
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError
 from icekeep.formats.deletes.files import write_position_deletes
+from icekeep.operations.doctor.findings import Notes
+from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus, ListingShare, MoveStatus, Storage
 from icekeep.storage.objects.storage import ObjectStorage
@@ -352,6 +354,7 @@ class ObjectStorageContract(StorageContract, DirectoriesContract):
     """
 
     tells_missing = False
+    BUCKET = "bucket"
     MANY = 2500
     NAMES = (" ", "%2F", "e\u0301", "-rf", "~", "*", "a:b", "\\", "'", '"', "...", "\U0001f9ca", "+", "a&b=c")
 
@@ -404,8 +407,13 @@ class ObjectStorageContract(StorageContract, DirectoriesContract):
             storage.capabilities,
         )
         for use in uses:
-            with pytest.raises(UsageError, match=r"-not-there/wh/a': there is no such bucket; make it, or name"):
+            with pytest.raises(
+                UsageError, match=rf"-not-there/wh/a': there is no such {self.BUCKET}; make it, or name"
+            ):
                 use(location)
+        notes = Notes()
+        look_at_store(notes, StorePlace(storage, location), SYSTEM)
+        assert [(one.check, one.status) for one in notes.result(0).findings] == [("reached", "wrong")]
 
     def test_a_large_object_is_sent_in_parts(self, storage, root):
         data = bytes(range(256)) * (1 << 17)

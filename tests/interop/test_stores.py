@@ -60,6 +60,7 @@ class RealStoreContract(ObjectStorageContract):
 
 
 class TestAzurite(RealStoreContract):
+    BUCKET = "container"
     # More than it deletes by one request; it creates twenty a second.
     MANY = 600
     # It takes a backslash for a slash.
@@ -72,7 +73,7 @@ class TestAzurite(RealStoreContract):
 
     def test_another_account_is_told(self, server, storage, root):
         storage.create(f"{root}/file", b"1")
-        with pytest.raises(UsageError, match="there is no such bucket"):
+        with pytest.raises(UsageError, match="there is no such container"):
             ObjectStorage(server.properties(**{"adls.account-name": "another"}), SYSTEM).read(f"{root}/file")
 
 

@@ -76,7 +76,7 @@ def test_a_store_that_may_not_be_written_is_told(store: ObjectStore) -> None:
 
 def test_a_bucket_that_is_not_there_is_told(store: ObjectStore) -> None:
     catalog = open_catalog("lake", {"type": "hadoop", "warehouse": "s3://no-such-bucket/wh", **store.properties()})
-    assert unwell(icekeep.doctor(catalog))["put"] == "wrong"
+    assert unwell(icekeep.doctor(catalog))["reached"] == "wrong"
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.errors import UnsupportedError, UsageError
+from icekeep.errors import ConfigError, OutcomeUnknownError, UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM
 from icekeep.storage.locations import parse_location
 from icekeep.storage.objects.storage import ObjectStorage
@@ -79,6 +79,15 @@ def test_properties_of_s3_are_honoured(properties, expected):
         {"s3.request-timeout": "0"},
         {"s3.endpoint": "minio:9000"},
         {"s3.endpoint": "http://a b/"},
+        {"s3.endpoint": "http://300.1.1.1:9000"},
+        {"s3.endpoint": "http://127.0.0.1:99999"},
+        {"s3.endpoint": "http://[::1"},
+        {"s3.endpoint": "http://a%b:1"},
+        {"s3.proxy-uri": "http://1.2.3:1"},
+        {"s3.path-style-access": "false", "s3.endpoint": "http://127.0.0.1:9000"},
+        {"s3.force-virtual-addressing": "true", "s3.endpoint": "http://[::1]:9000"},
+        {"s3.region": "us-east-1\n"},
+        {"s3.session-token": "a\nb", "s3.access-key-id": "a", "s3.secret-access-key": "b"},
     ],
 )
 def test_a_property_that_cannot_be_honoured_is_refused_before_anything_is_sent(properties):
@@ -135,6 +144,40 @@ def test_properties_that_the_client_does_not_take_are_told_without_their_values(
     with pytest.raises(UsageError, match="cannot reach bucket 'files': its properties are not accepted") as raised:
         ObjectStorage(properties, SYSTEM).read("abfs://files/k")
     assert "no base64 key!" not in f"{raised.value!r} {raised.value.__cause__!r} {raised.value.facts}"
+
+
+@for_each(
+    ("key", "location", "properties"),
+    [
+        ("gcs.service.host", "gs://bucket/k", {"gcs.service.host": "http://300.1.1.1"}),
+        ("gcs.oauth2.token", "gs://bucket/k", {"gcs.oauth2.token": "t\n", "gcs.service.host": "http://127.0.0.1:1"}),
+        ("adls.token", "abfs://files/k", {"adls.account-name": "acc", "adls.token": "t\r"}),
+        *(
+            ("adls.blob-storage-authority", "abfs://files/k", {"adls.account-name": "acc", **address})
+            for address in (
+                {"adls.blob-storage-authority": "300.1.1.1:1"},
+                {"adls.blob-storage-authority": "a b"},
+                {"adls.blob-storage-authority": "127.0.0.1:1", "adls.blob-storage-scheme": "ftp"},
+            )
+        ),
+    ],
+)
+def test_what_the_client_would_panic_at_is_a_wrong_setting(key, location, properties):
+    with pytest.raises(ConfigError, match=f"configuration key '{key}': ") as raised:
+        ObjectStorage(properties, SYSTEM).read(location)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_panic_of_the_client_is_an_error_of_ours():
+    """It is no `Exception`, and would pass by all that catches one."""
+    properties = {"adls.account-name": "acc", "adls.tenant-id": "a b", "adls.client-id": "c", "adls.client-secret": "s"}
+    storage = ObjectStorage({**properties, "adls.blob-storage-authority": "127.0.0.1:1"}, SYSTEM)
+    with pytest.raises(
+        UsageError, match="cannot read 'abfs://files/k': the client of the store has panicked; look for"
+    ):
+        storage.read("abfs://files/k")
+    with pytest.raises(OutcomeUnknownError, match=r"cannot tell whether .*: the client of the store has panicked"):
+        storage.create("abfs://files/k", b"")
 
 
 def test_a_machine_without_credentials_is_told(monkeypatch):

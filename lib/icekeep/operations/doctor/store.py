@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from icekeep.errors import IcekeepError, UsageError
+from icekeep.errors import IcekeepError, MissingFileError, UsageError
 from icekeep.operations.doctor.clocks import STORE_GRAIN_MS, ahead_ms, checked_clock
 from icekeep.operations.doctor.findings import Notes
 from icekeep.operations.doctor.own_files import absent, remove_empty, remove_own
@@ -67,11 +67,13 @@ class _Trial:
         }
 
     def reach(self) -> str:
-        """Ask about a file that is not there."""
+        """Read a file that is not there; the answer to a mere look would not tell that there is no such bucket."""
         began_ms = self._runtime.monotonic_ms()
-        if self._storage.head(self._location) is not None:
-            raise UsageError(f"it tells of a file {self._location!r}, which nobody has made")
-        return f"it answers, in {self._runtime.monotonic_ms() - began_ms:,} ms"
+        try:
+            self._storage.read(self._location)
+        except MissingFileError:
+            return f"it answers, in {self._runtime.monotonic_ms() - began_ms:,} ms"
+        raise UsageError(f"it has a file {self._location!r}, which nobody has made")
 
     def put(self) -> str:
         """Make the file."""

@@ -6,8 +6,9 @@ nothing of it but a status and a code of the store goes into messages of ours.
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from obstore.exceptions import (
     AlreadyExistsError,
@@ -27,6 +28,15 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.storage.locations import parse_location
+from icekeep.storage.stores import AZURE, store_kind
+
+T = TypeVar("T")
+
+
+class ClientPanicError(BaseError):
+    """The client has met what its authors did not think of, most often a setting that cannot be sent."""
+
 
 STORE_ERRORS = (BaseError, OSError)
 """What the client raises for a request; `OSError` because a missing object is a `FileNotFoundError`."""
@@ -60,6 +70,19 @@ _IDENTITY_CODES = frozenset(
 )
 _DENIAL_CODES = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
 _REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
+
+
+def without_panics(request: Callable[[], T]) -> T:
+    """Call the client; a panic, which is no `Exception` and would end a process as an interrupt does, becomes an error of its."""
+    try:
+        return request()
+    except Exception:
+        raise
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        # What it says may hold what was sent.
+        raise ClientPanicError("the client has panicked") from None
 
 
 def is_refused(error: Exception) -> bool:
@@ -125,32 +148,15 @@ def is_unimplemented(error: Exception) -> bool:
 
 def translate_store_error(error: Exception, action: str, location: str) -> IcekeepError:
     """The error of ours that says what to do about a client's error; `action` is a verb ("read")."""
-    text, message = str(error), f"cannot {action} {location!r}"
-    code = _code(error)
-    if any(sign in text for sign in _NO_BUCKET):
-        return UsageError(f"{message}: there is no such bucket; make it, or name another location", location=location)
+    message = f"cannot {action} {location!r}"
+    if any(sign in str(error) for sign in _NO_BUCKET):
+        return no_bucket(message, location)
     if isinstance(error, FileNotFoundError):
         return MissingFileError(f"{message}: there is no such file", location=location)
-    failed = _FAILED.match(text)
-    if failed and _IDENTITY_SERVICE.match(failed["address"]):
-        return UsageError(
-            f"{message}: no credentials are given, and this machine has none; set them in the catalog's properties or in "
-            "the environment",
-            location=location,
-        )
-    if _is_denied(error):
-        return UsageError(
-            f"{message}: the store denies access ({code or 'it says no more'}); check the credentials and what they may do",
-            location=location,
-        )
-    if _UNTRUSTED in text:
-        return UsageError(
-            f"{message}: the store's certificate is not trusted here; check the endpoint, or install its certificate authority",
-            location=location,
-        )
-    if code in _REGION_CODES or _REDIRECTED in text:
-        return UsageError(f"{message}: the bucket is in another region; set s3.region", location=location)
-    if code == "KeyTooLongError":
+    advice = _advice(error)
+    if advice:
+        return UsageError(f"{message}: {advice}", location=location)
+    if _code(error) == "KeyTooLongError":
         return InvalidTableError(f"{message}: the name is too long for the store", location=location)
     if isinstance(error, InvalidPathError):
         return UnsupportedError(
@@ -161,6 +167,32 @@ def translate_store_error(error: Exception, action: str, location: str) -> Iceke
     if isinstance(error, NotSupportedError):
         return UnsupportedError(f"{message}: the store cannot do it", location=location)
     return UnavailableError(f"{message}: {reason(error)}", location=location)
+
+
+def _advice(error: Exception) -> str:
+    """What is wrong with the settings that a request was sent with, and what to do; empty where nothing says so."""
+    text, code = str(error), _code(error)
+    failed = _FAILED.match(text)
+    if isinstance(error, ClientPanicError):
+        return (
+            "the client of the store has panicked; look for a property or a variable of the environment with what cannot be "
+            "part of an address or a header"
+        )
+    if failed and _IDENTITY_SERVICE.match(failed["address"]):
+        return "no credentials are given, and this machine has none; set them in the catalog's properties or in the environment"
+    if _is_denied(error):
+        return f"the store denies access ({code or 'it says no more'}); check the credentials and what they may do"
+    if _UNTRUSTED in text:
+        return "the store's certificate is not trusted here; check the endpoint, or install its certificate authority"
+    if code in _REGION_CODES or _REDIRECTED in text:
+        return "the bucket is in another region; set s3.region"
+    return ""
+
+
+def no_bucket(message: str, location: str) -> UsageError:
+    """What is raised where a bucket is not there; Azure calls it a container."""
+    word = "container" if store_kind(parse_location(location).scheme) == AZURE else "bucket"
+    return UsageError(f"{message}: there is no such {word}; make it, or name another location", location=location)
 
 
 def name_is_taken(location: str) -> FileExistsError:

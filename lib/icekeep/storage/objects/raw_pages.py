@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icekeep.errors import IcekeepError, UnavailableError, UnsupportedError, UsageError
+from icekeep.storage.objects.errors import no_bucket
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MAX = 6
@@ -132,6 +133,11 @@ def _code(error: BaseException) -> str:
     return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
 
 
+def _status(error: BaseException) -> int | None:
+    answer = getattr(error, "response", None)
+    return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(answer, dict) else None
+
+
 def _may_be_expired(error: BaseException) -> bool:
     return _code(error) in _ENDED
 
@@ -140,8 +146,9 @@ def _translated(error: Exception, location: str) -> IcekeepError:
     """The error of ours; nothing of botocore's words is told but the store's code."""
     code, message = _code(error), f"cannot list {location!r}"
     if code == "NoSuchBucket":
-        return UsageError(f"{message}: there is no such bucket; make it, or name another location", location=location)
-    if code in _ENDED | _DENIED or type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+        return no_bucket(message, location)
+    is_without = type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError")
+    if is_without or _status(error) in (401, 403) or code in _ENDED | _DENIED:
         return UsageError(
             f"{message}: the store denies access ({code or 'no credentials'}); check the credentials and what they may do",
             location=location,

@@ -123,13 +123,14 @@ def prove(first: ObjectAddress, second: ObjectAddress) -> Capabilities:
         send_new(first, first.stores.once, b"%d" % number, f"probe{number}")
 
     def copy(_: int) -> None:
-        obstore.copy(first.stores.once, first.key, second.key, overwrite=False)
+        first.stores.ask(lambda: obstore.copy(first.stores.once, first.key, second.key, overwrite=False))
 
     try:
         with translated("write below", first.location):
             is_exclusive = _only_the_first_succeeds(create)
             if is_exclusive:
-                is_exclusive = bytes(obstore.get(first.stores.patient, first.key).bytes()) == b"1"
+                found = first.stores.ask(lambda: obstore.get(first.stores.patient, first.key).bytes())
+                is_exclusive = bytes(found) == b"1"
             return Capabilities(exclusive_create=is_exclusive, move=is_exclusive and _only_the_first_succeeds(copy))
     finally:
         delete_objects([first, second])

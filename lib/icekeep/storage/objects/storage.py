@@ -255,12 +255,14 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
     def _begin_parts(self, target: ObjectAddress, stamp: str) -> Parts:
         self._check_free(target)
         with translated("write", target.location):
-            parts = obstore.open_writer(
-                target.stores.patient,
-                target.key,
-                attributes={STAMP: stamp},
-                buffer_size=PART_BYTES,
-                max_concurrency=4,
+            parts = target.stores.ask(
+                lambda: obstore.open_writer(
+                    target.stores.patient,
+                    target.key,
+                    attributes={STAMP: stamp},
+                    buffer_size=PART_BYTES,
+                    max_concurrency=4,
+                )
             )
         return _Translating(parts, target.location)
 

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
@@ -17,7 +19,7 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.spec.units import DAY_SECONDS
 from icekeep.storage.locations import Location, parse_location
-from icekeep.storage.objects.errors import may_be_expired
+from icekeep.storage.objects.errors import may_be_expired, without_panics
 from icekeep.storage.objects.raw_pages import RawLister
 from icekeep.storage.objects.roots import rooted
 from icekeep.storage.stores import AZURE, GCS, S3, STORES_OF_KEYS, store_authorities, store_authority, store_kind
@@ -31,11 +33,19 @@ _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 
 _NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
 _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
+_HOST = re.compile(r"[^%\s<>\\^|`{}\[\]]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REQUEST_TIMEOUT_S = 120.0
 _ALWAYS_ASK_AGAIN = datetime.fromtimestamp(0, UTC)
 """When credentials that a catalog hands out end, as the client is told: so it asks us before each request what holds now."""
 
-_RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_RETRIES = {
+    "max_retries": 10,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=8), "base": 3},
+}
+"""Each wait is drawn, up to three times the one before it: some twenty seconds in all, in which a gateway restarts."""
+
 
 _PROFILE = (
     "a profile of the AWS tools; give its keys in the environment, as aws configure export-credentials --format env prints them, "
@@ -100,7 +110,9 @@ class Stores(NamedTuple):
 
         What was refused so was not carried out, so that it is safe for every request.
         """
-        return request() if self.vended is None else self.vended.ask(request, may_be_expired)
+        if self.vended is None:
+            return without_panics(request)
+        return self.vended.ask(partial(without_panics, request), may_be_expired)
 
 
 def parsed_location(location: str) -> Location:
@@ -213,6 +225,9 @@ def _lists_in_order(location: Location) -> bool:
 
 def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
     prefixes = {S3: ("s3.", "client."), GCS: ("gcs.",), AZURE: ("adls.",)}[kind]
+    for name, value in properties.items():
+        if name.startswith(prefixes) and _CONTROL.search(value):
+            raise ConfigError(name, "has a line break or another control character, which cannot be sent; remove it")
     # A catalog that offers to sign requests may give keys as well.
     allowed = ("s3.signer", "s3.remote-signing-enabled") if properties.get("s3.access-key-id") else ()
     for name, value in properties.items():
@@ -232,10 +247,15 @@ def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
 
 def _s3_config(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
     endpoint = _address(properties, "s3.endpoint")
-    is_virtual = "." not in bucket and (
-        _flag(properties, "s3.force-virtual-addressing") is True or _flag(properties, "s3.path-style-access") is False
-    )
+    asked = {"s3.force-virtual-addressing": True, "s3.path-style-access": False}
+    asks = next((name for name, value in asked.items() if _flag(properties, name) is value), None)
+    is_virtual = "." not in bucket and asks is not None
     if endpoint and is_virtual:
+        if _may_be_ip(urlsplit(endpoint).hostname or ""):
+            raise ConfigError(
+                asks or "",
+                f"puts a bucket's name before the host of s3.endpoint, and an IP address has none; leave out {asks}",
+            )
         scheme, _, host = endpoint.partition("://")
         endpoint = f"{scheme}://{bucket}.{host}"
     return _given(
@@ -310,6 +330,8 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
         # Azure itself has the account in the host's name, what stands in for it has it in the path.
         address = f"{account}{authority}" if authority.startswith(".") else f"{authority}/{account}"
         endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{address}"
+        advice = "give HOST:PORT, and http or https as adls.blob-storage-scheme"
+        _checked_address("adls.blob-storage-authority", endpoint, advice)
     elif hosts:
         endpoint = f"https://{hosts[1].replace('.dfs.', '.blob.', 1)}"
     return _given(
@@ -363,9 +385,30 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _address(properties: Mapping[str, str], name: str) -> str | None:
     value = properties.get(name)
-    if value and not _ADDRESS.fullmatch(value):
-        raise ConfigError(name, "is no address; give it as http://HOST:PORT or https://HOST")
-    return value.rstrip("/") if value else None
+    return _checked_address(name, value) if value else None
+
+
+def _checked_address(name: str, value: str, advice: str = "give it as http://HOST:PORT or https://HOST") -> str:
+    """An address without slashes at its end; the client would not refuse one that is none, but panic at the first request."""
+    try:
+        parts = urlsplit(value)
+        is_one = (
+            _ADDRESS.fullmatch(value) is not None
+            and parts.port != 0
+            and _HOST.fullmatch(parts.hostname or "") is not None
+        )
+        if is_one and _may_be_ip(parts.hostname or ""):
+            ip_address(parts.hostname or "")
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ConfigError(name, f"is no address; {advice}")
+    return value.rstrip("/")
+
+
+def _may_be_ip(host: str) -> bool:
+    """Whether a host that is no IP address cannot be called so: its last part is a number, or it has a colon."""
+    return ":" in host or host.rpartition(".")[2].isdigit()
 
 
 def _first(properties: Mapping[str, str], *names: str) -> str | None:

@@ -65,6 +65,11 @@ def raising(error: Exception) -> Callable[..., Any]:
     return fail
 
 
+def once_there(lie: Callable[..., Any]) -> Callable[..., Any]:
+    """A lie about a file, told once it has been made."""
+    return lambda inner, location: (lie if inner.head(location) else MemoryStorage.read)(inner, location)
+
+
 def test_a_store_that_is_well_has_a_line_for_each_thing_and_nothing_is_left() -> None:
     storage = MemoryStorage(FakeRuntime())
     result = looked_at(storage)
@@ -77,11 +82,11 @@ def test_a_store_that_is_well_has_a_line_for_each_thing_and_nothing_is_left() ->
     ("check", "status", "message", "lies"),
     [
         ("conditional put", "wrong", "put a second file over the first", {"create": overwrite}),
-        ("read", "wrong", "3 bytes came back", {"read": lambda *_: b"old"}),
+        ("read", "wrong", "3 bytes came back", {"read": once_there(lambda *_: b"old")}),
         ("list", "wrong", "a listing shows []", {"list": late_list}),
         ("delete", "wrong", "cannot be deleted, and is left behind: access denied", {"delete_many": denied}),
         ("delete", "wrong", "is still there after it was deleted", {"delete_many": kept}),
-        ("read", "unavailable", "no answer", {"read": raising(UnavailableError("no answer"))}),
+        ("read", "unavailable", "no answer", {"read": once_there(raising(UnavailableError("no answer")))}),
     ],
 )
 def test_one_thing_that_is_wrong_is_told_and_the_others_are_well(
@@ -124,7 +129,7 @@ def test_a_put_that_finds_the_name_taken_leaves_what_is_there() -> None:
 
 
 def test_a_store_that_is_out_of_reach_is_not_written_to() -> None:
-    storage = Lying(head=raising(UnavailableError("no answer")))
+    storage = Lying(read=raising(UnavailableError("no answer")))
     result = looked_at(storage)
     assert [(one.check, one.status) for one in result.findings] == [("reached", "unavailable")]
     assert result.status == "unavailable"
