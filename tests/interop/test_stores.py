@@ -9,6 +9,7 @@ from icekeep.errors import UnavailableError, UsageError
 from icekeep.runtime import SYSTEM
 from icekeep.storage.objects.storage import ObjectStorage
 from kit.servers.azure import Azurite
+from kit.servers.gcs import FakeGcsServer
 from kit.servers.s3 import MinIO
 
 
@@ -22,6 +23,13 @@ def azurite() -> Iterator[Azurite]:
 @pytest.fixture(scope="module")
 def minio() -> Iterator[MinIO]:
     server = MinIO()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def fake_gcs_server() -> Iterator[FakeGcsServer]:
+    server = FakeGcsServer()
     yield server
     server.close()
 
@@ -89,3 +97,15 @@ class TestMinIOWithVersioning(TestMinIO):
     @pytest.fixture
     def root(self, minio):
         return minio.new_root(is_versioned=True)
+
+
+class TestFakeGcsServer(RealStoreContract):
+    tells_missing = True
+    # More than a page; each request takes three of Python's.
+    MANY = 1100
+    # It asks nobody for credentials.
+    WRONG = ()
+
+    @pytest.fixture
+    def server(self, fake_gcs_server):
+        return fake_gcs_server
