@@ -88,6 +88,7 @@ class MemoryCatalog:
     """Follows its script, a step a swap, and commits once that is used up; `swaps` keeps what was asked of it."""
 
     drop_frees_metadata_names = False
+    garbage_collector: str | None = None
 
     def __init__(
         self,

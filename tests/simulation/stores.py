@@ -212,6 +212,7 @@ class SimulatedCatalog:
     name = identity = "simulated"
     warehouse = WAREHOUSE
     drop_frees_metadata_names = False
+    garbage_collector: str | None = None
     reclaim_roots: tuple[str, ...] = ()
     rewrite_roots: tuple[str, ...] = ()
     rules = OperatorRules()

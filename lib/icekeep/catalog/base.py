@@ -236,6 +236,13 @@ class Catalog(Protocol):
         """Whether a drop moves the metadata files aside, so that another table may have their names from then on."""
 
     @property
+    def garbage_collector(self) -> str | None:
+        """The program that alone may delete files of its tables, since others than their metadata names may need them.
+
+        `None` where metadata tells everything, so that icekeep may.
+        """
+
+    @property
     def warehouse(self) -> str | None:
         """The location below which new tables go by default; `None` if there is none, or only a server knows it."""
 

@@ -79,6 +79,7 @@ class FilesystemCatalog(DirectoryNamespaces):
     compares_metadata = True
     restores_snapshots = True
     drop_frees_metadata_names = True
+    garbage_collector = None
 
     def __init__(
         self, name: str, properties: Mapping[str, str], storage: DirectoryStorage, runtime: Runtime = SYSTEM

@@ -77,6 +77,7 @@ class SqlCatalog:
     compares_metadata = True
     restores_snapshots = True
     drop_frees_metadata_names = False
+    garbage_collector = None
 
     def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
         self.name = name

@@ -49,7 +49,7 @@ class Expiring(msgspec.Struct, frozen=True, kw_only=True):
 def expiring(table: Table, listed: Listed, storage: MeteredStorage) -> Expiring:
     """What the table's own retention lets go now; raises `IcekeepError` where `expire_snapshots` would refuse."""
     metadata = table.metadata
-    refuse_if_gc_is_disabled(metadata)
+    refuse_if_gc_is_disabled(table)
     now_ms = table.runtime.now_ms()
     expired = select_expired(metadata, ExpirationOptions().policy(table.catalog.rules), now_ms)
     if expired.is_empty:
@@ -102,7 +102,7 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
 
 def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) -> JobAdvice:
     """What orphan removal would find: only metadata files that left the log are known of without a listing."""
-    refuse_if_gc_is_disabled(table.metadata)
+    refuse_if_gc_is_disabled(table)
     lost = _lost_and_old(table, metadata.lost_metadata_files_count)
     known_count = entries_count + metadata.all_manifests_count + metadata.manifest_lists_count
     listed_count = known_count + metadata.metadata_log_files_count + 1 + metadata.lost_metadata_files_count

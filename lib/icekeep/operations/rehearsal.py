@@ -84,6 +84,10 @@ class WatchedCatalog:
         return self._catalog.drop_frees_metadata_names
 
     @property
+    def garbage_collector(self) -> str | None:
+        return self._catalog.garbage_collector
+
+    @property
     def warehouse(self) -> str | None:
         return self._catalog.warehouse
 

@@ -145,6 +145,11 @@ class ClientCatalog(ABC, Generic[C]):
 
     drop_frees_metadata_names = False
 
+    @property
+    def garbage_collector(self) -> str | None:
+        """As the protocol says."""
+        return None
+
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
         self.name = name
         self._properties = dict(properties)

@@ -36,6 +36,7 @@ from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, Una
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import Requirement
+from icekeep.spec.table_properties import is_true
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Update
 from icekeep.storage.open import open_storage
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from icekeep.catalog.clients.rest_client import RestClient
 
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
+_IS_NESSIE = "nessie.is-nessie-catalog"
 
 
 class RestCatalog(ClientCatalog["RestClient"]):
@@ -62,6 +64,12 @@ class RestCatalog(ClientCatalog["RestClient"]):
     def uri(self) -> str:
         """Where the server is."""
         return self._properties.get("uri", "")
+
+    @property
+    def garbage_collector(self) -> str | None:
+        """Nessie's, whose metadata shows one snapshot of one commit; the server says whether it is one."""
+        with self._reading():
+            return "nessie-gc" if is_true(self._client().properties, _IS_NESSIE, default=False) else None
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)

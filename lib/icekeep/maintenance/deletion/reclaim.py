@@ -40,7 +40,6 @@ from icekeep.planning.spark.slots import is_speculative, is_tried_again, max_tas
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.runtime import Runtime
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.local.links import confined_to
@@ -137,8 +136,15 @@ class _TaskReport(msgspec.Struct, frozen=True):
     error: IcekeepError | None = None
 
 
-def refuse_if_gc_is_disabled(metadata: TableMetadata) -> None:
-    """Raise `SafetyError` where the property `gc.enabled` is false: other tables may share the files."""
+def refuse_if_gc_is_disabled(table: Table) -> None:
+    """Raise `SafetyError` where only the catalog may delete files, or `gc.enabled` is false: others may need them."""
+    metadata, collector = table.metadata, table.catalog.garbage_collector
+    if collector is not None:
+        raise SafetyError(
+            f"catalog {table.catalog.name!r} has a garbage collector of its own: older commits, branches and tags there, which "
+            f"the metadata of {table.name!r} does not show, may need its files, so nothing is expired or deleted; run "
+            f"{collector}, and leave gc.enabled as it is"
+        )
     if not is_gc_enabled(metadata):
         raise SafetyError(
             f"the table at {metadata.location!r} has gc.enabled={metadata.properties['gc.enabled']}: "
@@ -171,9 +177,9 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     Raises:
         ClaimedError: another run has taken the plan over before the first call that deletes; from then on that is `stopped`,
             as is every error, since the call that fails may have deleted files all the same.
-        SafetyError: garbage collection is disabled, or a file lies where none may be deleted.
+        SafetyError: the files are not to be deleted (`refuse_if_gc_is_disabled`), or a file lies where none may be deleted.
     """
-    refuse_if_gc_is_disabled(table.metadata)
+    refuse_if_gc_is_disabled(table)
     if plan.table_uuid != table.metadata.table_uuid:
         raise IcekeepBug("the plan is of another table")
     listener.on(StepStarted(STEP, plan.files_count, "files"))

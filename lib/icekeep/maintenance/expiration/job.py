@@ -150,6 +150,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
 
     Spec: "Snapshot Retention Policy"; properties `history.expire.*`, `gc.enabled`.
     """
+    refuse_if_gc_is_disabled(table)
     checked = _checked(table.metadata, request)
     spark, listener, runtime = request.spark, request.listener, table.runtime
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=listener)
@@ -252,6 +253,7 @@ def _tell_histories(expired: Expired, listener: Listener) -> None:
 
 def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     metadata, spark, given = table.metadata, request.spark, request.given
+    refuse_if_gc_is_disabled(table)
     checked = _checked(metadata, request)
     around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=request.listener)
     now_ms = table.runtime.now_ms()
@@ -322,7 +324,6 @@ def check_arguments(metadata: TableMetadata, request: ExpireSnapshotsRequest) ->
     """Hold the arguments against the table, before anything is planned.
 
     Raises:
-        SafetyError: the table has `gc.enabled=false`.
         UnsupportedError: the table is encrypted.
         OptionError: an argument has a value that it cannot take.
     """
@@ -331,7 +332,6 @@ def check_arguments(metadata: TableMetadata, request: ExpireSnapshotsRequest) ->
 
 def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> ExpirationOptions:
     """The options, of arguments that hold."""
-    refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB.name)
     cleanup_level(request.clean)
     checked = checked_options(

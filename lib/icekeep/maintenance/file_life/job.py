@@ -285,6 +285,8 @@ class _Look:
             notes.append(f"{text!r} has its path under another scheme or authority, and is taken for the same file")
         if not is_gc_enabled(self._table.metadata):
             notes.append("the table has gc.enabled=false, so no run deletes any file of it")
+        if (collector := self._table.catalog.garbage_collector) is not None:
+            notes.append(f"of tables of catalog {self._table.catalog.name!r} {collector} alone deletes files")
         if self._unreadable:
             notes += unlooked(self._unreadable, self._unsure)
         return WhyResult(

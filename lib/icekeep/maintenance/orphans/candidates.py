@@ -149,6 +149,7 @@ def find_candidates(
         UnsupportedError: the table is encrypted.
         TryAgainError: the catalog or the store is out of reach.
     """
+    refuse(table)
     root = checked_root(table.metadata, search)
     refuse_outside(table, root, search)
     now_ms = runtime.now_ms() if is_plan else safe_now_ms(table, runtime)
@@ -290,7 +291,7 @@ def _loaded_anew(table: Table) -> Table:
 
 
 def _refuse_other_table(before: Table, now: Table) -> None:
-    refuse(now.metadata)
+    refuse(now)
     is_same = before.metadata.table_uuid == now.metadata.table_uuid
     if not is_same or canonical(before.metadata.location) != canonical(now.metadata.location):
         raise SafetyError(

@@ -21,15 +21,15 @@ from icekeep.storage.locations import is_location, parse_location, without_dots
 _NAMED_TABLES = 5
 
 
-def refuse(metadata: TableMetadata) -> None:
+def refuse(table: Table) -> None:
     """Refuse a table whose files must not be judged by its metadata.
 
     Raises:
-        SafetyError: the table has `gc.enabled=false`.
+        SafetyError: the table has `gc.enabled=false`, or its catalog a garbage collector of its own.
         UnsupportedError: the table is encrypted.
     """
-    refuse_if_gc_is_disabled(metadata)
-    refuse_encrypted(metadata, JOB.name)
+    refuse_if_gc_is_disabled(table)
+    refuse_encrypted(table.metadata, JOB.name)
 
 
 def refuse_neighbours(table: Table, found: Neighbours) -> None:
@@ -52,10 +52,10 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
     Raises:
         UsageError: the location is none.
         OptionError: a root that the options add is none.
-        SafetyError: the location is icekeep's own, or the table has `gc.enabled=false`.
+        SafetyError: the location is icekeep's own.
         UnsupportedError: the table is encrypted.
     """
-    refuse(metadata)
+    refuse_encrypted(metadata, JOB.name)
     check_roots(search.options.roots)
     given = metadata.location if search.location is None else search.location
     try:

@@ -131,7 +131,7 @@ def check_arguments(metadata: TableMetadata, request: RemoveOrphanFilesRequest) 
     """Hold the arguments against the table, before anything is listed; `older_than` waits for the store's clock.
 
     Raises:
-        SafetyError: the table has `gc.enabled=false`, or the location is icekeep's own.
+        SafetyError: the location is icekeep's own.
         UnsupportedError: the table is encrypted, or the mode is `DELETE`.
         UsageError: the location is none.
         OptionError: an argument has a value that it cannot take.

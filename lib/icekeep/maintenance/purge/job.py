@@ -159,7 +159,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
     """
-    checked = _checked(table.metadata, request)
+    checked = _allowed(table, request)
     spark, listener, runtime = request.spark, request.listener, table.runtime
     approve = _held_approval(table, request)
     if not request.purge:
@@ -264,7 +264,7 @@ class _Foreseen(NamedTuple):
 
 
 def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
-    checked = _checked(table.metadata, request)
+    checked = _allowed(table, request)
     if not request.purge:
         return _Foreseen(DropPlan(is_purged=False))
     around = look_around(table, checked.roots, request.listener, accepted_names(request.accept_unreadable))
@@ -315,7 +315,6 @@ def check_arguments(metadata: TableMetadata, request: DropRequest) -> None:
     """Hold the arguments against the table, before anything is planned.
 
     Raises:
-        SafetyError: the table has `gc.enabled=false`.
         UnsupportedError: the table is encrypted.
         UsageError: a plan is approved, and no purge is asked for, which alone has one.
         OptionError: an argument has a value that it cannot take.
@@ -323,11 +322,17 @@ def check_arguments(metadata: TableMetadata, request: DropRequest) -> None:
     _checked(metadata, request)
 
 
+def _allowed(table: Table, request: DropRequest) -> ReclaimOptions:
+    """The options, of a table that may go so."""
+    if request.purge:
+        refuse_if_gc_is_disabled(table)
+    return _checked(table.metadata, request)
+
+
 def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
     """The options, of arguments that hold."""
     checked = checked_arguments(request)
     if request.purge:
-        refuse_if_gc_is_disabled(metadata)
         refuse_encrypted(metadata, JOB.name)
         check_roots(checked.roots)
     return checked

@@ -169,6 +169,12 @@ def test_a_server_may_be_elsewhere_than_its_configuration(server, table, tmp_pat
     first.close()
 
 
+@pytest.mark.parametrize(("told", "collector"), [("true", "nessie-gc"), ("false", None), (None, None)])
+def test_nessie_deletes_files_itself(server, told, collector):
+    server.config = {} if told is None else {"nessie.is-nessie-catalog": told}
+    assert open_catalog("local", server.properties).garbage_collector == collector
+
+
 def test_what_a_server_does_not_list_is_not_asked_for(server, table):
     server.endpoints = tuple(e for e in ENDPOINTS if not e.startswith("DELETE"))
     with pytest.raises(

@@ -235,7 +235,7 @@ def test_where_garbage_collection_is_not_enabled_nothing_is_deleted(table, text)
 @for_each("text", [None, "true", "TRUE", "True"])
 def test_where_it_is_enabled_or_not_spoken_of_nothing_is_refused(text):
     properties = {} if text is None else {"gc.enabled": text}
-    refuse_if_gc_is_disabled(memory_table(**properties).metadata)
+    refuse_if_gc_is_disabled(memory_table(**properties))
 
 
 def test_the_plan_of_another_table_is_not_carried_out(table):

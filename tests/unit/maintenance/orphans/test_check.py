@@ -4,8 +4,6 @@ import pytest
 
 from icekeep.errors import OptionError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.orphans.job import check_arguments
-from icekeep.spec.updates import SetProperties
-from kit.tables import swap
 
 ROOT = "memory://lake/wh/db/events"
 
@@ -34,12 +32,6 @@ def test_a_wrong_argument_is_refused_as_by_the_job_which_reads_and_writes_nothin
         with pytest.raises(error) as raised:
             ask(table, **arguments)
         assert str(raised.value) == str(refused.value)
-
-
-def test_a_table_whose_files_are_not_to_be_deleted_is_refused(world):
-    metadata = swap(world.table, SetProperties({"gc.enabled": "false"})).metadata
-    with pytest.raises(SafetyError, match=r"gc\.enabled"):
-        check_arguments(metadata)
 
 
 def test_what_holds_is_let_through(world):
