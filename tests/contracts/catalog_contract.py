@@ -19,13 +19,14 @@ from icekeep.errors import (
     NotFoundError,
     PropertyError,
     UnavailableError,
+    UnsupportedError,
     UsageError,
 )
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid, requirements_for
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef
+from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef, Update
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, attaching_race, race, set_counter, simple_metadata
 
 
@@ -37,11 +38,15 @@ class CatalogContract:
         keeps_previous: whether the catalog keeps which metadata file was the table before.
         deletes_metadata: whether the client deletes metadata files, as of refused commits; else a server does, or the files
             are the pointer.
+        makes_parents: whether a namespace is created with those above it.
+        names: that a table may have.
     """
 
     is_absent_until_used = False
     keeps_previous = False
     deletes_metadata = False
+    makes_parents = True
+    names: tuple[str, ...] = ("metadata", "data", "Events", "é", "a b", "x=1", "%2F", "_t", "'", "t;--")
 
     @pytest.fixture
     def properties(self, tmp_path: Path) -> Mapping[str, str]:
@@ -325,7 +330,7 @@ class CatalogContract:
         base = create(owner="me")
         outcome = catalog.swap(base, [AssertTableUuid(base.metadata.table_uuid)], set_counter(1))
         assert isinstance(outcome, Committed)
-        assert outcome.table.metadata.properties == {"owner": "me", COUNTER: "1"}
+        assert outcome.table.metadata.properties == {**base.metadata.properties, "owner": "me", COUNTER: "1"}
         assert outcome.table.metadata_location != base.metadata_location
         for client in (catalog, other):
             loaded = client.load(EVENTS)
@@ -389,9 +394,10 @@ class CatalogContract:
         assert catalog.load(EVENTS).metadata.properties == {"owner": "second"}
 
     def test_keys_that_nobody_knows_survive_a_swap(self, catalog, create):
-        path = Path(create().metadata_location.removeprefix("file://"))
-        raw = json.loads(path.read_bytes())
-        path.write_text(json.dumps({**raw, "x-new-key": {"deep": [1]}}))
+        made = create()
+        raw = json.loads(made.storage.read(made.metadata_location))
+        made.storage.delete_many([made.metadata_location])
+        made.storage.create(made.metadata_location, json.dumps({**raw, "x-new-key": {"deep": [1]}}).encode())
         table = catalog.swap(catalog.load(EVENTS), [], set_counter(1)).table
         assert json.loads(table.storage.read(table.metadata_location))["x-new-key"] == {"deep": [1]}
 
@@ -428,7 +434,7 @@ class CatalogContract:
         create(owner="first")
         catalog.drop(EVENTS)
         create(owner="second")
-        assert catalog.load(EVENTS).metadata.properties == {"owner": "second"}
+        assert catalog.load(EVENTS).metadata.properties["owner"] == "second"
 
     def test_a_drop_says_where_the_metadata_is(self, catalog, other, create):
         """By that the table can be taken back."""
@@ -550,13 +556,15 @@ class CatalogContract:
             catalog.list_tables(("none",))
 
     def test_a_table_may_have_any_ordinary_name(self, catalog, create):
-        for name in ("metadata", "data", "Events", "é", "a b", "x=1", "%2F", "_t", "'", "t;--"):
+        for name in self.names:
             create(("db", name))
-        assert len(catalog.list_tables(("db",))) == 10
+        assert len(catalog.list_tables(("db",))) == len(self.names)
         assert catalog.list_namespaces() == [("db",)]
         assert all(catalog.load(identifier).identifier == identifier for identifier in catalog.list_tables(("db",)))
 
     def test_namespaces_are_listed_at_all_levels(self, catalog, create):
+        for parent in () if self.makes_parents else (("lake",), ("lake", "raw")):
+            catalog.create_namespace(parent)
         catalog.create_namespace(("lake", "raw", "daily"))
         catalog.create_namespace(("lake2",))
         create()
@@ -570,6 +578,8 @@ class CatalogContract:
         assert catalog.list_namespaces() == [("db",)]
 
     def test_only_an_empty_namespace_is_dropped(self, catalog, other, create):
+        if not self.makes_parents:
+            catalog.create_namespace(("lake",))
         catalog.create_namespace(("lake", "raw"))
         create()
         for namespace in (("db",), ("lake",)):
@@ -586,6 +596,46 @@ class CatalogContract:
         catalog_copy, table_copy = pickle.loads(pickle.dumps((catalog, table)))
         assert catalog_copy.load(EVENTS).metadata == table_copy.metadata == table.metadata
         assert table_copy.storage.read(table.metadata_location) == table.storage.read(table.metadata_location)
+
+
+class RestCatalogContract(CatalogContract):
+    """Of a catalog whose server checks what commits require, applies their updates and writes metadata."""
+
+    # The server decides how metadata files are named and compressed, and reads them itself.
+    test_a_table_that_wants_gzip_gets_it = None
+    test_a_compression_that_the_spec_does_not_know_is_refused = None
+    test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
+    test_a_pointer_is_found_though_the_metadata_makes_no_sense = None
+    test_a_table_whose_metadata_makes_no_sense_is_dropped_by_the_place_of_that = None
+    test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file = None
+    test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file = None
+    test_nothing_is_attached_where_another_file_is_current_by_now = None
+    test_nothing_is_attached_to_a_table_that_was_dropped = None
+    test_no_file_goes_where_metadata_is_attached_though_others_commits_delete_old_metadata = None
+    # And it alone knows where new tables go.
+    test_the_warehouse_is_above_new_tables = None
+    # Without a requirement that says otherwise, a server applies a commit to whatever is current.
+    test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict = None
+
+    def test_no_metadata_is_attached_since_the_server_writes_it(self, catalog, create):
+        with pytest.raises(UnsupportedError, match=r"writes metadata itself.*'db.events': mend it at the server"):
+            catalog.reattach(create())
+
+    def test_a_swap_of_a_base_that_was_replaced_is_a_conflict_and_leaves_no_file(self, catalog, other, create, files):
+        base = catalog.swap(create(), [], _append(1)).table
+        other.swap(other.load(EVENTS), [], _append(2))
+        before = files()
+        updates = _append(3, 2)
+        outcome = catalog.swap(base, requirements_for(base.metadata, updates), updates)
+        assert isinstance(outcome, Conflict)
+        assert "Requirement failed: " in outcome.reason
+        assert files() == before
+
+
+def _append(snapshot_id: int, sequence_number: int | None = None) -> list[Update]:
+    """The updates of a commit that adds a snapshot to `main`, by default the first, second, ... one of that number."""
+    main = SetSnapshotRef("main", SnapshotRef(snapshot_id=snapshot_id, type="branch"))
+    return [*add_snapshot(snapshot_id, sequence_number or snapshot_id), main]
 
 
 class CatalogRaceContract(CatalogContract):

@@ -80,10 +80,10 @@ def _update_to_json(base: TableMetadata | None, update: Update) -> dict[str, Any
         case SetSnapshotRef():
             return {"action": "set-snapshot-ref", "ref-name": update.ref_name, **view_to_json(update.ref)}
         case AddSchema():
-            # The protocol has deprecated last-column-id: servers work it out, and only a greater one has to be said.
-            implied = max(update.schema.highest_field_id, base.last_column_id if base is not None else 0)
-            spoken = None if update.last_column_id == implied else update.last_column_id
-            return _to_json(msgspec.structs.replace(update, last_column_id=spoken), "action")
+            # Deprecated, since servers work it out; but Nessie 0.99 takes no schema without it.
+            highest = max(update.schema.highest_field_id, base.last_column_id if base is not None else 0)
+            counted = update.last_column_id if update.last_column_id is not None else highest
+            return _to_json(msgspec.structs.replace(update, last_column_id=counted), "action")
         case RestoreSnapshots():
             raise UnsupportedError(
                 "snapshots cannot be restored through a REST catalog: a server refuses their old sequence numbers"

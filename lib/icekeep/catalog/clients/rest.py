@@ -38,6 +38,7 @@ from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.table_properties import is_true
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Update
+from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ class RestCatalog(ClientCatalog["RestClient"]):
     def uri(self) -> str:
         """Where the server is."""
         return self._properties.get("uri", "")
+
+    @property
+    def storage(self) -> Storage:
+        # The server says where the store is, to whoever has the keys.
+        with self._reading():
+            return open_storage(self._client().properties, self.runtime)
 
     @property
     def garbage_collector(self) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from contracts.catalog_contract import CatalogContract
+from contracts.catalog_contract import RestCatalogContract
 from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
@@ -22,30 +22,10 @@ from kit.rest_protocol import ENDPOINTS
 from kit.rest_server import Fault
 
 
-class TestRestCatalog(CatalogContract):
-    # The server decides how metadata files are named and compressed, and reads them itself.
-    test_a_table_that_wants_gzip_gets_it = None
-    test_a_compression_that_the_spec_does_not_know_is_refused = None
-    test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
-    test_a_pointer_is_found_though_the_metadata_makes_no_sense = None
-    test_a_table_whose_metadata_makes_no_sense_is_dropped_by_the_place_of_that = None
-    test_a_table_whose_metadata_makes_no_sense_is_given_that_of_an_earlier_file = None
-    test_a_table_whose_metadata_is_missing_is_given_that_of_an_earlier_file = None
-    test_nothing_is_attached_where_another_file_is_current_by_now = None
-    test_nothing_is_attached_to_a_table_that_was_dropped = None
-    test_no_file_goes_where_metadata_is_attached_though_others_commits_delete_old_metadata = None
-    # And it alone knows where new tables go.
-    test_the_warehouse_is_above_new_tables = None
-    # Without a requirement that says otherwise, a server applies a commit to whatever is current.
-    test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict = None
-
+class TestRestCatalog(RestCatalogContract):
     @pytest.fixture
     def properties(self, server):
         return server.properties
-
-    def test_no_metadata_is_attached_since_the_server_writes_it(self, catalog, create):
-        with pytest.raises(UnsupportedError, match=r"writes metadata itself.*'db.events': mend it at the server"):
-            catalog.reattach(create())
 
     def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
         catalog.create_namespace(("a", "b"))
@@ -53,20 +33,6 @@ class TestRestCatalog(CatalogContract):
         with pytest.raises(NotFoundError, match="no namespace 'none'"):
             catalog.default_location(("none", "t"))
         assert catalog.list_tables(("a", "b")) == []
-
-    def test_a_swap_of_a_base_that_was_replaced_is_a_conflict_and_leaves_no_file(self, catalog, other, create, files):
-        base = create()
-        other.swap(
-            other.load(EVENTS),
-            [],
-            [*add_snapshot(7), SetSnapshotRef("main", SnapshotRef(snapshot_id=7, type="branch"))],
-        )
-        before = files()
-        updates = [*add_snapshot(8), SetSnapshotRef("main", SnapshotRef(snapshot_id=8, type="branch"))]
-        outcome = catalog.swap(base, requirements_for(base.metadata, updates), updates)
-        assert isinstance(outcome, Conflict)
-        assert "Requirement failed: branch main" in outcome.reason
-        assert files() == before
 
     def test_a_swap_whose_requirements_hold_is_applied_to_what_is_current(self, catalog, other, create):
         base = create()
@@ -296,6 +262,13 @@ def test_credentials_that_the_server_sends_with_a_table_reach_its_storage_and_no
     assert "secret" not in repr((table, catalog))
     copy = pickle.loads(pickle.dumps(table))
     assert copy.storage._properties == seen
+
+
+def test_a_metadata_file_to_be_registered_is_read_where_the_server_says_that_the_store_is(server):
+    server.config = {"s3.endpoint": "http://store"}
+    catalog = open_catalog("local", {**server.properties, "s3.access-key-id": "own", "s3.endpoint": "http://elsewhere"})
+    seen = catalog.storage._properties
+    assert (seen["s3.endpoint"], seen["s3.access-key-id"]) == ("http://store", "own")
 
 
 def test_the_credentials_of_the_longest_prefix_are_the_ones(server, tmp_path):
