@@ -18,7 +18,7 @@ are.
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -261,12 +261,11 @@ def plan_directories(metadata: TableMetadata, storage: Storage) -> list[str]:
     return [directory for one in above for directory in plans_below(one, storage)]
 
 
-def plans_below(directory: str, storage: Storage) -> Iterator[str]:
+def plans_below(directory: str, storage: Storage) -> list[str]:
     """The directories of the plans below one of `plans_directory` and `trash_directory`, those with a head, sorted."""
     above = directory.rstrip("/")
-    for run in sorted(storage.child_names(above)):
-        if storage.head(f"{above}/{run}/{HEAD}") is not None:
-            yield f"{above}/{run}"
+    runs = [f"{above}/{run}" for run in sorted(storage.child_names(above))]
+    return [run for run in runs if storage.head(f"{run}/{HEAD}") is not None]
 
 
 def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage, *, restored: bool = False) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, OutcomeUnknownError, UsageError, argument, reason_of
+from icekeep.errors import IcekeepError, MissingFileError, OutcomeUnknownError, UsageError, argument, reason_of
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
@@ -29,7 +29,7 @@ from icekeep.maintenance.deletion.plan_writing import (
     tell_unread,
     write_plan,
 )
-from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
+from icekeep.maintenance.deletion.plans import DROPPED, HEAD, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory, check_roots, named_roots, territory
 from icekeep.maintenance.exact_plans import TABLE, ExactPlan, PlanLine, moved
@@ -158,13 +158,16 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         ConflictError: another table has the name by now or, for a purge, somebody committed: nothing is dropped.
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
+        MissingFileError: without `purge`: it is dropped, and its server has deleted its files all the same.
     """
     checked = _allowed(table, request)
     spark, listener, runtime = request.spark, request.listener, table.runtime
     approve = _held_approval(table, request)
     if not request.purge:
         location = None if request.given is None else table.metadata_location
-        return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid, location) or None)
+        kept = _dropped(table, table.metadata.table_uuid, location)
+        _hold_kept(table, kept)
+        return DropResult(metadata_location=kept or None)
     around = look_around(table, checked.roots, listener, accepted_names(request.accept_unreadable))
     run = run_name(table)
     above = writable_purges_directory(table, runtime)
@@ -212,6 +215,22 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
         hash=plan.hash,
     )
+
+
+def _hold_kept(table: Table, location: str) -> None:
+    """Raise `MissingFileError` where the files of a table went with it: some servers keep none, whatever they are asked."""
+    try:
+        is_lost = bool(location) and table.storage.head(location) is None
+    except IcekeepError:
+        # The credentials for a table may end with it.
+        return
+    if is_lost:
+        raise MissingFileError(
+            f"table {table.name!r} is dropped, and its metadata file {location!r} is gone with it: the server of catalog "
+            f"{table.catalog.name!r} was asked to keep its files, and deletes those of each table that is dropped; if the store "
+            "keeps old versions of objects, bring the files back, and register the table by that location",
+            location=location,
+        )
 
 
 def _deletion(request: DropRequest, options: ReclaimOptions, other_roots: tuple[str, ...]) -> DeletionRequest:
@@ -419,6 +438,9 @@ def _deleted(
 ) -> Reclaimed:
     """Delete the files of a table that the catalog has forgotten; no error says from here on that nothing was dropped."""
     try:
+        # Before it is marked no other run goes by it: its server alone can have deleted it.
+        if table.storage.head(f"{plan.directory}/{HEAD}") is None:
+            return _left_by_server(plan, table)
         with released(claim, table.storage, runtime):
             _mark_dropped(plan, table, listener)
             return carry_out(plan, claim, table, spark, request, listener, runtime)
@@ -426,6 +448,17 @@ def _deleted(
         reason = reason_of(error)
         listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {reason}"))
         return Reclaimed(stopped=reason)
+
+
+def _left_by_server(plan: DeletionPlan, table: Table) -> Reclaimed:
+    """What a purge has left to do whose plan went with the table, since the server deletes all below a table's location."""
+    left = next(iter(table.storage.list(table.metadata.location)), None)
+    if left is None:
+        return Reclaimed(missing_count=plan.files_count)
+    return Reclaimed(
+        stopped=f"the server of catalog {table.catalog.name!r} deletes the files of the table itself, this run's plan among "
+        f"them, and has left {left.location!r}; look below {table.metadata.location!r} later, and delete by hand what is left"
+    )
 
 
 def _gone(files: Sequence[GarbageFile], storage: Storage) -> list[GarbageFile]:

@@ -14,6 +14,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import (
     ClaimedError,
     ConflictError,
+    MissingFileError,
     NotFoundError,
     OptionError,
     OutcomeUnknownError,
@@ -801,6 +802,62 @@ def test_a_table_whose_credentials_reach_no_further_is_purged_by_a_plan_below_it
     result = purged(replace(table, storage=storage))
     assert (result.status, result.problems, result.failed_files_count) == ("done", (), 0)
     assert stored(table) == set()
+
+
+def test_the_plan_of_a_purge_is_told_though_credentials_reach_no_further():
+    table, heard = history(), Recorder()
+    limited = replace(table, storage=TableCredentials(table.catalog.storage))
+    before = stored(table)
+    plan = plan_drop_table(limited, no_spark, purge=True, listener=heard)
+    assert "what earlier purges left cannot be looked at: the store denies access" in heard.warnings[-1]
+    assert stored(table) == before
+    assert purged(limited, approve=plan.hash).status == "done"
+
+
+def deleting_server(table, kept=()):
+    """A table of a catalog whose server deletes all below the location of a table that is dropped, whatever it is asked."""
+    catalog, storage = table.catalog, table.catalog.storage
+    drop = catalog.drop
+
+    def drop_all(*of, **meant):
+        location = drop(*of, **meant)
+        storage.delete_many([file for file in storage.files if file.startswith(f"{ROOT}/") and file not in kept])
+        return location
+
+    catalog.drop = drop_all
+    return table
+
+
+def test_a_drop_whose_server_deletes_the_files_says_so():
+    table = deleting_server(history())
+    with pytest.raises(
+        MissingFileError, match=r"'db.events' is dropped, and its metadata file .* is gone with it"
+    ) as lost:
+        drop_table(table, no_spark)
+    assert table.metadata_location in lost.value.message
+    assert (stored(table), is_there(table)) == (set(), False)
+
+
+@for_each("is_alone", [True, False])
+def test_a_purge_whose_server_deletes_the_files_is_done_wherever_its_plan_was(is_alone):
+    table = deleting_server(history())
+    storage = TableCredentials(table.catalog.storage) if is_alone else table.storage
+    result = purged(replace(table, storage=storage))
+    assert (result.status, result.problems, result.missing_files_count) == ("done", (), 15)
+    assert stored(table) == set()
+
+
+def test_what_a_server_left_when_it_deleted_a_plan_is_told():
+    table = history()
+    (kept,) = (file for file in stored(table) if file.endswith("/data/a"))
+    deleting_server(table, kept=(kept,))
+    result = purged(replace(table, storage=TableCredentials(table.catalog.storage)))
+    assert result.status == "partial"
+    assert (
+        f"deletes the files of the table itself, this run's plan among them, and has left {kept!r}"
+        in result.problems[0]
+    )
+    assert stored(table) == {kept}
 
 
 def test_a_purge_that_no_other_finishes_says_before_its_drop_how_it_is_finished():
