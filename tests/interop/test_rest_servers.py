@@ -2,17 +2,28 @@
 
 import pyarrow as pa
 import pytest
+import requests
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 
 from contracts.catalog_contract import RestCatalogContract
 from icekeep.catalog.base import Committed
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import MissingFileError, SafetyError, UsageError
+from icekeep.errors import (
+    MissingFileError,
+    NotFoundError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+    UsageError,
+)
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.restoring.job import restore
+from icekeep.runtime import SystemRuntime
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef
@@ -23,7 +34,7 @@ from kit.catalogs import EVENTS, add_snapshot
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows
 from kit.no_spark import no_spark
-from kit.servers.rest import NessieServer, SeaweedServer
+from kit.servers.rest import LakanaServer, NessieServer, SeaweedServer
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +71,7 @@ class TestSeaweed(RestCatalogContract):
 
     @pytest.fixture
     def properties(self, seaweed):
-        return seaweed.new_catalog()
+        return seaweed.properties()
 
     @pytest.fixture
     def files(self, properties):
@@ -100,7 +111,7 @@ class TestNessie(RestCatalogContract):
 
     @pytest.fixture
     def properties(self, nessie):
-        return nessie.new_catalog()
+        return nessie.properties()
 
     @pytest.fixture
     def files(self, seaweed):
@@ -131,7 +142,7 @@ def lent(seaweed):
     SeaweedFS lets nobody write but to `metadata/`, `data/` and directories that begin with `_`: below such a one a table may
     have files of any name.
     """
-    catalog = open_catalog("local", seaweed.new_vending_catalog())
+    catalog = open_catalog("local", seaweed.properties(lends_keys=True))
     catalog.create_namespace(("db",))
     for name in ("events", "others"):
         table = create_table(catalog, ("db", name), SCHEMA, location=f"{catalog.warehouse}/db/{name}/_table")
@@ -176,3 +187,155 @@ def test_all_jobs_work_with_keys_that_reach_one_table(lent, below):
     assert below(table) == set()
     assert below(lent.load(("db", "others"))) == others
     assert multiset(scan_rows(lent.load(("db", "others")))) == rows
+
+
+@pytest.fixture(params=["SeaweedFS", "Nessie"])
+def served(request):
+    """The properties of an empty catalog of each server."""
+    return request.getfixturevalue({"SeaweedFS": "seaweed", "Nessie": "nessie"}[request.param]).properties()
+
+
+def test_a_listing_may_have_pages(served):
+    catalog, paged = open_catalog("local", served), open_catalog("local", {**served, "rest-page-size": "2"})
+    names = sorted((f"n{number}",) for number in range(5))
+    for name in names:
+        catalog.create_namespace(name)
+        create_table(catalog, ("n0", f"t{name[0]}"), SCHEMA)
+    assert paged.list_namespaces() == names
+    assert paged.list_tables(("n0",)) == [("n0", f"t{name}") for (name,) in names]
+
+
+def test_views_are_among_no_tables(served):
+    catalog, foreign = open_catalog("local", served), RestCatalog("foreign", **served)
+    catalog.create_namespace(("db",))
+    table = append(create_table(catalog, EVENTS, SCHEMA), events(0))
+    version = ViewVersion(
+        version_id=1,
+        timestamp_ms=table.metadata.last_updated_ms,
+        schema_id=0,
+        representations=[SQLViewRepresentation(type="sql", sql="select 1 as id", dialect="spark")],
+        default_namespace=["db"],
+    )
+    foreign.create_view("db.view", foreign.load_table("db.events").schema(), version)
+    assert catalog.list_tables(("db",)) == [EVENTS]
+    with pytest.raises(NotFoundError, match=r"no table 'db.view' in catalog 'local'; there is 'db.events'"):
+        catalog.load("db.view")
+    assert compact(table, no_spark, options={"rewrite-all": "true"}).rewritten_data_files_count == 1
+    assert foreign.view_exists("db.view")
+
+
+class Ahead(SystemRuntime):
+    """Clocks that a test sets forward."""
+
+    seconds = 0
+
+    def monotonic_ms(self):
+        return super().monotonic_ms() + 1000 * self.seconds
+
+    def now_ms(self):
+        return super().now_ms() + 1000 * self.seconds
+
+
+def test_a_token_that_is_about_to_end_is_replaced(seaweed, monkeypatch):
+    """SeaweedFS gives tokens for an hour, each with the second of its beginning in it."""
+    asked = []
+    post = requests.Session.post
+    runtime = Ahead()
+    catalog = open_catalog("local", seaweed.properties(), runtime=runtime)
+    monkeypatch.setattr(requests.Session, "post", lambda *of, **told: asked.append(of[1]) or post(*of, **told))
+    catalog.create_namespace(("db",))
+    catalog.list_namespaces()
+    assert asked == [f"{seaweed.uri}/v1/oauth/tokens"]
+    runtime.seconds = 3000
+    catalog.list_namespaces()
+    assert asked == 2 * [f"{seaweed.uri}/v1/oauth/tokens"]
+
+
+def test_keys_that_are_about_to_end_are_replaced(seaweed, lent, monkeypatch):
+    """SeaweedFS lends them for an hour."""
+    asked = []
+    lend = type(lent).storage_properties
+    monkeypatch.setattr(type(lent), "storage_properties", lambda *of: asked.append(of[1:]) or lend(*of))
+    runtime = Ahead()
+    table = open_catalog("local", lent._properties, runtime=runtime).load(EVENTS)
+    before = table.storage.read(table.metadata_location)
+    assert asked == []
+    runtime.seconds = 3500
+    assert table.storage.read(table.metadata_location) == before
+    assert asked == [(EVENTS, table.metadata_location)]
+
+
+def test_requests_may_be_signed_as_aws_wants_it(seaweed):
+    given = seaweed.properties()
+    keys = {
+        "client.access-key-id": seaweed.key,
+        "client.secret-access-key": seaweed.secret,
+        "client.region": "us-east-1",
+    }
+    signed = {key: value for key, value in given.items() if key not in ("credential", "oauth2-server-uri")}
+    signed |= {**keys, "rest.sigv4-enabled": "true", "rest.signing-name": "s3tables"}
+    catalog = open_catalog("local", signed)
+    catalog.create_namespace(("db",))
+    assert open_catalog("local", given).list_namespaces() == [("db",)]
+    with pytest.raises(UsageError, match="refused: ForbiddenException"):
+        open_catalog("local", {**signed, "client.secret-access-key": "wrong"}).list_namespaces()
+
+
+def test_a_credential_that_is_wrong_is_refused_in_one_line(seaweed):
+    wrong = {**seaweed.properties(), "credential": "admin:wrong"}
+    with pytest.raises(
+        UsageError, match=r"^catalog 'local' refused the credential: invalid_client: Invalid client"
+    ) as no:
+        open_catalog("local", wrong).list_namespaces()
+    assert "wrong" not in no.value.message
+
+
+def test_a_server_that_died_is_there_again_with_what_it_had(seaweed, nessie, served):
+    catalog = open_catalog("local", served)
+    catalog.create_namespace(("db",))
+    table = append(create_table(catalog, EVENTS, SCHEMA), events(0))
+    append(table, events(1))
+    server = nessie if "branch" in served["uri"] else seaweed
+    server.kill()
+    try:
+        with pytest.raises(UnavailableError, match=r"catalog 'local' (is out of reach|cannot be asked)"):
+            compact(catalog.load(EVENTS), no_spark)
+    finally:
+        server.start()
+    done = compact(catalog.load(EVENTS), no_spark, options={"rewrite-all": "true"})
+    assert done.rewritten_data_files_count == 2
+    assert multiset(scan_rows(catalog.load(EVENTS))) == multiset(pa.concat_tables([events(0), events(1)]))
+
+
+@pytest.fixture(scope="module")
+def lakana():
+    server = LakanaServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.mark.deep
+def test_lakana_lets_tables_be_rewritten_and_dropped_and_expires_them_itself(lakana, tmp_path):
+    properties = lakana.properties(tmp_path)
+    catalog, foreign = open_catalog("local", properties), RestCatalog("foreign", **properties)
+    name = ("bronze", "events")
+    rows = [events(number) for number in range(6)]
+    # A table is created at once: the server prepares none.
+    made = foreign.create_table(name, SCHEMA)
+    for some in rows:
+        made.append(some)
+    with pytest.raises(UsageError, match="Staged table creation is not implemented"):
+        catalog.default_location(("bronze", "others"))
+    assert compact(catalog.load(name), no_spark).rewritten_data_files_count == 6
+    assert rewrite_manifests(catalog.load(name), no_spark).rewritten_manifests_count == 6
+    before = catalog.load(name)
+    now_ms = before.runtime.now_ms()
+    with pytest.raises(UsageError, match="PermissionDenied: An Iceberg commit cannot remove snapshots"):
+        expire_snapshots(before, no_spark, older_than=now_ms, retain_last=1)
+    assert catalog.load(name).metadata == before.metadata
+    assert multiset(foreign.load_table(name).scan().to_arrow()) == multiset(pa.concat_tables(rows))
+    assert drop_table(before, no_spark).metadata_location == before.metadata_location
+    # A 404 without the protocol's error may be a proxy's.
+    with pytest.raises(OutcomeUnknownError, match="HTTP 404 Not Found"):
+        catalog.register_table(name, before.metadata_location)

@@ -1,6 +1,7 @@
 """REST catalogs that others wrote, installed by `.ci/servers/rest.sh`: SeaweedFS, Nessie over it, and Lakana on a local disk.
 
-Each gives as many empty catalogs as are asked for: a table bucket of SeaweedFS, a branch of Nessie, an environment of Lakana.
+Each makes a new, empty catalog whenever it is asked for properties: a table bucket of SeaweedFS, a branch of Nessie, an
+environment of Lakana.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any
 
 import boto3
 import requests
+from botocore.exceptions import BotoCoreError, ClientError
 
 from kit.servers.process import SERVERS, ServerProcess
 from kit.shell import free_port
@@ -35,10 +37,7 @@ class SeaweedServer:
 
     name, release = "SeaweedFS", "4.48"
 
-    def __init__(self, *, vended_for_s: int = 3600) -> None:
-        """Args:
-        vended_for_s: how long the credentials are good that the catalog hands out for a table.
-        """
+    def __init__(self) -> None:
         self.key, self.secret = "admin", "secret of admin"
         ports = {
             f"{part}.port{kind}": free_port() for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")
@@ -63,10 +62,9 @@ class SeaweedServer:
                 "-s3.config=identities.json",
                 "-s3.iam.config=iam.json",
                 f"-s3.iceberg.credentialRole={_ROLE}",
-                f"-s3.iceberg.credentialDurationSeconds={vended_for_s}",
                 *(f"-{part}.localSocket={part}.sock" for part in ("filer", "s3")),
             ],
-            lambda: answers(f"{self.uri}/v1/config"),
+            self._is_ready,
         )
         home = self._process.home
         (home / "data").mkdir()
@@ -103,21 +101,30 @@ class SeaweedServer:
             aws_secret_access_key=self.secret,
         )
 
-    def new_catalog(self) -> dict[str, str]:
-        """The properties of an empty catalog, which logs in by OAuth2 and has keys for the store."""
-        return {**self.store_properties, **self.new_vending_catalog()}
+    def properties(self, *, lends_keys: bool = False) -> dict[str, str]:
+        """Those of a new catalog, which logs in by OAuth2.
 
-    def new_vending_catalog(self) -> dict[str, str]:
-        """The same without keys: the server hands out credentials, for one table each."""
+        Args:
+            lends_keys: it has no keys for the store, so that the server lends some, for one table each.
+        """
         bucket = f"tables-{next(self._numbers)}"
         self.client("s3tables").create_table_bucket(name=bucket)
         return {
+            **({} if lends_keys else self.store_properties),
             "type": "rest",
             "uri": self.uri,
             "warehouse": f"s3://{bucket}",
             "credential": f"{self.key}:{self.secret}",
             "oauth2-server-uri": f"{self.uri}/v1/oauth/tokens",
         }
+
+    def _is_ready(self) -> bool:
+        """Whether objects can be written, which may come some time after the first answer of the catalog."""
+        try:
+            self.client("s3").put_object(Bucket="ready", Key="object", Body=b"bytes")
+        except (BotoCoreError, ClientError):
+            return False
+        return answers(f"{self.uri}/v1/config")
 
     def _identity(self) -> dict[str, Any]:
         keys = {"accessKey": self.key, "secretKey": self.secret}
@@ -130,6 +137,10 @@ class NessieServer:
     name, release = "Nessie", "0.99.0"
 
     def __init__(self, store: SeaweedServer) -> None:
+        """Args:
+        store: a server that runs.
+        """
+        store.client("s3").create_bucket(Bucket="nessie")
         port = free_port()
         self._store, self._numbers = store, count(1)
         self._root = f"http://127.0.0.1:{port}"
@@ -170,7 +181,6 @@ class NessieServer:
         )
 
     def start(self) -> None:
-        self._store.client("s3").create_bucket(Bucket="nessie")
         self._process.start()
 
     def kill(self) -> None:
@@ -179,8 +189,8 @@ class NessieServer:
     def close(self) -> None:
         self._process.close()
 
-    def new_catalog(self) -> dict[str, str]:
-        """The properties of an empty catalog: a branch of its own."""
+    def properties(self) -> dict[str, str]:
+        """Those of a new catalog: a branch."""
         branch = f"branch-{next(self._numbers)}"
         trees = f"{self._root}/api/v2/trees"
         main = requests.get(f"{trees}/main", timeout=_TIMEOUT_S).json()["reference"]
@@ -223,8 +233,8 @@ class LakanaServer:
     def close(self) -> None:
         self._process.close()
 
-    def new_catalog(self, directory: Path) -> dict[str, str]:
-        """The properties of an empty catalog: an environment, whose tables lie below a directory."""
+    def properties(self, directory: Path) -> dict[str, str]:
+        """Those of a new catalog: an environment, whose tables lie below a directory."""
         name = f"e{next(self._numbers)}"
         requests.post(
             f"{self._root}/api/v1/environments",
