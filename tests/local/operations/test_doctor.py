@@ -98,11 +98,13 @@ def test_a_rest_server_s_own_place_is_looked_at_and_left_as_it_was(server: RestS
     assert (server.pointers, {p for p in server.directory.rglob("*") if p.is_file()}) == ({}, before)
 
 
+@pytest.mark.parametrize("has_warehouse", [True, False])
 def test_keys_that_a_rest_server_hands_out_are_those_that_are_tried(
-    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, has_warehouse: bool
 ) -> None:
     vending = Vending(tmp_path, store)
-    catalog: Any = open_catalog("vending", vending.properties)
+    warehouse = {"warehouse": f"s3://{vending.bucket}/wh"} if has_warehouse else {}
+    catalog: Any = open_catalog("vending", {**vending.properties, **warehouse})
     monkeypatch.setattr(catalog, "default_location", lambda name: f"s3://{vending.bucket}/wh/{name[-1]}")
     catalog.create_namespace(DB)
     result = icekeep.doctor(catalog, namespace=DB)

@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
+from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import UsageError, and_more
 from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
@@ -68,8 +69,12 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
         if isinstance(catalog, SqlCatalog):
             notes.look(about, "clock", partial(_database_clock, catalog))
     location = site.location or catalog.warehouse
+    # What reaches a table's files may come with the table, from a server.
+    is_by_table = location is None or (
+        isinstance(catalog, RestCatalog) and site.location is None and site.namespace is not None
+    )
     places = _Places(notes, catalog)
-    if location is not None:
+    if location is not None and not is_by_table:
         places.look(StorePlace(cast(DirectoryStorage, catalog.storage), location))
     elif site.namespace is None:
         notes.tell(
@@ -81,8 +86,7 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
     elif not lists or places.has_failed:
         notes.tell(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")
     else:
-        # Where only a server knows places and credentials, those of the table are looked at.
-        on_table = places.look_at_table if location is None else _leave
+        on_table = places.look_at_table if is_by_table else None
         try:
             resolve(_LOOK_AT_COMMITS)(notes, about, catalog, site.namespace, on_table)
         except UsageError as error:
@@ -112,10 +116,6 @@ class _Places:
 
     def look_at_table(self, table: Table) -> None:
         self.look(StorePlace(cast(DirectoryStorage, table.storage), table.metadata.location))
-
-
-def _leave(_: Table) -> None:
-    pass
 
 
 def _opened(subject: Subject, opened: list[Catalog]) -> str:

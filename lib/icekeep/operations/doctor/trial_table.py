@@ -34,13 +34,18 @@ _NOT_FOR_LONG = {
 
 
 def look_at_commits(
-    notes: Notes, about: str, catalog: Catalog, namespace: Identifier, on_table: Callable[[Table], None]
+    notes: Notes, about: str, catalog: Catalog, namespace: Identifier, on_table: Callable[[Table], None] | None
 ) -> None:
-    """Create a table, let `on_table` look at it, commit to it, try to commit to what it was before, and drop it."""
-    trial = _Trial(catalog, namespace)
+    """Create a table, let `on_table` look at it, commit to it, try to commit to what it was before, and drop it.
+
+    Args:
+        on_table: given where what reaches files comes with a table.
+    """
+    trial = _Trial(catalog, namespace, catalog.warehouse if on_table is None else None)
     try:
         if notes.look(about, "create table", trial.create) and trial.table is not None:
-            on_table(trial.table)
+            if on_table is not None:
+                on_table(trial.table)
             if notes.look(about, "commit", trial.commit):
                 notes.look(about, "commit on an old version", trial.commit_late)
     finally:
@@ -57,10 +62,14 @@ class _Trial:
         may_be_there: whether the catalog may have it.
     """
 
-    def __init__(self, catalog: Catalog, namespace: Identifier) -> None:
+    def __init__(self, catalog: Catalog, namespace: Identifier, above: str | None) -> None:
+        """Args:
+        above: the directory of tables, where the catalog's own storage reaches it.
+        """
         self.table: Table | None = None
         self.may_be_there = False
         self._catalog, self._storage = catalog, cast(DirectoryStorage, catalog.storage)
+        self._above = above
         self._name = f"{NAME_PREFIX}{catalog.runtime.new_uuid().hex}"
         self._identifier = (*namespace, self._name)
         self._location = ""
@@ -68,9 +77,8 @@ class _Trial:
 
     def create(self) -> str:
         self._location = self._catalog.default_location(self._identifier).rstrip("/")
-        # Where only a server knows places, what reaches them comes with the table.
-        if self._catalog.warehouse is not None:
-            self._made = absent(self._storage, self._location.rpartition("/")[0], self._catalog.warehouse)
+        if self._above is not None:
+            self._made = absent(self._storage, self._location.rpartition("/")[0], self._above)
         self.may_be_there = True
         try:
             self.table = create_table(
@@ -117,7 +125,7 @@ class _Trial:
     def leave(self) -> None:
         """Remove what a table that was not created has left, and directories that were made for it."""
         with suppress(IcekeepError):
-            if self._catalog.warehouse is not None and self._is_named() and not self.may_be_there:
+            if self._above is not None and self._is_named() and not self.may_be_there:
                 remove_own(self._storage, self._location, self._name)
         remove_empty(self._storage, self._made)
 
