@@ -92,6 +92,8 @@ class RestServer:
         self.policies: dict[Name, list[dict[str, Any]]] = {}
         """Polaris' stored policies, by table; a request for them is known where `endpoints` lists it."""
         self.vended: dict[str, str] = {}
+        self.restrictions: Any = None
+        """What is restricted of reading each table, as the protocol's `read-restrictions`."""
         self.credentials: list[dict[str, Any]] = []
         self.vend: Callable[[], dict[str, str]] | None = None
         self.objects: Any = None
@@ -248,11 +250,13 @@ class RestServer:
 
     def _loaded(self, name: Name) -> Any:
         location = self._pointer(name)
+        restricted = {} if self.restrictions is None else {"read-restrictions": self.restrictions}
         return {
             "metadata-location": location,
             "metadata": self._read(location),
             "config": self.vended,
             "storage-credentials": self._credentials(name),
+            **restricted,
         }
 
     def _credentials(self, name: Name) -> list[dict[str, Any]]:

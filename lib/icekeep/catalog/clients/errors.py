@@ -35,6 +35,9 @@ _BY_STATUS: dict[int, type[IcekeepError]] = {
 }
 """Answers that prove that nothing was done, if the body is the REST protocol's."""
 
+_NEWER_TABLE = "UnsupportedTableFormatVersionException"
+"""What a server says, with 400 or 422, of a table whose format version the protocol's first version cannot show."""
+
 _BY_GLUE_CODE: dict[str, type[IcekeepError]] = {
     "AccessDeniedException": UsageError,
     "EntityNotFoundException": NotFoundError,
@@ -168,7 +171,11 @@ def _kind_of_response(response: Any) -> type[IcekeepError] | None:
     status = int(response.status_code)
     if status in (401, 403):
         return UsageError
-    return _BY_STATUS.get(status) if protocol_error(response.text) is not None else None
+    said = protocol_error(response.text)
+    if said is None:
+        return None
+    is_newer = status in (400, 422) and said.startswith(f"{_NEWER_TABLE}:")
+    return UnsupportedError if is_newer else _BY_STATUS.get(status)
 
 
 def _never_connected(error: BaseException) -> bool:

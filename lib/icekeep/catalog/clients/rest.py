@@ -32,7 +32,14 @@ from icekeep.catalog.clients.settings import SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
 from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.stored_policies import StoredPolicy
-from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError
+from icekeep.errors import (
+    IcekeepError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import Requirement
@@ -213,7 +220,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
         if rejection is None:
             return Unknown(text, "")
         adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
-        if adds_snapshot and is_bad_request(error) and self._may_be_stale(base):
+        if adds_snapshot and is_bad_request(error) and isinstance(rejection, UsageError) and self._may_be_stale(base):
             # No requirement names the last sequence number: many servers take one that is stale for a mistake (400).
             return Conflict(text)
         if isinstance(rejection, UnavailableError):

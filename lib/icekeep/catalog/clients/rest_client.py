@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from icekeep.catalog.base import Description, Identifier
+from icekeep.catalog.base import Description, Identifier, format_identifier
 from icekeep.catalog.clients import rest_protocol as protocol
 from icekeep.catalog.clients.errors import protocol_error
 from icekeep.catalog.clients.rest_protocol import chosen, texts
@@ -24,6 +24,8 @@ from icekeep.runtime import Runtime
 
 A = TypeVar("A", bound=protocol.Answer)
 P = TypeVar("P", bound=protocol.Page)
+
+_SCAN_PLANNING_MODE, _PLANNED_BY_CLIENTS = "scan-planning-mode", "client"
 
 _EMPTY_TABLE = {
     "schema": {"type": "struct", "schema-id": 0, "identifier-field-ids": [], "fields": []},
@@ -51,6 +53,7 @@ class RestClient:
         config = _config(settings, session)
         self.properties = {**texts(config.defaults), **settings.properties, **texts(config.overrides)}
         merged = Settings(settings.name, self.properties)
+        self._name = settings.name
         self._endpoints = {" ".join(text.split()) for text in config.endpoints or ()}
         self._separator = unquote(merged.text("namespace-separator") or "%1F")
         prefix = (merged.text("prefix") or "").strip("/")
@@ -61,10 +64,17 @@ class RestClient:
         self._session = session.with_settings(merged)
 
     def load_table(self, identifier: Identifier) -> LoadedTable:
-        """What the server says of a table, its metadata aside."""
+        """What the server says of a table, its metadata aside.
+
+        Raises:
+            UnsupportedError: this login may read the table in part only, or by plans of the server alone. Manifests hold bounds
+                of columns, so that no work on them is free of what is hidden.
+        """
         answer = _read(protocol.Loaded, self._send(protocol.LOAD_TABLE, self._path(identifier)))
+        properties = {**self.properties, **texts(answer.config)}
+        self._refuse_restricted(identifier, answer, properties)
         vended = chosen(answer.storage_credentials, answer.metadata_location)
-        return LoadedTable(answer.metadata_location, {**self.properties, **texts(answer.config), **vended})
+        return LoadedTable(answer.metadata_location, {**properties, **vended})
 
     def describe(self, identifier: Identifier) -> Description | None:
         """What the server says of where a table lies, in the answer to which it adds the metadata itself."""
@@ -146,6 +156,24 @@ class RestClient:
     def close(self) -> None:
         """Close the connections; they are made anew when they are needed."""
         self._session.close()
+
+    def _refuse_restricted(
+        self, identifier: Identifier, answer: protocol.Loaded, properties: Mapping[str, str]
+    ) -> None:
+        name = format_identifier(identifier)
+        if restricted := protocol.restrictions(answer.read_restrictions):
+            raise UnsupportedError(
+                f"catalog {self._name!r} lets this login read table {name!r} with restrictions only ({', '.join(restricted)}), "
+                "and icekeep works on whole files; use a login that may read all rows and columns",
+                catalog=self._name,
+            )
+        mode = properties.get(_SCAN_PLANNING_MODE, _PLANNED_BY_CLIENTS)
+        if mode.lower() != _PLANNED_BY_CLIENTS:
+            raise UnsupportedError(
+                f"catalog {self._name!r} has {_SCAN_PLANNING_MODE}={mode} for table {name!r}, and icekeep reads manifests "
+                f"itself; have the server say {_PLANNED_BY_CLIENTS} to this login",
+                catalog=self._name,
+            )
 
     def _send(
         self,

@@ -85,6 +85,7 @@ class Loaded(Answer):
     metadata_location: str | None = None
     config: dict[str, Any] | None = None
     storage_credentials: list[StorageCredential] | None = None
+    read_restrictions: Any = None
 
 
 class Described(Answer):
@@ -165,6 +166,23 @@ def texts(given: Mapping[str, Any] | None) -> dict[str, str]:
         for key, value in (given or {}).items()
         if isinstance(value, str | int | float)
     }
+
+
+def restrictions(read_restrictions: Any) -> list[str]:
+    """What an answer restricts of reads, by the names of the protocol; what this client does not know restricts, too.
+
+    >>> restrictions({"required-row-filter": True, "required-column-projections": []}), restrictions({"later": "x"})
+    ([], ['later'])
+    """
+    if not isinstance(read_restrictions, dict):
+        return [] if read_restrictions is None else ["read-restrictions"]
+    return [name for name, value in read_restrictions.items() if not _is_no_restriction(name, value)]
+
+
+def _is_no_restriction(name: str, value: Any) -> bool:
+    """Whether a part of the restrictions lets everything through: it is empty, or a filter that is always true."""
+    is_true = value is True or value == {"type": "true"}
+    return value is None or value == [] or value == {} or (name == "required-row-filter" and is_true)
 
 
 def chosen(credentials: Iterable[StorageCredential] | None, location: str | None) -> dict[str, str]:
