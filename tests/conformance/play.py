@@ -72,12 +72,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return "says done, is not" if self.answers[0].changed else "nothing done"
 
 
-def play(case: Case, tool: Tool) -> Outcome:
-    """Make the table, let the tool work, and look at what is left."""
+def play(case: Case, tool: Tool, key_lifetime: str | None = None) -> Outcome:
+    """Make the table, let the tool work, and look at what is left.
+
+    `key_lifetime` says for how long the catalog keeps what became of requests by their keys; without it it keeps none.
+    """
     if case.operation not in tool.operations:
         return Outcome(case=case.name, tool=tool.name, notes=("it has no such operation",))
     with TemporaryDirectory(prefix="conformance-") as directory:
-        world = World(Path(directory), case.version, case.files)
+        world = World(Path(directory), case.version, case.files, key_lifetime)
         gate = Gate(world.server.uri)
         try:
             for act in case.prepare:

@@ -39,7 +39,7 @@ def main() -> int:
     makers = [TOOLS[name] for name in given.tool or ([] if given.command else ["icekeep"])]
     makers += [lambda name=name, command=command: CommandTool(name, command) for name, command in given.command]
     with opened(makers) as tools:
-        told = report(tools, list(played(cases, tools)))
+        told = report(tools, list(played(cases, tools, given.key_lifetime)))
     _print(told, given.output)
     if given.save is not None:
         given.save.write_bytes(msgspec.json.format(msgspec.json.encode(told)))
@@ -57,12 +57,12 @@ def opened(makers: list[Callable[[], Tool]]) -> Iterator[list[Tool]]:
         yield tools
 
 
-def played(cases: list[Case], tools: list[Tool]) -> Iterator[Outcome]:
+def played(cases: list[Case], tools: list[Tool], key_lifetime: str | None) -> Iterator[Outcome]:
     """Each case with each tool, one at a time."""
     for case in cases:
         for tool in tools:
             print(f"{case.name}: {tool.name}", file=sys.stderr)
-            yield play(case, tool)
+            yield play(case, tool, key_lifetime)
 
 
 def _print(told: Report, output: str) -> None:
@@ -87,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
         help="another tool, by its command line: {operation}, {uri}, {table} and {max_age_s} stand for what is asked",
     )
     add("--cases", type=lambda text: text.split(","), default=["*"], metavar="NAMES", help="with * for any text")
+    add("--key-lifetime", metavar="SPAN", help="the catalog keeps keys of requests for that long, such as PT30M")
     add("--list", action="store_true", help="print the cases")
     add("--output", choices=("table", "markdown", "json"), default="table")
     add("--save", type=Path, metavar="FILE", help="write everything as JSON as well")

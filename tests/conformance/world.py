@@ -46,11 +46,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class World:
-    """Ends with `close`."""
+    """Ends with `close`; `key_lifetime` says for how long its catalog keeps keys of requests, if it does."""
 
-    def __init__(self, directory: Path, format_version: int, files: int) -> None:
+    def __init__(self, directory: Path, format_version: int, files: int, key_lifetime: str | None = None) -> None:
         self.directory = directory
         self.server = RestServer(directory)
+        self.server.key_lifetime = key_lifetime
         self._catalog = open_catalog("suite", self.server.properties)
         self._catalog.create_namespace((NAME[0],))
         self._made = 0

@@ -1,5 +1,6 @@
 """`tests/conformance` with icekeep and Iceberg Java here, with all tools nightly: docs/conformance.md says what comes of it."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,24 +21,27 @@ pytestmark = pytest.mark.deep
 
 PAGE = ROOT / "docs" / "conformance.md"
 LEFT = " (left on disk)"
+WITH_KEYS = "case, with keys"
+"""How the table begins of a server that keeps keys of requests."""
 
 QUICK = [name for name, case in CASES.items() if not case.lost and not case.beside]
 LONG = [name for name in CASES if name not in QUICK]
 
 
-def told() -> dict[str, dict[str, str]]:
-    """By tool and case, what the page says."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
-    begin = next(number for number, line in enumerate(lines) if line.startswith("| case | "))
-    rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines[begin:]]
+def told(title: str = "case") -> dict[str, dict[str, str]]:
+    """By tool and case, what the table with this title says on the page."""
+    lines = PAGE.read_text().splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith(f"| {title} | "))
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in table]
     tools = [title.partition(":")[0] for title in rows[0][1:]]
     cells = {row[0].strip("`"): row[1:] for row in rows[2:]}
     return {tool: {case: own[number] for case, own in cells.items()} for number, tool in enumerate(tools)}
 
 
-def check(case: str, tool: Tool) -> None:
-    found = play(CASES[case], tool)
-    now, said = cell(found), told()[tool.name][case]
+def check(case: str, tool: Tool, key_lifetime: str | None = None) -> None:
+    found = play(CASES[case], tool, key_lifetime)
+    now, said = cell(found), told("case" if key_lifetime is None else WITH_KEYS)[tool.name][case]
     if not isinstance(tool, Icekeep):
         # Others may still delete files when they have answered.
         now, said = now.replace(LEFT, ""), said.replace(LEFT, "")
@@ -53,6 +57,11 @@ def java_tool(java: IcebergJava) -> Iterator[Tool]:
 
 def test_the_page_names_all_cases_and_tools() -> None:
     assert {tool: list(cells) for tool, cells in told().items()} == {tool: list(CASES) for tool in TOOLS}
+
+
+def test_the_page_names_all_cases_of_lost_answers_with_keys() -> None:
+    lost = [name for name, case in CASES.items() if case.lost]
+    assert {tool: list(cells) for tool, cells in told(WITH_KEYS).items()} == {"icekeep": lost, "java": lost}
 
 
 def test_the_page_names_the_versions_that_the_environment_has(java: IcebergJava) -> None:
@@ -94,6 +103,13 @@ def test_iceberg_java_reads_the_same_rows(tmp_path: Path, java: IcebergJava) -> 
 @pytest.mark.parametrize("name", ["icekeep", "java"])
 def test_ours_in_all_other_cases(case: str, name: str, java_tool: Tool) -> None:
     check(case, Icekeep() if name == "icekeep" else java_tool)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.lost])
+@pytest.mark.parametrize("name", ["icekeep", "java"])
+def test_ours_where_the_server_keeps_keys(case: str, name: str, java_tool: Tool) -> None:
+    check(case, Icekeep() if name == "icekeep" else java_tool, "PT30M")
 
 
 @pytest.mark.nightly

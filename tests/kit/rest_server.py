@@ -64,10 +64,10 @@ class Request(NamedTuple):
 class RestServer:
     """Ends with `close`; `config` goes to clients, `vended` with each table.
 
-    `token`, if set, is asked of every request, and `lets_in` looks at it; `log_in` answers forms at the place for tokens.
-    `endpoints` is what the server says that it has, if anything. A list has pages if `page_length` is set, and a change of a
-    table is `redirected` once if that is a status. `vend`, if set, makes the credentials of each answer anew; tables may lie
-    in the buckets of `objects`, a client of S3's.
+    `token`, if set, is asked of every request, and `lets_in` looks at it; `log_in` answers forms at the place for tokens. With
+    `key_lifetime` it keeps what became of requests that have a key. `endpoints` is what the server says that it has, if anything.
+    A list has pages if `page_length` is set, and a change of a table is `redirected` once if that is a status. `vend`, if set,
+    makes the credentials of each answer anew; tables may lie in the buckets of `objects`, a client of S3's.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -92,6 +92,14 @@ class RestServer:
         self.policies: dict[Name, list[dict[str, Any]]] = {}
         """Polaris' stored policies, by table; a request for them is known where `endpoints` lists it."""
         self.vended: dict[str, str] = {}
+        self.key_lifetime: str | None = None
+        """For how long keys of requests are kept, as the protocol says it; without it none is, and none is asked for."""
+        self.honoured: Callable[[str, list[str]], bool] = lambda method, path: True
+        """Of which requests, by method and path, keys are kept: some servers tell a lifetime and do so for commits alone."""
+        self.finished: dict[str, tuple[int, Any]] = {}
+        """By key, how a request was answered that was carried out, or refused for good."""
+        self.keys: list[str | None] = []
+        """Of each request that came in."""
         self.restrictions: Any = None
         """What is restricted of reading each table, as the protocol's `read-restrictions`."""
         self.credentials: list[dict[str, Any]] = []
@@ -130,8 +138,9 @@ class RestServer:
         """The answer to a request, as JSON; raises `Refusal`."""
         match method, path:
             case "GET", ["config"]:
-                told = {"endpoints": list(self.endpoints)} if self.endpoints else {}
-                return {"defaults": {}, "overrides": self.config, **told}
+                told: dict[str, Any] = {"endpoints": list(self.endpoints)} if self.endpoints else {}
+                lifetime = {"idempotency-key-lifetime": self.key_lifetime} if self.key_lifetime else {}
+                return {"defaults": {}, "overrides": self.config, **told, **lifetime}
             case "GET", ["polaris", "v1", *rest] if POLICIES in self.endpoints and rest[-1:] == ["applicable-policies"]:
                 name = (*query["namespace"][0].split(self.separator), query["target-name"][0])
                 self._pointer(name)
@@ -333,6 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
         owner.requests.append((self.command, url.path))
         owner.queries.append(url.query)
         owner.bodies.append(body)
+        owner.keys.append(self.headers.get("Idempotency-Key"))
         is_of_table = len(path) == 4 and path[2] == "tables"
         is_commit = self.command == "POST" and (is_of_table or path[2:] == ["register"])
         if is_commit and owner.before_commit is not None:
@@ -352,11 +362,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(fault, path, url.query, body)
 
     def _answer(self, path: list[str], query: str, body: Any) -> tuple[int, Any]:
+        owner, key = self.owner, self.headers.get("Idempotency-Key")
+        is_keyed = key is not None and owner.key_lifetime is not None and owner.honoured(self.command, path)
+        if is_keyed and key in owner.finished:
+            status, answer = owner.finished[key]
+            # As Polaris and Lakekeeper do: the answer tells of what is current.
+            is_table = status == 200 and len(path) == 4 and path[2] == "tables"
+            return (status, owner.answer("GET", path, {}, None)) if is_table else (status, answer)
         try:
-            answer = self.owner.answer(self.command, path, parse_qs(query), body)
+            answer = owner.answer(self.command, path, parse_qs(query), body)
+            found = (204 if answer is None else 200), answer
         except Refusal as refusal:
-            return refusal.status, refusal.body
-        return (204 if answer is None else 200), answer
+            found = refusal.status, refusal.body
+        if is_keyed and found[0] < 500:
+            owner.finished[key] = found
+        return found
 
     def _fail(self, fault: Fault, path: list[str], query: str, body: Any) -> None:
         answer: tuple[int, Any] = (200, None)

@@ -1,4 +1,4 @@
-"""A compare and swap whose answer was lost, settled by sending the very same again.
+"""A change whose answer was lost, settled by sending the very same again: a compare and swap, or a request that has a key.
 
 It moves a pointer from the metadata that it is based on to a file whose name nobody else can choose. If the first request
 did not land by the time that the second does, it never will: the pointer is elsewhere then. If it did, the second finds the
@@ -6,7 +6,7 @@ pointer at our file, or at metadata that names it in its log. So no request that
 of them tells what became of all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from icekeep.catalog.base import Committed, Conflict, SwapOutcome, Table, Unknown
 from icekeep.catalog.metadata_files import delete_refused
@@ -63,12 +63,7 @@ def _sent_until_known(send: Callable[[], Sent], table: Table, location: str, run
         return outcome
     checks = StatusChecks.of(table.metadata, is_lenient=True)
     left_count = checks.num_retries
-    for number in checks.turns(runtime):
-        if number == 0:
-            # The one that was sent; the next comes after a pause.
-            continue
-        if runtime.is_abandoned():
-            break
+    for _ in resends(checks, runtime):
         try:
             again = send()
             found = again if again is None or isinstance(again, Unknown) else _met(again, table, location)
@@ -82,6 +77,16 @@ def _sent_until_known(send: Callable[[], Sent], table: Table, location: str, run
         if left_count <= 0:
             break
     return outcome
+
+
+def resends(checks: StatusChecks, runtime: Runtime) -> Iterator[None]:
+    """The times at which a request may be sent again, each after a pause; a process that is abandoned sends nothing again."""
+    for number in checks.turns(runtime):
+        if runtime.is_abandoned():
+            return
+        # Number 0 is the request that was sent.
+        if number:
+            yield
 
 
 def has_landed(now: Table, base_location: str, location: str) -> bool | None:

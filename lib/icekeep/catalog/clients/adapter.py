@@ -238,8 +238,12 @@ class ClientCatalog(ABC, Generic[C]):
         if pointer is not None:
             check_meant(self, identifier, pointer, table_uuid, metadata_location)
         with self._changing(f"the drop of table {format_identifier(identifier)!r}", identifier):
-            self._client().drop_table(identifier)
+            self._drop(identifier, pointer)
         return "" if pointer is None else pointer.metadata_location
+
+    def _drop(self, identifier: Identifier, pointer: Pointer | None) -> None:
+        """Ask for a table to be forgotten, whose metadata is where `pointer` says as far as that is known."""
+        self._client().drop_table(identifier)
 
     def _to_be_dropped(self, identifier: Identifier, *, is_named: bool) -> Pointer | None:
         """Where the metadata of a table is that is to go; `None` where that is not known, and nobody says which is meant."""

@@ -31,6 +31,7 @@ from icekeep.catalog.clients.requests import (
 from icekeep.catalog.clients.settings import SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
 from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
+from icekeep.catalog.status_checks import StatusChecks
 from icekeep.catalog.stored_policies import StoredPolicy
 from icekeep.errors import (
     IcekeepError,
@@ -49,7 +50,7 @@ from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 
 if TYPE_CHECKING:
-    from icekeep.catalog.clients.rest_client import RestClient
+    from icekeep.catalog.clients.rest_client import Answered, RestClient
 
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
 _IS_NESSIE = "nessie.is-nessie-catalog"
@@ -133,14 +134,14 @@ class RestCatalog(ClientCatalog["RestClient"]):
         )
         client = self._client()
         try:
-            location = client.send_commit(table.identifier, request)
+            landed = client.send_commit(table.identifier, request, StatusChecks.of(table.metadata, is_lenient=True))
         except IcekeepError:
             raise
         except Exception as error:  # noqa: BLE001 - the whitelist is closed, and all else is unknown
             return self._outcome_of(error, table, updates)
-        outcome = self._landed(table, location)
+        outcome = self._landed(table, landed.value)
         if isinstance(outcome, Committed) and any(isinstance(update, RemoveSnapshots) for update in updates):
-            return _with_all_refs(outcome, table, expected, location)
+            return _with_all_refs(outcome, table, expected, landed)
         return outcome
 
     def reattach(self, table: Table) -> SwapOutcome:
@@ -157,6 +158,15 @@ class RestCatalog(ClientCatalog["RestClient"]):
                 return client.applicable_policies(identifier)
             except NoSuchTable as error:
                 raise no_such_table(self, identifier) from error
+
+    def _drop(self, identifier: Identifier, pointer: Pointer | None) -> None:
+        def is_another() -> bool:
+            try:
+                return pointer is None or self._find(identifier).metadata_location != pointer.metadata_location
+            except NotFoundError:
+                return False
+
+        self._client().drop_table(identifier, is_another)
 
     def _register(self, table: Table) -> None:
         client = self._client()
@@ -286,36 +296,45 @@ class TableCredentials:
         return self._catalog.storage_properties(self._identifier, self._location)
 
 
-def _with_all_refs(outcome: Committed, base: Table, expected: TableMetadata, location: str) -> SwapOutcome:
+def _with_all_refs(outcome: Committed, base: Table, expected: TableMetadata, landed: "Answered[str]") -> SwapOutcome:
     """The outcome, or unknown where a reference was lost that was made after `base` was loaded.
 
     No requirement can name such a reference, and a server that removes its snapshot drops it in silence.
     """
-    table = outcome.table
+    table, location = outcome.table, landed.value
     if not table.metadata.metadata_log and not base.metadata.metadata_log:
         # A server that keeps no log leaves no trace of what it replaced.
         return outcome
     history = [*(entry.metadata_file for entry in table.metadata.metadata_log), table.metadata_location]
     position = history.index(location) if location in history else 0
-    previous = history[position - 1] if position else ""
-    if previous == base.metadata_location:
+    before = history[:position]
+    if before[-1:] == [base.metadata_location]:
         return outcome
+    if landed.is_repeated:
+        # Any later file may be the one that was replaced, since the answer tells of what is current.
+        since = before.index(base.metadata_location) + 1 if base.metadata_location in before else position
+        candidates = before[since:]
+    else:
+        candidates = before[-1:]
     try:
-        replaced = parse_metadata(table.storage.read(previous), previous) if previous else None
+        replaced = [parse_metadata(table.storage.read(one), one) for one in candidates]
     except IcekeepError:
-        replaced = None
-    if replaced is None:
+        replaced = []
+    if not replaced:
         return Unknown(
             f"snapshots were removed, and it cannot be told which references went with them: the metadata before "
             f"{location!r} is not to be read",
             "",
         )
-    kept = table.metadata.refs.keys()
-    lost = sorted(replaced.refs.keys() - kept - (base.metadata.refs.keys() - expected.refs.keys()))
+    kept = table.metadata.refs.keys() | (base.metadata.refs.keys() - expected.refs.keys())
+    lost = {
+        ref: file for file, metadata in zip(candidates, replaced, strict=True) for ref in metadata.refs.keys() - kept
+    }
     if not lost:
         return outcome
+    files = ", ".join(map(repr, dict.fromkeys(lost.values())))
     return Unknown(
-        f"snapshots were removed, and with them the references {', '.join(map(repr, lost))} that somebody made "
-        f"meanwhile; they are in {previous!r}, and no file was deleted",
+        f"snapshots were removed, and with them the references {', '.join(map(repr, sorted(lost)))} that somebody made "
+        f"meanwhile; they are in {files}, and no file was deleted",
         "",
     )

@@ -4,26 +4,35 @@ Of a table an answer says where its metadata is, and it is read from there: what
 used. Imported only when such a catalog is used, since requests is an optional extra.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
+from uuid import UUID
 
 import msgspec
 
 from icekeep.catalog.base import Description, Identifier, format_identifier
 from icekeep.catalog.clients import rest_protocol as protocol
-from icekeep.catalog.clients.errors import protocol_error
+from icekeep.catalog.clients.errors import protocol_error, proved_rejection, read_failure
+from icekeep.catalog.clients.refusals import CommitRefused, Refusal
 from icekeep.catalog.clients.rest_protocol import chosen, texts
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
 from icekeep.catalog.clients.settings import Settings
+from icekeep.catalog.resending import resends
+from icekeep.catalog.status_checks import StatusChecks
 from icekeep.catalog.stored_policies import StoredPolicy
 from icekeep.decoding import from_json
-from icekeep.errors import UnsupportedError, UsageError
+from icekeep.errors import IcekeepError, UnavailableError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 
 A = TypeVar("A", bound=protocol.Answer)
 P = TypeVar("P", bound=protocol.Page)
+V = TypeVar("V")
+
+_CHECKS = StatusChecks()
+_SHARE_USED = 0.9
+"""For how much of a key's life a request is sent again with it: the last one takes a while to arrive."""
 
 _SCAN_PLANNING_MODE, _PLANNED_BY_CLIENTS = "scan-planning-mode", "client"
 
@@ -45,6 +54,13 @@ class LoadedTable(NamedTuple):
     storage_properties: dict[str, str]
 
 
+class Answered(NamedTuple, Generic[V]):
+    """What was taken from an answer; where the request `is_repeated` the answer may tell of a later state."""
+
+    value: V
+    is_repeated: bool = False
+
+
 class RestClient:
     """A session with a server; `properties` are the catalog's, with what the server adds to them and overrides."""
 
@@ -53,7 +69,8 @@ class RestClient:
         config = _config(settings, session)
         self.properties = {**texts(config.defaults), **settings.properties, **texts(config.overrides)}
         merged = Settings(settings.name, self.properties)
-        self._name = settings.name
+        self._name, self._runtime = settings.name, runtime
+        self._key_lifetime_ms = config.key_lifetime_ms
         self._endpoints = {" ".join(text.split()) for text in config.endpoints or ()}
         self._separator = unquote(merged.text("namespace-separator") or "%1F")
         prefix = (merged.text("prefix") or "").strip("/")
@@ -93,33 +110,50 @@ class RestClient:
         answer = _read(protocol.Credentials, self._send(protocol.LOAD_CREDENTIALS, self._path(identifier)))
         return chosen(answer.storage_credentials, location)
 
-    def send_commit(self, identifier: Identifier, request: Mapping[str, Any]) -> str:
-        """Send a commit as it stands and return the new metadata location; raises `CommitRefused` for a conflict."""
-        answer = _read(protocol.Landed, self._send(protocol.UPDATE_TABLE, self._path(identifier), body=request))
-        if not answer.metadata_location:
-            raise ValueError("the answer to a commit has no metadata-location")
-        return answer.metadata_location
+    def send_commit(
+        self, identifier: Identifier, request: Mapping[str, Any], checks: StatusChecks = _CHECKS
+    ) -> Answered[str]:
+        """Send a commit as it stands, again with its key where its outcome is unknown.
+
+        Raises:
+            CommitRefused: it met another writer, or a request before it that was the very same.
+        """
+
+        def landed(answer: bytes) -> str:
+            location = _read(protocol.Landed, answer).metadata_location
+            if not location:
+                raise ValueError("the answer to a commit has no metadata-location")
+            return location
+
+        return self._change(protocol.UPDATE_TABLE, self._path(identifier), landed, body=request, checks=checks)
 
     def send_registration(self, identifier: Identifier, metadata_location: str) -> None:
         """Ask the server to take in a table by its metadata file, if the name is free."""
         body = {"name": identifier[-1], "metadata-location": metadata_location}
-        self._send(protocol.REGISTER_TABLE, self._path(identifier), body=body)
+        self._change(protocol.REGISTER_TABLE, self._path(identifier), body=body)
 
     def stage_table(self, identifier: Identifier) -> str:
         """Where the server would put a table of this name; none is created."""
         body = {"name": identifier[-1], "stage-create": True, **_EMPTY_TABLE}
-        answer = _read(protocol.Staged, self._send(protocol.CREATE_TABLE, self._path(identifier), body=body))
-        return answer.metadata.location
+        staged = self._change(
+            protocol.CREATE_TABLE, self._path(identifier), lambda answer: _read(protocol.Staged, answer), body=body
+        )
+        return staged.value.metadata.location
 
-    def drop_table(self, identifier: Identifier) -> None:
-        """Forget a table; none of its files is deleted."""
-        self._send(protocol.DROP_TABLE, self._path(identifier), params={"purgeRequested": "false"})
+    def drop_table(self, identifier: Identifier, is_another: Callable[[], bool] = lambda: False) -> None:
+        """Forget a table; none of its files is deleted.
+
+        Args:
+            is_another: whether the name has another table by now: a server that has keys may know none for drops.
+        """
+        unpurged = {"purgeRequested": "false"}
+        self._change(protocol.DROP_TABLE, self._path(identifier), params=unpurged, is_over=is_another)
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Give a table another name."""
         names = (("source", old), ("destination", new))
         body = {part: {"namespace": list(name[:-1]), "name": name[-1]} for part, name in names}
-        self._send(protocol.RENAME_TABLE, {}, body=body)
+        self._change(protocol.RENAME_TABLE, {}, body=body)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
         """The tables right in a namespace."""
@@ -139,11 +173,12 @@ class RestClient:
 
     def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
         """Create a namespace."""
-        self._send(protocol.CREATE_NAMESPACE, {}, body={"namespace": list(namespace), "properties": dict(properties)})
+        body = {"namespace": list(namespace), "properties": dict(properties)}
+        self._change(protocol.CREATE_NAMESPACE, {}, body=body)
 
     def drop_namespace(self, namespace: Identifier) -> None:
         """Remove an empty namespace."""
-        self._send(protocol.DROP_NAMESPACE, self._namespace(namespace))
+        self._change(protocol.DROP_NAMESPACE, self._namespace(namespace))
 
     def applicable_policies(self, identifier: Identifier) -> list[StoredPolicy]:
         """The policies that the server has stored for a table; none where it does not say that it stores any."""
@@ -175,6 +210,64 @@ class RestClient:
                 catalog=self._name,
             )
 
+    def _change(
+        self,
+        endpoint: protocol.Endpoint,
+        path: Mapping[str, str],
+        read: Callable[[bytes], V] = lambda answer: None,  # type: ignore[assignment,return-value]
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        checks: StatusChecks = _CHECKS,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> Answered[V]:
+        """Send a request that changes something, again with its key until it is known what became of it.
+
+        Without keys it is sent once. An answer to a later request proves nothing of those before but a success, and a commit's
+        conflict, which is looked into by whoever made it; else what the first one met is raised.
+
+        Args:
+            read: takes what is wanted from the answer.
+            checks: how often and how long it is sent again, at most for the life of its key.
+            is_over: asked before it is sent again, whether it must not be.
+        """
+        key = None if self._key_lifetime_ms is None else _new_key(self._runtime)
+        until_ms = self._runtime.monotonic_ms() + int((self._key_lifetime_ms or 0) * _SHARE_USED)
+
+        def sent() -> V:
+            return read(self._send(endpoint, path, params=params, body=body, key=key))
+
+        try:
+            return Answered(sent())
+        except Exception as error:
+            if key is None or not self._is_unknown(error):
+                raise
+            again = self._again(sent, checks, lambda: self._runtime.monotonic_ms() >= until_ms or is_over())
+            if again is None:
+                raise
+            return again
+
+    def _again(self, sent: Callable[[], V], checks: StatusChecks, is_over: Callable[[], bool]) -> Answered[V] | None:
+        """What a repeated request was answered; `None` where it stays unknown what became of the first one."""
+        left_count = max(checks.num_retries, 1)
+        for _ in resends(checks, self._runtime):
+            try:
+                return None if is_over() else Answered(sent(), is_repeated=True)
+            except CommitRefused:
+                raise
+            except Exception as error:  # noqa: BLE001 - whoever asks raises what the first one met
+                if self._is_unknown(error):
+                    left_count -= 1
+                elif not isinstance(read_failure(error, self._name), UnavailableError):
+                    return None
+            if not left_count:
+                return None
+        return None
+
+    def _is_unknown(self, error: Exception) -> bool:
+        """Whether a request that ended so may have been carried out."""
+        return not isinstance(error, IcekeepError | Refusal) and proved_rejection(error, self._name) is None
+
     def _send(
         self,
         endpoint: protocol.Endpoint,
@@ -182,11 +275,12 @@ class RestClient:
         *,
         params: Mapping[str, str] | None = None,
         body: Any = None,
+        key: str | None = None,
     ) -> bytes:
         if not self._has(endpoint):
             raise NotImplementedError(f"the server does not support endpoint {endpoint}")
         try:
-            return self._session.send(endpoint.method, self._url(endpoint, path), params or {}, body)
+            return self._session.send(endpoint.method, self._url(endpoint, path), params or {}, body, key)
         except HttpRefusal as error:
             status, text = error.response.status_code, error.response.text
             # A proxy that has no server behind it says 404 of everything: only the server knows what it does not have.
@@ -245,6 +339,12 @@ def _config(settings: Settings, session: RestSession) -> protocol.Config:
     except BaseException:
         session.close()
         raise
+
+
+def _new_key(runtime: Runtime) -> str:
+    """A key that no other request has: a UUID of version 7, of which the protocol wants them."""
+    random = runtime.new_uuid().int & ((1 << 76) - 1)
+    return str(UUID(int=(runtime.now_ms() & ((1 << 48) - 1)) << 80 | 7 << 76 | random))
 
 
 def _stored(policy: protocol.ApplicablePolicy) -> StoredPolicy:

@@ -1,6 +1,7 @@
 """Iceberg's REST protocol as far as it is spoken here: the requests, what refusals of them mean, and the answers."""
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -64,6 +65,20 @@ class Config(Answer):
     defaults: dict[str, Any] | None = None
     overrides: dict[str, Any] | None = None
     endpoints: list[str] | None = None
+    idempotency_key_lifetime: Any = None
+
+    @property
+    def key_lifetime_ms(self) -> int | None:
+        """For how long a request may be sent again with its key; `None` where the server serves no keys.
+
+        >>> Config(idempotency_key_lifetime="PT30M").key_lifetime_ms, Config(idempotency_key_lifetime="soon").key_lifetime_ms
+        (1800000, None)
+        """
+        try:
+            lifetime = msgspec.convert(self.idempotency_key_lifetime, timedelta)
+        except msgspec.ValidationError:
+            return None
+        return int(lifetime.total_seconds() * 1000)
 
 
 class StorageCredential(Answer):

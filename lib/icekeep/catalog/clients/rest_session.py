@@ -36,6 +36,7 @@ _NEVER_AGAIN = Retry(0, read=False)
 _NOT_LET_IN = frozenset({401, 419})
 _SHOWN_LENGTH_MAX = 200
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+_KEY_HEADER = "Idempotency-Key"
 _HEADER = "header."
 """Properties that begin so are sent as headers."""
 
@@ -104,20 +105,23 @@ class RestSession:
             for key in ("uri", "oauth2-server-uri"):
                 _warn_of_plain_http(settings.name, key, settings.address(key))
 
-    def send(self, method: str, url: str, params: Mapping[str, str], body: Any = None) -> bytes:
+    def send(self, method: str, url: str, params: Mapping[str, str], body: Any = None, key: str | None = None) -> bytes:
         """Send one request, its body as JSON, and return what was answered.
 
         One that was not let in (401, 419) is sent once more with a new login: that is decided before anything is done.
+
+        Args:
+            key: tells the server which requests are one and the same, where it asks for that.
 
         Raises:
             HttpRefusal: the answer is no success.
             IcekeepError: there is no way to log in, and so nothing was done.
         """
         self._login.prepare()
-        response = self._sent(method, url, params, body)
+        response = self._sent(method, url, params, body, key)
         if response.status_code in _NOT_LET_IN:
             self._renew(response)
-            response = self._sent(method, url, params, body)
+            response = self._sent(method, url, params, body, key)
         if not 200 <= response.status_code < 300:
             raise HttpRefusal(response)
         return bytes(response.content)
@@ -146,7 +150,7 @@ class RestSession:
                 raise
             raise HttpRefusal(response) from error
 
-    def _sent(self, method: str, url: str, params: Mapping[str, str], body: Any) -> requests.Response:
+    def _sent(self, method: str, url: str, params: Mapping[str, str], body: Any, key: str | None) -> requests.Response:
         data = None if body is None else json.dumps(body).encode()
         # A redirect would take headers and tables' metadata to a server that nobody has named.
         return self._first(url).ask(
@@ -155,6 +159,7 @@ class RestSession:
                 url,
                 params,
                 data,
+                None if key is None else {_KEY_HEADER: key},
                 timeout=self._limits_s,
                 auth=self._login,
                 verify=self._authorities,
