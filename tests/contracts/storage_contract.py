@@ -358,6 +358,7 @@ class ObjectStorageContract(StorageContract, DirectoriesContract):
 
     tells_missing = False
     BUCKET = "bucket"
+    KEEPS_VERSIONS = False
     MANY = 2500
     NAMES = (" ", "%2F", "e\u0301", "-rf", "~", "*", "a:b", "\\", "'", '"', "...", "\U0001f9ca", "+", "a&b=c")
 
@@ -417,6 +418,13 @@ class ObjectStorageContract(StorageContract, DirectoriesContract):
         notes = Notes()
         look_at_store(notes, StorePlace(storage, location), SYSTEM)
         assert [(one.check, one.status) for one in notes.result(0).findings] == [("reached", "wrong")]
+
+    def test_bytes_that_a_bucket_keeps_as_older_versions_are_told(self, storage, root):
+        for name in "ab":
+            storage.create(f"{root}/{name}", b"1")
+        storage.read(f"{root}/a")
+        outcomes = storage.delete_many([f"{root}/{name}" for name in "ab"])
+        assert [one.is_kept_as_version for one in outcomes] == [self.KEEPS_VERSIONS] * 2
 
     def test_a_large_object_is_sent_in_parts(self, storage, root):
         data = bytes(range(256)) * (1 << 17)

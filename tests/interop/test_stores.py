@@ -94,9 +94,19 @@ class TestMinIO(RealStoreContract):
 
 
 class TestMinIOWithVersioning(TestMinIO):
+    KEEPS_VERSIONS = True
+
     @pytest.fixture
     def root(self, minio):
         return minio.new_root(is_versioned=True)
+
+    def test_what_was_deleted_stays_as_an_older_version(self, server, storage, root):
+        storage.create(f"{root}/a", b"1")
+        storage.move(f"{root}/a", f"{root}/b")
+        storage.delete_many([f"{root}/b"])
+        assert server.names(root) == []
+        # What proved that the store can move leaves versions too.
+        assert {"a", "b"} <= set(server.versions(root))
 
 
 class TestFakeGcsServer(RealStoreContract):

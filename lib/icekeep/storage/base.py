@@ -48,11 +48,17 @@ class DeleteStatus(Enum):
 
 
 class DeleteOutcome(msgspec.Struct, frozen=True):
-    """The answer for one location; `reason` says why the status is `FAILED`, and then the file may still exist."""
+    """The answer for one location; `reason` says why the status is `FAILED`, and then the file may still exist.
+
+    Attributes:
+        is_kept_as_version: the file was deleted, and its bytes are known to stay as an older version until a rule of the bucket
+            lets them go.
+    """
 
     location: str
     status: DeleteStatus
     reason: str = ""
+    is_kept_as_version: bool = False
 
 
 class MoveStatus(Enum):

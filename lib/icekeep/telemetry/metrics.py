@@ -51,7 +51,10 @@ DELETED_ROWS = Metric("icekeep_run_deleted_rows", "Rows that deletes had marked,
 REMOVED_DELETES = Metric("icekeep_run_removed_delete_files", "Delete files that reached nothing more, and went")
 DELETED_FILES = Metric("icekeep_run_deleted_files", "Files that were deleted, or moved to the trash")
 DELETED_BYTES = Metric("icekeep_run_deleted_bytes", "Their bytes")
-FREED_BYTES = Metric("icekeep_run_freed_bytes", "Bytes that were deleted for good; what is in the trash is not")
+FREED_BYTES = Metric(
+    "icekeep_run_freed_bytes",
+    "Bytes that were deleted for good; what is in the trash is not, and a bucket with versioning keeps them as older versions",
+)
 EMPTIED_FILES = Metric("icekeep_run_emptied_trash_files", "Files that left the trash for good")
 EXPIRED = Metric("icekeep_run_expired_snapshots", "Snapshots that were expired")
 ORPHANS = Metric("icekeep_run_orphan_files", "Files that no metadata leads to")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
 
@@ -34,11 +35,20 @@ _AFTER_MOVE = {
 }
 
 
-def deleted(storage: Storage, locations: Sequence[str]) -> list[tuple[Fate, str]]:
-    """Delete files; the fate of each, with the reason where it failed."""
-    return [(_AFTER_DELETE[outcome.status], outcome.reason) for outcome in storage.delete_many(locations)]
+class Answer(NamedTuple):
+    """The fate of one file; the reason where it failed; whether the store keeps its bytes as an older version."""
+
+    fate: Fate
+    reason: str
+    is_kept_as_version: bool = False
 
 
-def moved(storage: Storage, moves: Sequence[tuple[str, str]]) -> list[tuple[Fate, str]]:
-    """Move files from a place to another; the fate of each, with the reason where it stays."""
-    return [(_AFTER_MOVE[outcome.status], outcome.reason) for outcome in storage.move_many(moves)]
+def deleted(storage: Storage, locations: Sequence[str]) -> list[Answer]:
+    """Delete files."""
+    outcomes = storage.delete_many(locations)
+    return [Answer(_AFTER_DELETE[one.status], one.reason, one.is_kept_as_version) for one in outcomes]
+
+
+def moved(storage: Storage, moves: Sequence[tuple[str, str]]) -> list[Answer]:
+    """Move files from a place to another."""
+    return [Answer(_AFTER_MOVE[one.status], one.reason) for one in storage.move_many(moves)]

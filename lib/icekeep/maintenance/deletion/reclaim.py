@@ -59,6 +59,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
         stopped: why it ended before the end of the plan, when files had begun to go; empty where it did not.
+        is_kept_as_versions: the store keeps the bytes of what was deleted as older versions.
         is_in_doubt: a call had no answer, so that files may be gone, or go later, that are in no count.
     """
 
@@ -69,6 +70,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     failed_count: int = 0
     failed: tuple[str, ...] = ()
     stopped: str = ""
+    is_kept_as_versions: bool = False
     is_in_doubt: bool = False
 
     @property
@@ -218,8 +220,15 @@ def reclaim(  # noqa: PLR0913 - what a run was told
             claim.note_failed_call(runtime)
     total = msgspec.structs.replace(_sum(done), stopped=stopped, is_in_doubt=work.calls.is_one_in_doubt)
     _tell(total, plan, listener)
-    listener.on(StepFinished(STEP, counted(total.deleted_count, "files")))
+    listener.on(StepFinished(STEP, _note(total)))
     return total
+
+
+def _note(total: Reclaimed) -> str:
+    files = counted(total.deleted_count, "files")
+    if not total.is_kept_as_versions:
+        return files
+    return f"{files}, whose {total.deleted_bytes_count:,} bytes the bucket keeps as older versions until its rules let them go"
 
 
 @contextmanager
@@ -364,12 +373,12 @@ def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, p
             answers = moved(storage, [(location, trash_location(plan, location)) for location in locations])
         else:
             answers = deleted(storage, locations)
-    status = Counter(answer for answer, _ in answers)
-    size_bytes = sum(size or 0 for size, (answer, _) in zip(sizes, answers, strict=True) if answer == Fate.GONE)
+    status = Counter(answer.fate for answer in answers)
+    size_bytes = sum(size or 0 for size, answer in zip(sizes, answers, strict=True) if answer.fate == Fate.GONE)
     failed = [
-        f"{location!r}: {reason}"
-        for location, (answer, reason) in zip(locations, answers, strict=True)
-        if answer == Fate.FAILED
+        f"{location!r}: {answer.reason}"
+        for location, answer in zip(locations, answers, strict=True)
+        if answer.fate == Fate.FAILED
     ]
     done = Reclaimed(
         deleted=(FilesOfKind(kind=kind, files_count=status[Fate.GONE], bytes=size_bytes),) if status[Fate.GONE] else (),
@@ -377,8 +386,9 @@ def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, p
         kept_count=status[Fate.TAKEN],
         failed_count=len(failed),
         failed=tuple(failed[:NAMED_COUNT]),
+        is_kept_as_versions=any(answer.is_kept_as_version for answer in answers),
     )
-    return done, files.filter(pa.array([answer == Fate.UNMOVED for answer, _ in answers], pa.bool_()))
+    return done, files.filter(pa.array([answer.fate == Fate.UNMOVED for answer in answers], pa.bool_()))
 
 
 def _sum(several: Sequence[Reclaimed]) -> Reclaimed:
@@ -389,4 +399,5 @@ def _sum(several: Sequence[Reclaimed]) -> Reclaimed:
         unmoved=tuple(part for one in several for part in one.unmoved),
         failed_count=sum(one.failed_count for one in several),
         failed=tuple(name for one in several for name in one.failed)[:NAMED_COUNT],
+        is_kept_as_versions=any(one.is_kept_as_versions for one in several),
     )

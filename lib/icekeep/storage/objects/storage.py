@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, BinaryIO, cast
 
+import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
@@ -49,6 +50,7 @@ from icekeep.storage.objects.roots import has_empty_parts, taken_apart
 from icekeep.storage.objects.stores import Stores, bucket_of, check_process, open_stores, parsed_location
 from icekeep.storage.objects.streams import GAP_BYTES, PART_BYTES, READ_AHEAD_BYTES, ObjectWriter, Parts
 from icekeep.storage.range_reader import RangedReader, RangeReader
+from icekeep.storage.stores import GCS
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MS = 300_000
@@ -70,6 +72,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
         self._runtime = runtime
         self._stores: dict[tuple[str, ...], Stores] = {}
         self._proved: dict[tuple[str, str], Capabilities] = {}
+        self._versioned: set[tuple[str, str]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stores": {}}
@@ -110,6 +113,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
         with translated("read", location):
             answer = target.stores.ask(lambda: obstore.get(target.stores.patient, target.key))
             data = bytes(answer.bytes())
+        self._note_version(location, answer.meta)
         return whole(data, location, answer.meta["size"], length_bytes)
 
     @contextmanager
@@ -210,7 +214,10 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             self._runtime.sleep_ms(round(wait_ms * (1 - self._runtime.uniform(0, 0.5))))
 
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        """Delete objects, a thousand by one request where the store knows such; see `DeleteStatus` for `MISSING`."""
+        """Delete objects, a thousand by one request where the store knows such; see `DeleteStatus` for `MISSING`.
+
+        That a bucket keeps older versions is known from what was read there before.
+        """
         asked = list(locations)
         answers: dict[int, DeleteOutcome] = {}
         targets: dict[int, ObjectAddress] = {}
@@ -219,7 +226,12 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
                 targets[position] = self._target(location)
             except IcekeepError as error:
                 answers[position] = DeleteOutcome(location, DeleteStatus.FAILED, error.message)
-        answers.update(zip(targets, delete_objects(list(targets.values())), strict=True))
+        for position, outcome in zip(targets, delete_objects(list(targets.values())), strict=True):
+            is_kept = (
+                outcome.status is DeleteStatus.DELETED
+                and bucket_of(parsed_location(outcome.location)) in self._versioned
+            )
+            answers[position] = msgspec.structs.replace(outcome, is_kept_as_version=is_kept)
         return [answers[position] for position in range(len(asked))]
 
     def head(self, location: str) -> FileInfo | None:
@@ -239,6 +251,12 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             first, second = (self._target(f"{base}/{self._new_stamp()}.tmp") for _ in range(2))
             self._proved[bucket] = prove(first._replace(location=location), second._replace(location=location))
         return self._proved[bucket]
+
+    def _note_version(self, location: str, meta: Any) -> None:
+        """Google's store counts what it writes, whether it keeps that or not."""
+        bucket = bucket_of(parsed_location(location))
+        if bucket[0] != GCS and meta.get("version"):
+            self._versioned.add(bucket)
 
     def _put_new(self, target: ObjectAddress, data: bytes, stamp: str) -> None:
         """Send an object that no commit stands on: again and again if need be, since the stamp tells ours."""

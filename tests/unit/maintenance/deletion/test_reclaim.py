@@ -86,6 +86,21 @@ def counts(done):
     return {one.kind: one.files_count for one in done.deleted}
 
 
+def test_bytes_that_the_store_keeps_as_older_versions_are_told(table):
+    class Versioned(HookedStorage):
+        def delete_many(self, locations):
+            return [replace(one, is_kept_as_version=True) for one in super().delete_many(locations)]
+
+    table = replace(table, storage=Versioned(table.storage.inner))
+    files = [file(name=f"data/{number}.parquet", size_bytes=500) for number in range(3)]
+    stored(table, *files)
+    listener = Recorder()
+    done = carried_out(table, planned(table, *files), listener)
+    (note,) = [event.note for event in listener.events if isinstance(event, StepFinished)]
+    assert note == "3 files, whose 1,500 bytes the bucket keeps as older versions until its rules let them go"
+    assert done.deleted_bytes_count == 1500
+
+
 def test_what_is_planned_is_deleted_and_nothing_else(table):
     files = [
         file(),
