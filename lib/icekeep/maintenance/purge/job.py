@@ -423,7 +423,8 @@ def _way_out(table: Table, metadata_location: str) -> str:
     register = f"icekeep register --table {table.full_name} --metadata-location {metadata_location}"
     return (
         f"the table's credentials do not reach {purges_directory(table)!r}, where later purges look for plans, so none finishes "
-        f"this one; run `{register}`, then `icekeep drop --table {table.full_name} --purge`"
+        f"this one; run `{register}`, then `icekeep drop --table {table.full_name} --purge`; where only the server has "
+        "credentials for that file, it is registered with keys for the store in the catalog's properties"
     )
 
 
