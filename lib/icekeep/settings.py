@@ -68,6 +68,13 @@ class Setting(msgspec.Struct, frozen=True):
         return self.keyword or self.name
 
 
+class CatalogChange(Enum):
+    """What a job asks of a catalog beside the table itself: to take a commit, or to forget the table."""
+
+    COMMIT = "commit"
+    DROP = "drop"
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job on a table: its package says it in `JOB`, and the command line, policies and docs go by that.
 
@@ -90,6 +97,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             and the error, what starts a session as `spark`, and the `run`; `None` for a job that fails then.
         plan_unreadable: the same in place of `plan`.
         for_people: makes of the result what is printed for people; `None`: the result itself.
+        asks: what the catalog has to do for it, which some do not take; `None` for a job that changes no metadata.
         takes_listener: whether all functions take a `listener`.
     """
 
@@ -106,6 +114,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: str | None = None
     plan_unreadable: str | None = None
     for_people: str | None = None
+    asks: CatalogChange | None = None
     takes_listener: bool = True
 
 

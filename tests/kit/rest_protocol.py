@@ -15,12 +15,13 @@ ENDPOINTS = (
     f"POST {_ROOT}/tables/rename",
     f"POST {_NAMESPACE}/register",
 )
-"""As the protocol names the requests that this server knows, but for `CREDENTIALS`."""
+"""As the protocol names the requests that this server knows, but for `CREDENTIALS` and `UNREGISTER`."""
 
 POLICIES = "GET /polaris/v1/{prefix}/applicable-policies"
 """Of Polaris, beside the protocol."""
 
 CREDENTIALS = f"GET {_TABLE}/credentials"
+UNREGISTER = f"POST {_TABLE}/unregister"
 
 
 def empty_metadata(location: str, body: Any) -> Any:

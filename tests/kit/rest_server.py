@@ -22,7 +22,7 @@ from pyiceberg.table.update import update_table_metadata
 from pyiceberg.typedef import IcebergBaseModel
 
 from icekeep.runtime import SYSTEM
-from kit.rest_protocol import CREDENTIALS, POLICIES, empty_metadata
+from kit.rest_protocol import CREDENTIALS, POLICIES, UNREGISTER, empty_metadata
 
 Name = tuple[str, ...]
 
@@ -185,6 +185,11 @@ class RestServer:
                 return self._loaded((*namespace, table))
             case "GET", ["tables", table, "credentials"] if CREDENTIALS in self.endpoints:
                 return {"storage-credentials": self._credentials((*namespace, table))}
+            case "POST", ["tables", table, "unregister"] if UNREGISTER in self.endpoints:
+                name = (*namespace, table)
+                left = {"metadata-location": self._pointer(name), "metadata": self._read(self._pointer(name))}
+                del self.pointers[name]
+                return left
             case "DELETE", ["tables", table]:
                 self._pointer((*namespace, table))
                 del self.pointers[(*namespace, table)]

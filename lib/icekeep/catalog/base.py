@@ -15,6 +15,7 @@ from icekeep.errors import UnsupportedError, UsageError
 from icekeep.names import full_name, join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
+from icekeep.settings import CatalogChange
 from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
@@ -199,6 +200,18 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 SwapOutcome = Committed | Conflict | Unknown
+
+
+def check_change(catalog: "Catalog", change: CatalogChange) -> None:
+    """Refuse what a catalog says beforehand that it does not take, before hours of work; most catalogs take everything.
+
+    Raises:
+        UnsupportedError: its server lists what it takes, and that is not among it.
+        UnavailableError: the catalog is out of reach.
+    """
+    checks = getattr(catalog, "check_change", None)
+    if checks is not None:
+        checks(change)
 
 
 class Catalog(Protocol):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from icekeep.catalog.base import parse_identifier
+from icekeep.catalog.base import check_change, parse_identifier
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, StepFinished, StepStarted
@@ -203,6 +203,8 @@ def _loaded(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]
         opens = partial(resolve(surroundings.seams.open_catalog), reference.catalog, runtime=surroundings.runtime)
         return None, partial(_without_dropped, dropped_before(job.name, given, error, lambda: opens().identity))
     surroundings.begun.location = table.metadata.location
+    if job.asks is not None:
+        check_change(table.catalog, job.asks)
     if given is not None:
         refuse_other_table(given, table)
         return table, partial(_as_given, partial(_with_table, job, table), given)

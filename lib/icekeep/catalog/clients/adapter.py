@@ -112,8 +112,8 @@ class Client(Protocol):
     def describe(self, identifier: Identifier) -> Description | None:
         """As `Catalog.describe`; raises `NoSuchTable`."""
 
-    def drop_table(self, identifier: Identifier) -> None:
-        """Forget a table; raises `NoSuchTable`."""
+    def drop_table(self, identifier: Identifier) -> str | None:
+        """Forget a table; returns where its metadata was at last, if that is told; raises `NoSuchTable`."""
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Give a table another name; raises `NoSuchTable`, `TableExists` or `NoSuchNamespace`."""
@@ -238,12 +238,12 @@ class ClientCatalog(ABC, Generic[C]):
         if pointer is not None:
             check_meant(self, identifier, pointer, table_uuid, metadata_location)
         with self._changing(f"the drop of table {format_identifier(identifier)!r}", identifier):
-            self._drop(identifier, pointer)
-        return "" if pointer is None else pointer.metadata_location
+            last = self._drop(identifier, pointer)
+        return last or ("" if pointer is None else pointer.metadata_location)
 
-    def _drop(self, identifier: Identifier, pointer: Pointer | None) -> None:
-        """Ask for a table to be forgotten, whose metadata is where `pointer` says as far as that is known."""
-        self._client().drop_table(identifier)
+    def _drop(self, identifier: Identifier, pointer: Pointer | None) -> str | None:
+        """Ask for a table to be forgotten, whose metadata is where `pointer` says; returns what is told of that."""
+        return self._client().drop_table(identifier)
 
     def _to_be_dropped(self, identifier: Identifier, *, is_named: bool) -> Pointer | None:
         """Where the metadata of a table is that is to go; `None` where that is not known, and nobody says which is meant."""
@@ -289,10 +289,12 @@ class ClientCatalog(ABC, Generic[C]):
         in_parts(namespace)
         with self._reading():
             # A Hive metastore answers with no tables where there is no database.
-            tables = self._client().list_tables(namespace) if self._namespace_exists(namespace) else None
-        if tables is None:
-            raise no_such_namespace(self, namespace)
-        return sorted(tables)
+            if not self._namespace_exists(namespace):
+                raise no_such_namespace(self, namespace)
+            try:
+                return sorted(self._client().list_tables(namespace))
+            except NoSuchNamespace as error:
+                raise no_such_namespace(self, namespace) from error
 
     def list_namespaces(self) -> list[Identifier]:
         with self._reading():

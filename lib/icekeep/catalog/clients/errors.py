@@ -157,9 +157,6 @@ def _rejection_kind(error: BaseException) -> type[IcekeepError] | None:
         return _kind_of_response(response)
     if _never_connected(error):
         return UnavailableError
-    if isinstance(error, NotImplementedError):
-        # The server's list of endpoints has none for this; nothing was sent.
-        return UnsupportedError
     if _is_unknown_method(error):
         return UnsupportedError
     if _is_wrongly_set_up(error):

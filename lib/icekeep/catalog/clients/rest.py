@@ -18,6 +18,7 @@ from icekeep.catalog.base import (
     format_identifier,
     validate_table_identifier,
 )
+from icekeep.catalog.clients import rest_protocol as protocol
 from icekeep.catalog.clients.adapter import ClientCatalog, require
 from icekeep.catalog.clients.errors import described, is_answered, is_bad_request, proved_rejection
 from icekeep.catalog.clients.refusals import CommitRefused, NoSuchNamespace, NoSuchTable, TableExists
@@ -41,6 +42,7 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import Requirement
@@ -52,6 +54,10 @@ from icekeep.storage.open import open_storage
 if TYPE_CHECKING:
     from icekeep.catalog.clients.rest_client import Answered, RestClient
 
+_ASKED = {
+    CatalogChange.COMMIT: (protocol.UPDATE_TABLE,),
+    CatalogChange.DROP: (protocol.DROP_TABLE, protocol.UNREGISTER_TABLE),
+}
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
 _IS_NESSIE = "nessie.is-nessie-catalog"
 
@@ -159,14 +165,22 @@ class RestCatalog(ClientCatalog["RestClient"]):
             except NoSuchTable as error:
                 raise no_such_table(self, identifier) from error
 
-    def _drop(self, identifier: Identifier, pointer: Pointer | None) -> None:
+    def _drop(self, identifier: Identifier, pointer: Pointer | None) -> str | None:
         def is_another() -> bool:
             try:
                 return pointer is None or self._find(identifier).metadata_location != pointer.metadata_location
             except NotFoundError:
                 return False
 
-        self._client().drop_table(identifier, is_another)
+        return self._client().drop_table(identifier, is_another)
+
+    def check_change(self, change: CatalogChange) -> None:
+        with self._reading():
+            self._client().require(*_ASKED[change])
+
+    def _namespace_exists(self, namespace: Identifier) -> bool:
+        # Where that cannot be asked, the request that is made next finds out.
+        return not self._client().has(protocol.LOAD_NAMESPACE) or super()._namespace_exists(namespace)
 
     def _register(self, table: Table) -> None:
         client = self._client()

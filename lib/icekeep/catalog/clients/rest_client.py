@@ -105,7 +105,7 @@ class RestClient:
 
     def load_credentials(self, identifier: Identifier, location: str) -> dict[str, str]:
         """The credentials that the server hands out now for a table's files; none where it has no request of their own."""
-        if not self._has(protocol.LOAD_CREDENTIALS):
+        if not self.has(protocol.LOAD_CREDENTIALS):
             return {}
         answer = _read(protocol.Credentials, self._send(protocol.LOAD_CREDENTIALS, self._path(identifier)))
         return chosen(answer.storage_credentials, location)
@@ -140,14 +140,21 @@ class RestClient:
         )
         return staged.value.metadata.location
 
-    def drop_table(self, identifier: Identifier, is_another: Callable[[], bool] = lambda: False) -> None:
-        """Forget a table; none of its files is deleted.
+    def drop_table(self, identifier: Identifier, is_another: Callable[[], bool] = lambda: False) -> str | None:
+        """Forget a table; none of its files is deleted. Returns where its metadata was at last, if the server tells it.
 
         Args:
             is_another: whether the name has another table by now: a server that has keys may know none for drops.
         """
-        unpurged = {"purgeRequested": "false"}
-        self._change(protocol.DROP_TABLE, self._path(identifier), params=unpurged, is_over=is_another)
+        path = self._path(identifier)
+        if self.has(protocol.UNREGISTER_TABLE):
+            # What is forgotten so is never purged, whatever a server makes of drops.
+            left = self._change(
+                protocol.UNREGISTER_TABLE, path, lambda answer: _read(protocol.Landed, answer), is_over=is_another
+            )
+            return left.value.metadata_location
+        self._change(protocol.DROP_TABLE, path, params={"purgeRequested": "false"}, is_over=is_another)
+        return None
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Give a table another name."""
@@ -182,7 +189,7 @@ class RestClient:
 
     def applicable_policies(self, identifier: Identifier) -> list[StoredPolicy]:
         """The policies that the server has stored for a table; none where it does not say that it stores any."""
-        if not self._has(protocol.APPLICABLE_POLICIES):
+        if not self.has(protocol.APPLICABLE_POLICIES):
             return []
         params = {"namespace": self._joined(identifier[:-1]), "target-name": identifier[-1]}
         pages = self._pages(protocol.ApplicablePolicies, protocol.APPLICABLE_POLICIES, {}, params)
@@ -277,8 +284,7 @@ class RestClient:
         body: Any = None,
         key: str | None = None,
     ) -> bytes:
-        if not self._has(endpoint):
-            raise NotImplementedError(f"the server does not support endpoint {endpoint}")
+        self.require(endpoint)
         try:
             return self._session.send(endpoint.method, self._url(endpoint, path), params or {}, body, key)
         except HttpRefusal as error:
@@ -311,7 +317,18 @@ class RestClient:
             asked.add(page.next_page_token)
             token = {"pageToken": page.next_page_token}
 
-    def _has(self, endpoint: protocol.Endpoint) -> bool:
+    def require(self, *endpoints: protocol.Endpoint) -> None:
+        """Raise `UnsupportedError` where the server has none of some kinds of requests."""
+        if not any(map(self.has, endpoints)):
+            wanted = " or ".join(repr(str(endpoint)) for endpoint in endpoints)
+            raise UnsupportedError(
+                f"catalog {self._name!r} does not take {wanted}: it is not among the endpoints that its server lists; ask its "
+                "operator for it",
+                catalog=self._name,
+            )
+
+    def has(self, endpoint: protocol.Endpoint) -> bool:
+        """Whether the server has a kind of request: it lists those that it has, or has the protocol's first ones."""
         return str(endpoint) in self._endpoints if self._endpoints else not endpoint.is_newer
 
     def _path(self, identifier: Identifier) -> dict[str, str]:

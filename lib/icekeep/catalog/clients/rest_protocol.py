@@ -48,6 +48,7 @@ LOAD_TABLE = Endpoint("GET", _TABLE, {404: NoSuchTable})
 UPDATE_TABLE = Endpoint("POST", _TABLE, {409: CommitRefused})
 DROP_TABLE = Endpoint("DELETE", _TABLE, {404: NoSuchTable})
 LOAD_CREDENTIALS = Endpoint("GET", f"{_TABLE}/credentials", {404: NoSuchTable}, is_newer=True)
+UNREGISTER_TABLE = Endpoint("POST", f"{_TABLE}/unregister", {404: NoSuchTable}, is_newer=True)
 REGISTER_TABLE = Endpoint("POST", f"{_NAMESPACE}/register", {404: NoSuchNamespace, 409: TableExists})
 RENAME_TABLE = Endpoint("POST", "tables/rename", {404: NoSuchTable, 409: TableExists})
 
@@ -111,7 +112,7 @@ class Described(Answer):
 
 
 class Landed(Answer):
-    """A table after a commit."""
+    """A table after a commit, or as the server leaves it to others."""
 
     metadata_location: str
 

@@ -1,6 +1,6 @@
 """The job `compact` (Iceberg's `rewrite_data_files`)."""
 
-from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, CatalogChange, Job, Kind, Setting
 
 JOB = Job(
     name="compact",
@@ -36,6 +36,7 @@ JOB = Job(
         '--table db.events --sort-order "day, id" --option partial-progress.enabled=true',
     ),
     plan="icekeep.maintenance.compaction.job:plan_compact",
+    asks=CatalogChange.COMMIT,
     exact="icekeep.maintenance.compaction.job:exact_compact",
     run="icekeep.maintenance.compaction.job:compact",
     options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",

@@ -8,7 +8,7 @@ from icekeep.maintenance.deletion.settings import (
     TRASH,
     TRUST_MANIFEST_LIST,
 )
-from icekeep.settings import Job, Kind, Setting
+from icekeep.settings import CatalogChange, Job, Kind, Setting
 
 JOB = Job(
     name="expire_snapshots",
@@ -39,6 +39,7 @@ JOB = Job(
         "--table db.events --older-than 2026-01-01T00:00:00Z --trash 3d",
     ),
     plan="icekeep.maintenance.expiration.job:plan_expire_snapshots",
+    asks=CatalogChange.COMMIT,
     exact="icekeep.maintenance.expiration.job:exact_expire_snapshots",
     run="icekeep.maintenance.expiration.job:expire_snapshots",
     options="icekeep.maintenance.deletion.options:ExpirationOptions",

@@ -1,6 +1,6 @@
 """The job `rewrite_manifests`."""
 
-from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, CatalogChange, Job, Kind, Setting
 
 JOB = Job(
     name="rewrite_manifests",
@@ -31,6 +31,7 @@ JOB = Job(
         "--table db.events --sort-by day --option measure-planning=true",
     ),
     plan="icekeep.maintenance.manifests.job:plan_rewrite_manifests",
+    asks=CatalogChange.COMMIT,
     exact="icekeep.maintenance.manifests.plan:exact_rewrite_manifests",
     run="icekeep.maintenance.manifests.job:rewrite_manifests",
     options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",

@@ -1,6 +1,6 @@
 """The job `rewrite_position_deletes` (Iceberg's `rewrite_position_delete_files`)."""
 
-from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, CatalogChange, Job, Kind, Setting
 
 JOB = Job(
     name="rewrite_position_deletes",
@@ -25,6 +25,7 @@ JOB = Job(
         "--table db.events --convert-equality-deletes --option rewrite-all=true",
     ),
     plan="icekeep.maintenance.position_deletes.job:plan_rewrite_position_deletes",
+    asks=CatalogChange.COMMIT,
     exact="icekeep.maintenance.position_deletes.job:exact_rewrite_position_deletes",
     run="icekeep.maintenance.position_deletes.job:rewrite_position_deletes",
     options="icekeep.maintenance.position_deletes.options:RewritePositionDeletesOptions",

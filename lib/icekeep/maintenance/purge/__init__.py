@@ -8,7 +8,7 @@ from icekeep.maintenance.deletion.settings import (
     MAX_CONCURRENT_DELETES,
     OPTIONS,
 )
-from icekeep.settings import Job, Kind, Setting
+from icekeep.settings import CatalogChange, Job, Kind, Setting
 
 JOB = Job(
     name="drop",
@@ -29,6 +29,7 @@ JOB = Job(
         "--table db.old_events --purge --approve HASH",
     ),
     plan="icekeep.maintenance.purge.job:plan_drop_table",
+    asks=CatalogChange.DROP,
     exact="icekeep.maintenance.purge.job:exact_drop_table",
     run="icekeep.maintenance.purge.job:drop_table",
     options="icekeep.maintenance.deletion.options:ReclaimOptions",

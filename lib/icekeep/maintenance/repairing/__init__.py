@@ -7,7 +7,7 @@ it is, for older snapshots name it.
 """
 
 from icekeep.maintenance.deletion.settings import APPROVE
-from icekeep.settings import SNAPSHOT_PROPERTY, Job, Kind, Setting
+from icekeep.settings import SNAPSHOT_PROPERTY, CatalogChange, Job, Kind, Setting
 
 JOB = Job(
     name="repair",
@@ -33,6 +33,7 @@ JOB = Job(
         "--table db.events --fault 301 --accept-loss s3://lake/db/events/data/a.parquet",
     ),
     plan="icekeep.maintenance.repairing.job:plan_repair",
+    asks=CatalogChange.COMMIT,
     exact="icekeep.maintenance.repairing.job:exact_repair",
     run="icekeep.maintenance.repairing.job:repair",
     check="icekeep.maintenance.repairing.job:check_arguments",

@@ -47,11 +47,6 @@ def test_glue_refuses_by_codes_of_its_own(code, kind):
     assert type(proved_rejection(error, "prod")) is kind
 
 
-def test_an_endpoint_that_the_server_does_not_have_was_not_asked():
-    error = NotImplementedError("the server does not support endpoint POST ...")
-    assert isinstance(proved_rejection(error, "prod"), UnsupportedError)
-
-
 def test_secrets_are_cut_out_of_messages():
     remember(SECRETS)
     text = described(ValueError("token hunter2secret and s3cr3t with id:pw12 at http://host\nmore"))

@@ -1,0 +1,150 @@
+"""What a REST server lists in `endpoints` decides what is asked of it: jobs that need more say so at once."""
+
+import json
+
+import pytest
+
+from icekeep import cli
+from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError, UnsupportedError
+from icekeep.maintenance.deletion.neighbours import neighbours
+from kit.catalogs import EVENTS, set_counter, simple_metadata
+from kit.logs import restored_logging
+from kit.rest_protocol import CREDENTIALS, ENDPOINTS, UNREGISTER
+from kit.runtime import FakeRuntime
+from kit.tables import files
+
+TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
+COMMITS = (
+    ("compact",),
+    ("compact", "--dry-run"),
+    ("rewrite_position_deletes",),
+    ("rewrite_manifests",),
+    ("expire_snapshots", "--older-than", "1h"),
+    ("repair", "--fault", "214"),
+)
+
+
+@pytest.fixture
+def table(server):
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+def without(*endpoints):
+    assert set(endpoints) <= set(ENDPOINTS)
+    return tuple(one for one in ENDPOINTS if one not in endpoints)
+
+
+def asked_of(server, endpoints):
+    """Our catalog, of a server that lists these."""
+    server.endpoints = endpoints
+    server.requests.clear()
+    return open_catalog("local", server.properties)
+
+
+def test_without_a_list_what_the_protocol_began_with_is_there(server, table):
+    catalog = asked_of(server, ())
+    assert catalog.storage_properties(EVENTS, table.metadata_location)
+    catalog.drop(EVENTS)
+    assert [(method, path) for method, path in server.requests if path.endswith(("credentials", "unregister"))] == []
+    assert server.pointers == {}
+
+
+@pytest.mark.parametrize("lost", ENDPOINTS)
+def test_nothing_is_asked_that_a_server_does_not_list(server, table, lost):
+    catalog = asked_of(server, without(lost))
+    calls = (
+        lambda: catalog.list_namespaces(),
+        lambda: catalog.list_tables(("db",)),
+        lambda: catalog.create_namespace(("eb",)),
+        lambda: catalog.default_location(("db", "new")),
+        lambda: catalog.swap(table, [], set_counter(1)),
+        lambda: catalog.load(EVENTS),
+        lambda: catalog.rename(EVENTS, ("db", "moved")),
+        lambda: catalog.register_table(("db", "again"), table.metadata_location),
+        lambda: catalog.drop(("db", "moved")),
+        lambda: catalog.drop_namespace(("eb",)),
+    )
+    refused = []
+    for call in calls:
+        try:
+            call()
+        except UnsupportedError as error:
+            refused.append(error.message)
+        except NotFoundError:
+            assert lost.startswith("POST "), "nothing but what was not made or moved is missing"
+    method, _, path = lost.partition(" ")
+    shape = path.replace("/{prefix}", "").split("/")
+    same = [asked for verb, asked in server.requests if verb == method and matches(asked.split("/"), shape)]
+    assert same == []
+    said = (
+        f"catalog 'local' does not take {lost!r}: it is not among the endpoints that its server lists; ask its operator"
+    )
+    assert {text.removesuffix(" for it") for text in refused} <= {said}
+    assert refused or lost == "GET /v1/{prefix}/namespaces/{namespace}", "of that the requests that follow find out"
+
+
+def matches(asked, shape):
+    return len(asked) == len(shape) and all(s.startswith("{") or s == a for a, s in zip(asked, shape, strict=True))
+
+
+def test_a_namespace_that_cannot_be_asked_for_is_found_out_about_by_what_follows(server, table):
+    catalog = asked_of(server, without("GET /v1/{prefix}/namespaces/{namespace}"))
+    assert catalog.list_tables(("db",)) == [EVENTS]
+    with pytest.raises(NotFoundError, match="no namespace 'none'"):
+        catalog.list_tables(("none",))
+
+
+def test_jobs_whose_commits_a_server_does_not_take_say_so_before_they_work(server, table, tmp_path, capsys):
+    table = commit(table, AppendFiles(files=files("old")), runtime=FakeRuntime()).table
+    asked_of(server, without(f"POST {TABLE}"))
+    conf = tmp_path / "icekeep.yaml"
+    conf.write_text(json.dumps({"catalogs": {"c": server.properties}}))
+    before = sorted(path for path in tmp_path.rglob("*") if path.suffix in (".avro", ".parquet"))
+
+    def run(*command):
+        with restored_logging():
+            status = cli.main([*command, "--table", "c.db.events", "--config", str(conf)])
+        return status, capsys.readouterr().err
+
+    for command in COMMITS:
+        status, said = run(*command)
+        assert (command, status) == (command, 4)
+        assert "catalog 'c' does not take 'POST " in said, command
+    assert sorted(path for path in tmp_path.rglob("*") if path.suffix in (".avro", ".parquet")) == before
+    # Their files are there all the same, and these jobs ask for no commit.
+    assert run("plan_scan")[0] == 0
+    asked_of(server, without(f"DELETE {TABLE}"))
+    status, said = run("drop")
+    assert (status, "does not take 'DELETE " in said, EVENTS in server.pointers) == (4, True, True)
+
+
+def test_a_catalog_that_does_not_list_its_tables_lets_nothing_be_deleted_beside_them(server, table):
+    catalog = asked_of(server, without("GET /v1/{prefix}/namespaces/{namespace}/tables"))
+    assert "does not list the tables of namespace 'db'" in neighbours(catalog.load(EVENTS)).unlisted_reason
+
+
+def test_a_drop_unregisters_where_the_server_can(server, table):
+    """What it says of the metadata is the last there is, also of a commit that came right before."""
+    catalog = asked_of(server, (*without(f"DELETE {TABLE}"), UNREGISTER, CREDENTIALS))
+    late = []
+    answer = server.answer
+
+    def commit_first(method, path, query, body):
+        if path[-1:] == ["unregister"] and not late:
+            late.append(table.catalog.swap(table, [], set_counter(1)).table.metadata_location)
+        return answer(method, path, query, body)
+
+    server.answer = commit_first
+    location = catalog.drop(EVENTS)
+    assert ([location], server.pointers) == (late, {})
+    assert [method for method, _ in server.requests if method == "DELETE"] == []
+    assert catalog.register_table(EVENTS, location).metadata.table_uuid == table.metadata.table_uuid
+    server.key_lifetime = "PT30M"
+    catalog = open_catalog("local", server.properties, runtime=FakeRuntime())
+    assert catalog.drop(EVENTS) == location
+    assert server.keys[-1] is not None
