@@ -24,9 +24,12 @@ _WORDS = re.compile(
 
 _PLAIN_ENDS = re.compile(
     r"(?:^|-)(?:tokens?-expires-at(?:-ms)?|token-(?:refresh|exchange)-enabled|shared-key-account-name|credentials-provider"
-    r"|application-credentials|ssl-client-key|(?:token|credentials?|key|password|secret)-(?:file|path))$"
+    r"|application-credentials|ssl-client-key|(?:token|credentials?|key|password|secret)-(?:file|path)|token-ur[il])$"
 )
 """How names end of what is no secret for all its words: times, switches, and where something is."""
+
+_FOREIGN = "auth-custom-"
+"""How names begin of what a login of somebody else's takes, of which anything may be secret."""
 
 _TRIVIAL = re.compile(r"true|false|[0-9]{1,5}", re.IGNORECASE)
 """Values that many texts hold, too."""
@@ -54,7 +57,7 @@ def is_secret(key: str) -> bool:
     (True, False, False)
     """
     words = re.sub(r"[^a-z0-9]+", "-", key.lower())
-    return _WORDS.search(_PLAIN_ENDS.sub("", words)) is not None
+    return words.startswith(_FOREIGN) or _WORDS.search(_PLAIN_ENDS.sub("", words)) is not None
 
 
 def masked(key: str, value: str) -> str:

@@ -2,6 +2,12 @@
 
 import hashlib
 import hmac
+import json
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -36,6 +42,64 @@ class TokenIssuer:
     def lets_in(self, request: Request) -> bool:
         self.seen.append(request.headers.get("Authorization"))
         return self.seen[-1] == f"Bearer {self.token}"
+
+
+class TokenServer:
+    """A place for tokens that wants a credential in a header; `answers` come first, a redirect leads to `elsewhere`."""
+
+    def __init__(self, user: str, secret: str, life_s: int | None) -> None:
+        self._wanted = f"Basic {b64encode(f'{user}:{secret}'.encode()).decode()}"
+        self.life_s = life_s
+        self.answers: list[tuple[int, Any]] = []
+        self.forms: list[dict[str, str]] = []
+        self.elsewhere: list[str] = []
+        self.url = ""
+
+    def answer(self, path: str, authorization: str | None, form: dict[str, str]) -> tuple[int, Any]:
+        if path != "/tokens":
+            self.elsewhere.append(f"{path} {authorization} {form}")
+            return 404, {}
+        self.forms.append(form)
+        if self.answers:
+            return self.answers.pop(0)
+        if authorization != self._wanted:
+            return 401, {"error": "invalid_client"}
+        life = {} if self.life_s is None else {"expires_in": self.life_s}
+        return 200, {"access_token": f"token {len(self.forms)}", **life}
+
+
+@contextmanager
+def token_server(user: str, secret: str, life_s: int | None = None) -> Iterator[TokenServer]:
+    """A place for tokens on this machine, which ends with the block."""
+    found = TokenServer(user, secret, life_s)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            status, body = found.answer(self.path, self.headers.get("Authorization"), dict(parse_qsl(text)))
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", found.url.replace("/tokens", "/elsewhere"))
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_address[1]}/tokens"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class SignatureJudge:

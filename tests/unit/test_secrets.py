@@ -20,6 +20,13 @@ PLAIN = frozenset(
     {
         *("s3.access-key-id", "client.access-key-id", "glue.access-key-id", "s3.sse-kms-key-id", "ssl.client.key"),
         *("adls.auth.shared-key.account.name", "client.credentials-provider"),
+        *(
+            "auth.type",
+            "auth.oauth2.token_url",
+            "auth.oauth2.client_id",
+            "auth.google.credentials_path",
+            "auth.entra.scopes",
+        ),
         *("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms"),
     }
 )
@@ -71,6 +78,8 @@ PLAIN = frozenset(
             "client.session-token",
             "adls.credential",
             "auth.basic.password",
+            "auth.oauth2.client_secret",
+            "auth.custom.user",
             "oauth.token.keys",
         ),
     ],

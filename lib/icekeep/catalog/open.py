@@ -111,11 +111,6 @@ def _open_client(name: str, kind: str, properties: Mapping[str, str], runtime: R
             f"catalog {name!r} has snapshot-loading-mode={properties['snapshot-loading-mode']}: with some of a table's "
             "snapshots only, files that others need would look like garbage; set it to all"
         )
-    if kind == "rest" and any(key.startswith("auth.") for key in properties):
-        raise UnsupportedError(
-            f"catalog {name!r} has auth.*, PyIceberg's managers of logins, which icekeep does not have; give token, credential "
-            "(with oauth2-server-uri), rest.sigv4-enabled or a header.Authorization"
-        )
     for key in TIMEOUTS:
         if key in properties:
             milliseconds(f"catalogs.{name}", key, properties[key])

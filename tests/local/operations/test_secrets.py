@@ -175,7 +175,7 @@ def test_an_error_of_a_server_has_no_secret_in_its_traceback_either(status: int)
 def test_no_identity_of_a_catalog_has_a_secret() -> None:
     """It stands in plans, and tells catalogs apart in the record of runs."""
     several = {"type": "hive", "uri": f"thrift://h:1,thrift://me:{QUOTED}@h:2,thrift://me:{SECRET}@h:3"}
-    refused = {"managed", "at"}
+    refused = {"at"}
     for name, properties in {**catalogs("http://127.0.0.1:1"), "several": several}.items():
         if name in refused:
             with pytest.raises(IcekeepError):

@@ -1,8 +1,10 @@
 import os
+from importlib.util import find_spec
 
 import pytest
 
 from icekeep.catalog.base import OperatorRules
+from icekeep.catalog.clients import adapter
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
@@ -102,10 +104,15 @@ def test_partial_snapshots_are_refused():
     open_catalog("mine", {"type": "rest", "uri": "http://x", "snapshot-loading-mode": "all"})
 
 
-def test_managers_of_logins_that_icekeep_does_not_have_are_refused():
-    """They would be passed over, and requests sent without a login."""
-    with pytest.raises(UnsupportedError, match=r"catalog 'mine' has auth.*; give token, credential"):
-        open_catalog("mine", {"type": "rest", "uri": "http://x", "auth.type": "oauth2"})
+@for_each(
+    ("kind", "module", "extra"), [("google", "google.auth", "gcp-auth"), ("entra", "azure.identity", "entra-auth")]
+)
+def test_a_login_whose_library_is_not_installed_is_refused(kind, module, extra, monkeypatch):
+    monkeypatch.setattr(adapter, "find_spec", lambda name: None if name == module else find_spec(name))
+    with pytest.raises(
+        UnsupportedError, match=rf"needs the Python module '{module}'.*: pip install 'pyiceberg\[{extra}"
+    ):
+        open_catalog("mine", {"type": "rest", "uri": "http://x", "auth.type": kind})
 
 
 @for_each("value", ["", "0", "-1", "1.5", "10s"])

@@ -73,7 +73,11 @@ TIMEOUTS = (CONNECT_TIMEOUT, ANSWER_TIMEOUT, HIVE_TIMEOUT)
 """Properties in milliseconds that PyIceberg lacks; the first two are named as in Iceberg Java."""
 
 _EXTRA = "icekeep[catalogs]"
-_EXTRAS = {"puresasl": "pyiceberg[hive-kerberos]"}
+_EXTRAS = {
+    "puresasl": "pyiceberg[hive-kerberos]",
+    "google.auth": "pyiceberg[gcp-auth]",
+    "azure.identity": "pyiceberg[entra-auth]",
+}
 _BRINGERS = {"hive_metastore": "pyiceberg"}
 """What a module comes with, where that has a name of its own."""
 
@@ -81,12 +85,20 @@ _BRINGERS = {"hive_metastore": "pyiceberg"}
 def require(catalog_name: str, modules: Iterable[str]) -> None:
     """Raise `UnsupportedError` unless the modules that a catalog's client takes are installed; none is imported."""
     for module in modules:
-        if find_spec(module) is None:
+        if not _is_installed(module):
             raise UnsupportedError(
                 f"catalog {catalog_name!r} needs the Python module {module!r}{_not_brought(module)}; install it with: "
                 f"pip install '{_EXTRAS.get(module, _EXTRA)}'",
                 module=module,
             )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # Nor is the package that it is in.
+        return False
 
 
 def _not_brought(module: str) -> str:

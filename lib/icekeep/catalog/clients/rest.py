@@ -29,7 +29,7 @@ from icekeep.catalog.clients.requests import (
     requirement_to_json,
     updates_to_json,
 )
-from icekeep.catalog.clients.settings import SIGV4
+from icekeep.catalog.clients.settings import AUTH_TYPE, SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
 from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.status_checks import StatusChecks
@@ -58,6 +58,13 @@ _ASKED = {
     CatalogChange.COMMIT: (protocol.UPDATE_TABLE,),
     CatalogChange.DROP: (protocol.DROP_TABLE, protocol.UNREGISTER_TABLE),
 }
+_OF_LOGINS = {
+    "google": ("pyiceberg", "google.auth"),
+    "entra": ("pyiceberg", "azure.identity"),
+    "custom": ("pyiceberg",),
+}
+"""The modules of logins that have a type."""
+
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
 _IS_NESSIE = "nessie.is-nessie-catalog"
 
@@ -73,7 +80,8 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        return ("requests", "boto3") if self._settings().switch(SIGV4, default=False) else ("requests",)
+        signs = ("boto3",) if self._settings().switch(SIGV4, default=False) else ()
+        return ("requests", *signs, *_OF_LOGINS.get(self._properties.get(AUTH_TYPE, ""), ()))
 
     @property
     def uri(self) -> str:

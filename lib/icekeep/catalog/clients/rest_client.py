@@ -18,7 +18,7 @@ from icekeep.catalog.clients.errors import protocol_error, proved_rejection, rea
 from icekeep.catalog.clients.refusals import CommitRefused, Refusal
 from icekeep.catalog.clients.rest_protocol import chosen, texts
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
-from icekeep.catalog.clients.settings import Settings
+from icekeep.catalog.clients.settings import AUTH, Settings
 from icekeep.catalog.resending import resends
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.catalog.stored_policies import StoredPolicy
@@ -67,7 +67,7 @@ class RestClient:
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         session = RestSession(settings, runtime)
         config = _config(settings, session)
-        self.properties = {**texts(config.defaults), **settings.properties, **texts(config.overrides)}
+        self.properties = {**_told(config.defaults), **settings.properties, **_told(config.overrides)}
         merged = Settings(settings.name, self.properties)
         self._name, self._runtime = settings.name, runtime
         self._key_lifetime_ms = config.key_lifetime_ms
@@ -345,6 +345,11 @@ class RestClient:
                 f"the level {lost!r}"
             )
         return self._separator.join(namespace)
+
+
+def _told(properties: Mapping[str, Any] | None) -> dict[str, str]:
+    """What a server says of properties, but for logins that have a type: one of these names code that is run."""
+    return {key: value for key, value in texts(properties).items() if not key.startswith(AUTH)}
 
 
 def _config(settings: Settings, session: RestSession) -> protocol.Config:

@@ -1,18 +1,22 @@
 """Ways to log in to a REST catalog's server: none, a token, a client's credential for OAuth2, and AWS's signatures.
 
-Properties are PyIceberg's. A login stands where requests wants an `auth`.
+Properties are PyIceberg's, its `auth.*` among them: Google's and Microsoft's logins, and those of other people's classes, are
+PyIceberg's managers. A login stands where requests wants an `auth`.
 """
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from requests import PreparedRequest, Response
+from requests import PreparedRequest, RequestException, Response
 
-from icekeep.catalog.clients.errors import protocol_error, read_failure
-from icekeep.catalog.clients.settings import SIGV4, Settings
-from icekeep.errors import UnavailableError, UsageError
+from icekeep.catalog.clients.errors import described, protocol_error, read_failure
+from icekeep.catalog.clients.settings import AUTH, AUTH_TYPE, SIGV4, Settings
+from icekeep.errors import ConfigError, IcekeepError, UnavailableError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.secrets import remember, without_secrets
 
@@ -21,7 +25,17 @@ _EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b85
 _SHARE_USED = 0.75
 """How much of a token's life passes before another one is asked for."""
 
-PostForm = Callable[[str, Mapping[str, str]], Response]
+_REFRESH_MARGIN_S = 60
+_GOOGLE_HELD_MS = 240_000
+"""For how long a header of Google's manager is sent again, which gets a new token whenever it is asked; none ends sooner."""
+
+_CONSTRUCTED = ("google", "entra", "custom")
+_TYPES = ("noop", "basic", "oauth2", *_CONSTRUCTED)
+_PASSING = frozenset({"TransportError", "ServiceRequestError", "ServiceResponseError"})
+"""What Google's and Microsoft's libraries raise where the place for tokens is out of reach."""
+
+PostForm = Callable[[str, Mapping[str, str], Mapping[str, str]], Response]
+"""Takes an address, a form and headers."""
 
 
 class Login(Protocol):
@@ -38,21 +52,119 @@ class Login(Protocol):
 
 
 def login(settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
-    """The login that a catalog's properties describe."""
+    """The login that a catalog's properties describe.
+
+    Raises:
+        ConfigError: `auth.*` makes no sense.
+        UsageError: there is nothing to log in with.
+    """
+    inner: Login
     credential = settings.text("credential")
-    by_token = (
-        _Token(settings.text("token"))
-        if credential is None
-        else _ClientCredential(credential, settings, runtime, post_form)
+    if any(key.startswith(AUTH) for key in settings.properties):
+        inner = _by_auth(settings, runtime, post_form)
+    elif credential is None:
+        inner = _Token(settings.text("token"))
+    else:
+        inner = _by_credential(credential, settings, runtime, post_form)
+    return _Signature(inner, settings) if settings.switch(SIGV4, default=False) else inner
+
+
+def _by_credential(credential: str, settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
+    """By OAuth2 from the catalog's server, unless another one is named; the credential is in the form."""
+    client, separator, secret = credential.partition(":")
+    optional = {name: settings.text(name) for name in ("audience", "resource")}
+    form = {
+        "grant_type": "client_credentials",
+        **({"client_id": client} if separator else {}),
+        "client_secret": secret if separator else credential,
+        "scope": settings.text("scope") or "catalog",
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+    url = settings.address("oauth2-server-uri") or f"{settings.address('uri').rstrip('/')}/{_TOKEN_PATH}"
+    ask = partial(post_form, url, form, {})
+    return _ClientCredential(settings.name, "oauth2-server-uri", url, ask, runtime, lambda life_s: life_s * _SHARE_USED)
+
+
+def _by_auth(settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
+    """The login that `auth.type` names, with what stands below `auth.TYPE`; a variable has dashes where PyIceberg has none."""
+    kind, impl = settings.text(AUTH_TYPE), settings.text(f"{AUTH}impl")
+    if kind not in _TYPES:
+        given = "is missing" if kind is None else f"is {kind!r}"
+        raise ConfigError(f"catalogs.{settings.name}.{AUTH_TYPE}", f"{given}; give one of {', '.join(_TYPES)}")
+    if (impl is None) == (kind == "custom"):
+        wanted = "is missing; give MODULE.CLASS" if impl is None else f"is for {AUTH_TYPE}=custom alone; take it out"
+        raise ConfigError(f"catalogs.{settings.name}.{AUTH}impl", wanted)
+    below = _Given(settings, kind)
+    if kind == "noop":
+        return _Token(None)
+    if kind == "basic":
+        return _Header(_basic(below.required("username"), below.required("password")))
+    if kind == "oauth2":
+        return _by_oauth2(below, settings, runtime, post_form)
+    return _Managed(impl or kind, below.arguments(), settings.name, runtime)
+
+
+class _Given:
+    """What stands below `auth.TYPE`, by PyIceberg's names."""
+
+    def __init__(self, settings: Settings, kind: str) -> None:
+        self._name, self._kind, prefix = settings.name, kind, f"{AUTH}{kind}."
+        self._keys = {
+            key.removeprefix(prefix).replace("-", "_"): key for key in settings.properties if key.startswith(prefix)
+        }
+        self.settings = settings
+
+    def key(self, name: str) -> str:
+        """The property that says it."""
+        return self._keys.get(name, f"{AUTH}{self._kind}.{name}")
+
+    def text(self, name: str) -> str | None:
+        return self.settings.text(self.key(name))
+
+    def required(self, name: str) -> str:
+        found = self.text(name)
+        if found is None:
+            raise ConfigError(
+                f"catalogs.{self._name}.{self.key(name)}", f"is missing; {AUTH_TYPE}={self._kind} needs it"
+            )
+        return found
+
+    def arguments(self) -> dict[str, Any]:
+        """All of it, as a manager takes it: `scopes` are a list, switches are switches."""
+        found: dict[str, Any] = {name: self.settings.properties[key] for name, key in self._keys.items()}
+        switches = {"true": True, "false": False}
+        found = {name: switches.get(value.lower(), value) for name, value in found.items()}
+        if isinstance(found.get("scopes"), str):
+            found["scopes"] = found["scopes"].replace(",", " ").split()
+        return found
+
+
+def _by_oauth2(given: _Given, settings: Settings, runtime: Runtime, post_form: PostForm) -> Login:
+    """By OAuth2 as PyIceberg's manager does it, the credential in a header; but with bounds, and without redirects."""
+    url_key = given.key("token_url")
+    given.required("token_url")
+    url, scope = settings.address(url_key), given.text("scope")
+    form = {"grant_type": "client_credentials", **({} if scope is None else {"scope": scope})}
+    header = _basic(given.required("client_id"), given.required("client_secret"))
+    margin_s = settings.count(given.key("refresh_margin"), _REFRESH_MARGIN_S)
+    assumed_s = settings.count(given.key("expires_in"), 0) or None
+    ask = partial(post_form, url, form, {"Authorization": header})
+    return _ClientCredential(
+        settings.name, url_key, url, ask, runtime, lambda life_s: max(life_s - margin_s, 0), assumed_s
     )
-    return _Signature(by_token, settings) if settings.switch(SIGV4, default=False) else by_token
 
 
-class _Token:
-    """A token that is given, or none."""
+def _basic(user: str, password: str) -> str:
+    encoded = b64encode(f"{user}:{password}".encode()).decode()
+    remember({"token": encoded})
+    return f"Basic {encoded}"
 
-    def __init__(self, token: str | None) -> None:
-        self.token = token
+
+class _Header:
+    """A header that stays as it is, or none."""
+
+    def __init__(self, header: str | None) -> None:
+        self._header = header
 
     def prepare(self) -> None:
         pass
@@ -61,49 +173,62 @@ class _Token:
         pass
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        if self.token is not None:
-            request.headers["Authorization"] = f"Bearer {self.token}"
+        if self._header is not None:
+            request.headers["Authorization"] = self._header
         return request
 
 
-class _ClientCredential(_Token):
-    """Tokens by OAuth2's client credentials flow (RFC 6749, 4.4), from the catalog's server unless another is named."""
+class _Token(_Header):
+    """A token that is given, or none."""
 
-    def __init__(self, credential: str, settings: Settings, runtime: Runtime, post_form: PostForm) -> None:
+    def __init__(self, token: str | None) -> None:
+        super().__init__(None if token is None else f"Bearer {token}")
+
+
+class _ClientCredential(_Header):
+    """Tokens by OAuth2's client credentials flow (RFC 6749, 4.4).
+
+    Args:
+        url_key: the property that says where tokens are asked for.
+        ask: sends the request for one.
+        used_s: for how long a token is used that lives for so many seconds.
+        assumed_s: how long one lives where the answer does not say it; by default until it is refused.
+    """
+
+    def __init__(
+        self,
+        catalog_name: str,
+        url_key: str,
+        url: str,
+        ask: Callable[[], Response],
+        runtime: Runtime,
+        used_s: Callable[[float], float],
+        assumed_s: float | None = None,
+    ) -> None:
         super().__init__(None)
-        client, separator, secret = credential.partition(":")
-        optional = {name: settings.text(name) for name in ("audience", "resource")}
-        self._form = {
-            "grant_type": "client_credentials",
-            **({"client_id": client} if separator else {}),
-            "client_secret": secret if separator else credential,
-            "scope": settings.text("scope") or "catalog",
-            **{name: value for name, value in optional.items() if value is not None},
-        }
-        base = settings.address("uri").rstrip("/")
-        self._url = settings.address("oauth2-server-uri") or f"{base}/{_TOKEN_PATH}"
-        self._settings, self._runtime, self._post_form = settings, runtime, post_form
+        self._name, self._url_key, self._url = catalog_name, url_key, url
+        self._ask, self._runtime, self._used_s, self._assumed_s = ask, runtime, used_s, assumed_s
         self._due_ms: float | None = None
 
     def prepare(self) -> None:
-        if self.token is None or (self._due_ms is not None and self._runtime.monotonic_ms() >= self._due_ms):
+        if self._header is None or (self._due_ms is not None and self._runtime.monotonic_ms() >= self._due_ms):
             self.renew()
 
     def renew(self) -> None:
         asked_ms = self._runtime.monotonic_ms()
         try:
-            response = self._post_form(self._url, self._form)
+            response = self._ask()
         except Exception as error:
-            raise read_failure(error, self._settings.name) from error
+            raise read_failure(error, self._name) from error
         answer = _parsed(response)
         token = answer.get("access_token")
-        if not response.ok or not isinstance(token, str) or not token:
+        if not response.ok or response.is_redirect or not isinstance(token, str) or not token:
             raise self._refused(response, answer)
         remember({"token": token})
-        self.token, self._due_ms = token, None
-        life_s = answer.get("expires_in")
+        self._header, self._due_ms = f"Bearer {token}", None
+        life_s = answer.get("expires_in", self._assumed_s)
         if isinstance(life_s, int | float) and life_s > 0:
-            self._due_ms = asked_ms + life_s * 1000 * _SHARE_USED
+            self._due_ms = asked_ms + self._used_s(life_s) * 1000
 
     def _refused(self, response: Response, answer: Mapping[str, Any]) -> Exception:
         said = ": ".join(str(answer[key]) for key in ("error", "error_description") if isinstance(answer.get(key), str))
@@ -112,13 +237,65 @@ class _ClientCredential(_Token):
         if response.is_redirect:
             place = without_secrets(response.headers["location"])
             return UsageError(
-                f"catalog {self._settings.name!r} gives no token: {text}, which redirects to {place!r}; if that is "
-                "the right server, set oauth2-server-uri to it"
+                f"catalog {self._name!r} gives no token: {text}, which redirects to {place!r}; if that is the right server, set "
+                f"{self._url_key} to it"
             )
         # With 400 and an error of OAuth2's the request was understood, and would be refused again.
         if response.status_code in (401, 403) or (response.status_code == 400 and said):
-            return UsageError(f"catalog {self._settings.name!r} refused the credential: {text}")
-        return UnavailableError(f"catalog {self._settings.name!r} gives no token: {text}")
+            return UsageError(f"catalog {self._name!r} refused the credential: {text}")
+        return UnavailableError(f"catalog {self._name!r} gives no token: {text}")
+
+
+class _Managed(_Header):
+    """What one of PyIceberg's managers puts into requests, or a class that somebody else wrote for it.
+
+    One says itself when it gets a new token; Google's gets one whenever it is asked, and so is asked every few minutes.
+    """
+
+    def __init__(self, class_or_name: str, arguments: Mapping[str, Any], catalog_name: str, runtime: Runtime) -> None:
+        from pyiceberg.catalog.rest.auth import AuthManagerFactory
+
+        super().__init__(None)
+        self._name, self._runtime, self._said = catalog_name, runtime, class_or_name
+        self._held_ms = _GOOGLE_HELD_MS if class_or_name == "google" else 0
+        self._due_ms = 0
+        try:
+            if class_or_name not in _CONSTRUCTED:
+                _refuse_no_manager(class_or_name)
+            self._manager = AuthManagerFactory.create(class_or_name, dict(arguments))
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def prepare(self) -> None:
+        if self._header is None or self._runtime.monotonic_ms() >= self._due_ms:
+            self.renew()
+
+    def renew(self) -> None:
+        asked_ms = self._runtime.monotonic_ms()
+        try:
+            self._header = self._manager.auth_header()
+        except Exception as error:
+            raise self._failure(error) from error
+        remember({"authorization": self._header or ""})
+        self._due_ms = asked_ms + self._held_ms
+
+    def _failure(self, error: Exception) -> IcekeepError:
+        names = {kind.__name__ for link in (error, error.__cause__) for kind in type(link).__mro__}
+        passes = bool(getattr(error, "retryable", False)) or bool(names & _PASSING)
+        kind = UnavailableError if passes or isinstance(error, RequestException | OSError) else UsageError
+        return kind(
+            f"catalog {self._name!r} cannot log in by {AUTH}* ({self._said}): {described(error)}", catalog=self._name
+        )
+
+
+def _refuse_no_manager(name: str) -> None:
+    """Raise `ValueError` unless a name is one of a class that makes managers: anything else could be called by it, too."""
+    from pyiceberg.catalog.rest.auth import AuthManager
+
+    module, _, attribute = name.rpartition(".")
+    found = getattr(import_module(module), attribute, None) if module else None
+    if not isinstance(found, type) or not issubclass(found, AuthManager):
+        raise ValueError("auth.impl names no class that is made from pyiceberg.catalog.rest.auth.AuthManager")
 
 
 class _Signature:

@@ -18,7 +18,7 @@ from urllib3 import Retry
 from icekeep.catalog.clients.adapter import ANSWER_TIMEOUT, CONNECT_TIMEOUT
 from icekeep.catalog.clients.errors import protocol_error
 from icekeep.catalog.clients.rest_login import login
-from icekeep.catalog.clients.settings import Settings
+from icekeep.catalog.clients.settings import AUTH_TYPE, Settings
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
 from icekeep.secrets import is_secret, without_login, without_secrets
@@ -99,10 +99,10 @@ class RestSession:
             self._http.mount(scheme, HTTPAdapter(max_retries=again))
         self._login = login(settings, runtime, self._post_form)
         if any(
-            key in ("token", "credential") or (key.startswith(_HEADER) and is_secret(key))
+            key in ("token", "credential", AUTH_TYPE) or (key.startswith(_HEADER) and is_secret(key))
             for key in settings.properties
         ):
-            for key in ("uri", "oauth2-server-uri"):
+            for key in ("uri", "oauth2-server-uri", "auth.oauth2.token_url", "auth.oauth2.token-url"):
                 _warn_of_plain_http(settings.name, key, settings.address(key))
 
     def send(self, method: str, url: str, params: Mapping[str, str], body: Any = None, key: str | None = None) -> bytes:
@@ -167,22 +167,22 @@ class RestSession:
             )
         )
 
-    def _post_form(self, url: str, form: Mapping[str, str]) -> requests.Response:
+    def _post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> requests.Response:
         try:
-            return self._posted(url, form)
+            return self._posted(url, form, headers)
         except requests.ConnectTimeout:
             raise
         except requests.ConnectionError:
             # An idle connection may be dead, and to ask for a token twice does no harm.
-            return self._posted(url, form)
+            return self._posted(url, form, headers)
 
-    def _posted(self, url: str, form: Mapping[str, str]) -> requests.Response:
+    def _posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> requests.Response:
         # The login here is one that adds nothing: without any, requests looks for one in ~/.netrc.
         return self._first(url).ask(
             lambda: self._http.post(
                 url,
                 form,
-                headers={"Content-Type": "application/x-www-form-urlencoded"},
+                headers={"Content-Type": "application/x-www-form-urlencoded", **headers},
                 timeout=self._limits_s,
                 auth=lambda request: request,
                 verify=self._authorities,

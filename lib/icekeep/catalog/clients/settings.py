@@ -7,6 +7,10 @@ from icekeep.errors import ConfigError
 from icekeep.secrets import masked, remember, server_address
 
 SIGV4 = "rest.sigv4-enabled"
+AUTH = "auth."
+"""How PyIceberg's properties of a login begin that have a type."""
+
+AUTH_TYPE = "auth.type"
 KERBEROS = "hive.kerberos-authentication"
 _SWITCHES = dict.fromkeys(("true", "yes", "on", "t", "y", "1"), True) | dict.fromkeys(
     ("false", "no", "off", "f", "n", "0"), False

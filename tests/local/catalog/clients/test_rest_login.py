@@ -1,12 +1,19 @@
 """How a REST catalog's client logs in, and what becomes of its requests where that fails."""
 
+from base64 import b64encode
+from typing import ClassVar
+
 import pytest
+import requests
+from pyiceberg.catalog.rest.auth import AuthManager, BasicAuthManager
 
 from icekeep.catalog.base import Committed, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, UnavailableError, UsageError
+from icekeep.secrets import is_secret
+from kit.cases import for_each
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
-from kit.logins import SignatureJudge, TokenIssuer
+from kit.logins import SignatureJudge, TokenIssuer, token_server
 from kit.rest_server import Fault, RestServer
 from kit.runtime import FakeRuntime
 
@@ -245,3 +252,193 @@ class TestSignatures:
                 del given["client.secret-access-key"]
             with pytest.raises(UsageError, match=f"catalog 'local' has rest.sigv4-enabled, but there is {text}"):
                 opened(server, **given).list_namespaces()
+
+
+class Custom(AuthManager):
+    """A login of somebody else's: tokens are counted, and each argument is kept."""
+
+    made: ClassVar[list["Custom"]] = []
+    failure: ClassVar[Exception | None] = None
+
+    def __init__(self, **given):
+        self.given, self.asked = given, 0
+        self.made.append(self)
+
+    def auth_header(self):
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return f"Custom {self.given.get('api_word')} {self.asked}"
+
+
+class TestTypes:
+    """PyIceberg's `auth.*`, which go before every other login."""
+
+    OAUTH2: ClassVar = {
+        "auth.type": "oauth2",
+        "auth.oauth2.client_id": "icekeep",
+        "auth.oauth2.client_secret": "hunter2secret",
+        "auth.oauth2.scope": "PRINCIPAL_ROLE:ALL",
+    }
+    CUSTOM: ClassVar = {"auth.type": "custom", "auth.impl": f"{__name__}.Custom"}
+
+    @pytest.fixture
+    def seen(self, server):
+        """The logins of requests."""
+        seen = []
+        server.lets_in = lambda request: seen.append(request.headers.get("Authorization")) is None
+        return seen
+
+    @pytest.fixture(autouse=True)
+    def _none_made(self, monkeypatch):
+        monkeypatch.setattr(Custom, "made", [])
+        monkeypatch.setattr(Custom, "failure", None)
+
+    @pytest.fixture
+    def tokens(self):
+        """A place for tokens that wants the credential in a header; its `answers` come first."""
+        with token_server("icekeep", "hunter2secret", life_s=3600) as server:
+            yield server
+
+    def test_none_sends_none(self, server, seen):
+        opened(server, **{"auth.type": "noop", "token": "not this one"}).list_namespaces()
+        assert set(seen) == {None}
+
+    def test_a_name_and_a_password_are_sent(self, server, seen):
+        given = {"auth.type": "basic", "auth.basic.username": "me", "auth.basic.password": "hunter2secret"}
+        opened(server, **given).list_namespaces()
+        assert set(seen) == {f"Basic {b64encode(b'me:hunter2secret').decode()}"}
+        assert set(seen) == {BasicAuthManager("me", "hunter2secret").auth_header()}
+
+    def test_a_token_is_got_with_a_credential_in_a_header(self, server, seen, tokens):
+        opened(server, **self.OAUTH2, **{"auth.oauth2.token_url": tokens.url}).list_namespaces()
+        assert set(seen) == {"Bearer token 1"}
+        assert tokens.forms == [{"grant_type": "client_credentials", "scope": "PRINCIPAL_ROLE:ALL"}]
+
+    def test_names_may_have_dashes_as_variables_give_them(self, server, seen, tokens):
+        given = {key.replace("_", "-"): value for key, value in self.OAUTH2.items()}
+        opened(server, **given, **{"auth.oauth2.token-url": tokens.url}).list_namespaces()
+        assert set(seen) == {"Bearer token 1"}
+
+    @pytest.mark.parametrize(("life_s", "assumed_s"), [(3600, None), (None, "3600"), (600, "3600")])
+    def test_a_token_is_replaced_a_margin_before_it_ends(self, server, seen, tokens, life_s, assumed_s):
+        tokens.life_s = life_s
+        given = {"auth.oauth2.token_url": tokens.url, "auth.oauth2.refresh_margin": "100"}
+        given |= {} if assumed_s is None else {"auth.oauth2.expires_in": assumed_s}
+        catalog = opened(server, **self.OAUTH2, **given)
+        for passed_s in (0, (life_s or 3600) - 101, 2, 10):
+            catalog.runtime.pass_ms(passed_s * 1000)
+            catalog.list_namespaces()
+        assert len(tokens.forms) == 2
+        assert seen[-1] == "Bearer token 2"
+
+    def test_a_token_that_was_refused_is_replaced(self, server, seen, tokens):
+        table = a_table(opened(server, **self.OAUTH2, **{"auth.oauth2.token_url": tokens.url}))
+        server.faults = [Fault(False, 401, "")]
+        assert isinstance(table.catalog.swap(table, [], set_counter(1)), Committed)
+        assert len(tokens.forms) == 2
+
+    @for_each(
+        ("answer", "error", "text"),
+        [
+            ((401, {"error": "invalid_client"}), UsageError, "refused the credential: invalid_client"),
+            ((503, {}), UnavailableError, "gives no token: HTTP 503"),
+            ((200, {"token_type": "bearer"}), UnavailableError, "gives no token: HTTP 200"),
+        ],
+    )
+    def test_who_gets_no_token_is_told_why(self, server, seen, tokens, answer, error, text):
+        tokens.answers = [answer]
+        with pytest.raises(error, match=rf"^catalog 'local' {text}"):
+            opened(server, **self.OAUTH2, **{"auth.oauth2.token_url": tokens.url}).list_namespaces()
+
+    @for_each("status", [301, 302, 303, 307, 308])
+    def test_a_credential_goes_to_no_other_place(self, server, seen, tokens, status):
+        """Whoever answers for the place of tokens could have the secret sent anywhere."""
+        tokens.answers, tokens.forms = [(status, {})], []
+        with pytest.raises(
+            UsageError, match=r"redirects to 'http://127.0.0.1:\d+/elsewhere'; .* set auth.oauth2.token_url to"
+        ):
+            opened(server, **self.OAUTH2, **{"auth.oauth2.token_url": tokens.url}).list_namespaces()
+        assert (len(tokens.forms), tokens.elsewhere) == (1, [])
+
+    def test_a_class_of_somebody_elses_is_asked_for_each_request(self, server, seen):
+        given = {"auth.custom.api_word": "open", "auth.custom.scopes": "a, b", "auth.custom.strict": "true"}
+        opened(server, **self.CUSTOM, **given).list_namespaces()
+        [manager] = Custom.made
+        assert manager.given == {"api_word": "open", "scopes": ["a", "b"], "strict": True}
+        assert seen == [f"Custom open {number}" for number in range(1, len(seen) + 1)]
+
+    def test_a_request_is_signed_as_well(self, server):
+        judge = SignatureJudge("key", "aws-secret", "eu-west-1", "glue")
+        server.lets_in = judge.lets_in
+        opened(server, **SIGNED, **self.CUSTOM).list_namespaces()
+        assert judge.seen[0]["Original-Authorization"] == "Custom None 1"
+
+    @for_each(
+        ("failure", "error"),
+        [
+            (ValueError("no such user"), UsageError),
+            (TypeError("takes no argument"), UsageError),
+            (requests.ConnectionError("away"), UnavailableError),
+            (type("TransportError", (Exception,), {})("away"), UnavailableError),
+            (type("RefreshError", (Exception,), {"retryable": True})("away"), UnavailableError),
+            (type("RefreshError", (Exception,), {"retryable": False})("revoked"), UsageError),
+        ],
+    )
+    def test_one_that_fails_has_sent_nothing(self, server, seen, monkeypatch, failure, error):
+        monkeypatch.setattr(Custom, "failure", None)
+        catalog = opened(server, **self.CUSTOM)
+        catalog.list_namespaces()
+        asked = len(server.requests)
+        monkeypatch.setattr(Custom, "failure", failure)
+        with pytest.raises(error, match=rf"^catalog 'local' cannot log in by auth.* \({__name__}.Custom\): {failure}"):
+            catalog.create_namespace(("db",))
+        assert len(server.requests) == asked
+
+    @for_each(
+        ("given", "key", "text"),
+        [
+            ({"auth.impl": "x.Y"}, "auth.type", "is missing; give one of noop, basic, oauth2, google, entra, custom"),
+            ({"auth.type": "kerberos"}, "auth.type", "is 'kerberos'; give one of"),
+            (
+                {"auth.type": "basic", "auth.basic.username": "me"},
+                "auth.basic.password",
+                "is missing; auth.type=basic needs",
+            ),
+            ({"auth.type": "custom"}, "auth.impl", "is missing; give MODULE.CLASS"),
+            ({"auth.type": "noop", "auth.impl": "x.Y"}, "auth.impl", "is for auth.type=custom alone"),
+            ({"auth.type": "oauth2"}, "auth.oauth2.token_url", "is missing"),
+            ({**OAUTH2, "auth.oauth2.token_url": "tokens"}, "auth.oauth2.token_url", "is no address of a server"),
+            (
+                {**OAUTH2, "auth.oauth2.token_url": "http://x", "auth.oauth2.expires_in": "soon"},
+                "auth.oauth2.expires_in",
+                "is 'soon'; give a whole number",
+            ),
+        ],
+    )
+    def test_what_makes_no_sense_is_an_error_of_the_configuration(self, server, given, key, text):
+        with pytest.raises(ConfigError, match=rf"'catalogs\.local\.{key}': {text}"):
+            opened(server, **given).list_namespaces()
+
+    @for_each("impl", ["os.system", "subprocess.Popen", f"{__name__}.TestTypes", "nowhere.Class", "Class"])
+    def test_a_name_that_is_no_manager_is_called_by_nobody(self, server, impl, tmp_path):
+        mark = tmp_path / "mark"
+        given = {"auth.type": "custom", "auth.impl": impl, "auth.custom.command": f"touch {mark}"}
+        with pytest.raises(UsageError, match=r"cannot log in by auth.*: (auth.impl names no class|No module named)"):
+            opened(server, **given).list_namespaces()
+        assert not mark.exists()
+
+    def test_a_server_cannot_say_which_code_logs_in(self, server, seen):
+        server.config = {**self.CUSTOM, "auth.custom.api_word": "open"}
+        catalog = opened(server, token="mine")
+        catalog.list_namespaces()
+        assert (set(seen), Custom.made) == ({"Bearer mine"}, [])
+        assert [key for key in catalog._client().properties if key.startswith("auth.")] == []
+
+    def test_nothing_of_a_login_is_told(self, server, monkeypatch):
+        given = {**self.CUSTOM, "auth.custom.api_word": "zq-anything-goes"}
+        assert is_secret("auth.custom.api_word")
+        catalog = opened(server, **given)
+        monkeypatch.setattr(Custom, "failure", ValueError("not let in with zq-anything-goes"))
+        with pytest.raises(UsageError, match=r"not let in with \*{6}$"):
+            catalog.list_namespaces()
