@@ -81,7 +81,7 @@ def metadata_from_json(raw: Any) -> TableMetadata:
     version = _required(rest, "format-version", int)
     if version > SUPPORTED_FORMAT_VERSION:
         raise UnsupportedError(
-            f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known"
+            f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known{_dialect(rest)}"
         )
     if version < 1:
         raise InvalidTableError(f"format-version is {version}; the spec knows 1 and above")
@@ -119,6 +119,17 @@ def metadata_from_json(raw: Any) -> TableMetadata:
         extra=rest,
     )
     return validate_metadata(_with_main(metadata))
+
+
+def _dialect(raw: Mapping[str, Any]) -> str:
+    """Which of two a table of a newer version is: Iceberg 1.12 writes a shape of its own, before version 4 is adopted."""
+    snapshots = raw.get("snapshots")
+    keys = {key for one in snapshots if isinstance(one, dict) for key in one} if isinstance(snapshots, list) else set()
+    if "root-manifest" in keys:
+        return "; its snapshots have root manifests, as the draft of version 4 says"
+    if "manifest-list" in keys:
+        return "; its snapshots have manifest lists, as Iceberg 1.12 writes them and the draft of version 4 does not"
+    return ""
 
 
 def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:

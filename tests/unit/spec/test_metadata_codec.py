@@ -242,8 +242,30 @@ def test_a_value_of_a_wrong_type_is_refused_with_its_key(key: str, value: Any, p
 
 @pytest.mark.parametrize("version", [4, 5, 1000])
 def test_a_newer_version_is_not_supported(version: int):
-    message = refused({**full_document(), "format-version": version}, UnsupportedError)
+    message = refused({**full_document(), "format-version": version, "snapshots": []}, UnsupportedError)
     assert message == f"format version {version} is newer than 3, the newest that is known"
+
+
+@for_each(
+    ("snapshots", "said"),
+    [
+        (
+            [{"snapshot-id": 1, "root-manifest": "s3://b/r"}],
+            "; its snapshots have root manifests, as the draft of version 4",
+        ),
+        (
+            [{"snapshot-id": 1, "manifest-list": "s3://b/l"}],
+            "; its snapshots have manifest lists, as Iceberg 1.12 writes them",
+        ),
+        ([], ""),
+        (None, ""),
+        ([5], ""),
+    ],
+)
+def test_of_two_shapes_of_version_4_it_is_told_which_it_is(snapshots: Any, said: str):
+    message = refused({**full_document(), "format-version": 4, "snapshots": snapshots}, UnsupportedError)
+    assert message.startswith(f"format version 4 is newer than 3, the newest that is known{said}")
+    assert bool(said) == (";" in message)
 
 
 @pytest.mark.parametrize("version", [0, -3])

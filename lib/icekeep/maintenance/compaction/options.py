@@ -30,6 +30,7 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
         shuffle_partitions_per_file: of a sort: into how many parts the rows of one new file are shuffled; 1 by default.
         var_length_contribution: of a z-order: how many bytes a text or binary column contributes; 8 by default.
         max_output_size: of a z-order: how many bytes of the interleaved key are compared; all by default.
+        cache_delete_files: taken for the sake of Iceberg's calls, without effect.
         stitch: `auto` copies row groups and pages where that is allowed and worth it, `never` encodes all rows anew, `always`
             refuses files that it cannot copy.
     """
@@ -46,4 +47,5 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
     shuffle_partitions_per_file: Positive | None = field(name="shuffle-partitions-per-file", default=None)
     var_length_contribution: Positive | None = field(name="var-length-contribution", default=None)
     max_output_size: Positive | None = field(name="max-output-size", default=None)
+    cache_delete_files: bool = field(name="cache-delete-files", default=False)
     stitch: StitchChoice = field(name="stitch", default="auto")

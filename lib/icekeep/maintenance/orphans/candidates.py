@@ -29,6 +29,7 @@ from icekeep.maintenance.orphans.checks import (
     refuse_mismatches,
     refuse_neighbours,
     refuse_outside,
+    refuse_unknown_names,
     refuse_unmatched,
 )
 from icekeep.maintenance.orphans.comparing import Compared, Mismatch, any_below, compare, listed_count
@@ -152,6 +153,7 @@ def find_candidates(
     refuse(table)
     root = checked_root(table.metadata, search)
     refuse_outside(table, root, search)
+    refuse_unknown_names(table, root)
     now_ms = runtime.now_ms() if is_plan else safe_now_ms(table, runtime)
     before_ms = eligible_before_ms(search.older_than, now_ms)
     found = neighbours(
@@ -171,7 +173,7 @@ def find_candidates(
             Warned(f"there is no file below {search.location!r}; see whether the location is the one that you mean")
         )
     living = living_runs(table, runtime, is_plan=is_plan)
-    latest = _loaded_anew(table)
+    latest = _loaded_anew(table, root)
     with fails_closed():
         reached = _reached(latest, root, spark, search)
         compared = compare(listing.files, listing.files_count, reached, search.spelling, spark, keeper)
@@ -230,7 +232,7 @@ def still_unnamed(
     Raises:
         SafetyError: not everything that the table leads to can be read.
     """
-    _refuse_other_table(candidates.table, now)
+    _refuse_other_table(candidates.table, now, candidates.root)
     with fails_closed():
         newly = _reached(now, candidates.root, spark, search, candidates.reached.seen)
         compared = compare(candidates.files, candidates.files_count, newly, search.spelling, spark, keeper)
@@ -283,15 +285,16 @@ def _metadata_beside(table: Table, spelling: Spelling) -> pa.Table:
     return pa.Table.from_batches([rows])
 
 
-def _loaded_anew(table: Table) -> Table:
+def _loaded_anew(table: Table, root: str) -> Table:
     """The table after the listing: what was committed meanwhile leads to files that were listed."""
     latest = table.refresh()
-    _refuse_other_table(table, latest)
+    _refuse_other_table(table, latest, root)
     return latest
 
 
-def _refuse_other_table(before: Table, now: Table) -> None:
+def _refuse_other_table(before: Table, now: Table, root: str) -> None:
     refuse(now)
+    refuse_unknown_names(now, root)
     is_same = before.metadata.table_uuid == now.metadata.table_uuid
     if not is_same or canonical(before.metadata.location) != canonical(now.metadata.location):
         raise SafetyError(

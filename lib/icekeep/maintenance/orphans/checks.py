@@ -7,6 +7,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.maintenance.deletion.neighbours import Neighbours
+from icekeep.maintenance.deletion.reachable import unknown_names
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import check_roots, territory
 from icekeep.maintenance.orphans import JOB
@@ -16,7 +17,7 @@ from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
-from icekeep.storage.locations import is_location, parse_location, without_dots
+from icekeep.storage.locations import is_location, is_under, parse_location, without_dots
 
 _NAMED_TABLES = 5
 
@@ -67,6 +68,18 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
     # Of a whole disk no more than the scheme would be left.
     root = location.rstrip("/")
     return root if is_location(root) else location
+
+
+def refuse_unknown_names(table: Table, root: str) -> None:
+    """Raise `SafetyError` where metadata names something below the root by a key that is not known: it may lead to more files."""
+    for location, key in unknown_names(table.metadata).items():
+        if is_location(location) and is_under(location, root):
+            raise SafetyError(
+                f"metadata of table {table.name!r} names {location!r} by the key {key!r}, which this icekeep does not know: "
+                f"files below {root!r} that it leads to would be taken for orphans; nothing is deleted; use an icekeep that "
+                "knows the key",
+                location=location,
+            )
 
 
 def refuse_outside(table: Table, root: str, search: Search) -> None:

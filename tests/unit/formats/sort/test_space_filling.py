@@ -116,6 +116,17 @@ def test_a_column_gives_eight_bytes_as_in_java(type_, value, expected):
         assert bytes_of(type_, value, curve).hex() == expected
 
 
+@for_each("type_", [FLOAT, DOUBLE])
+@for_each("curve", [ZORDER, HILBERT])
+def test_floating_point_numbers_are_in_the_order_of_the_specification(type_, curve):
+    """Negative numbers downwards from zero, the two zeros apart, and NaN above everything, whatever its sign."""
+    smallest = 1e-45 if type_ is FLOAT else 5e-324
+    rising = [-math.inf, -2.0, -1.5, -1.0, -smallest, -0.0, 0.0, smallest, 1.0, 1.5, 2.0, math.inf, math.nan]
+    found = [bytes_of(type_, value, curve) for value in rising]
+    assert found == sorted(set(found))
+    assert bytes_of(type_, math.copysign(math.nan, -1.0), curve) == found[-1]
+
+
 def test_strings_and_binary_give_as_many_bytes_as_the_option_says_but_on_hilberts_curve():
     short = Curve(kind="zorder", column_ids=(1, 2), var_length_contribution=3)
     long = Curve(kind="hilbert", column_ids=(1, 2), var_length_contribution=3)

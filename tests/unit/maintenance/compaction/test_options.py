@@ -41,6 +41,8 @@ def test_names_and_defaults_are_those_of_iceberg():
         "shuffle-partitions-per-file": None,
         "var-length-contribution": None,
         "max-output-size": None,
+        # Taken for Iceberg's calls.
+        "cache-delete-files": False,
         # Ours.
         "stitch": "auto",
     }

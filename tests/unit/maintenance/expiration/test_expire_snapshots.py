@@ -1,5 +1,6 @@
 """The job on tables in memory, without Spark: plans, grace, trash, approval, clocks, and catalogs that cannot compare."""
 
+import json
 from datetime import timedelta
 
 import msgspec
@@ -13,6 +14,7 @@ from icekeep.events import Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS
 from icekeep.maintenance.deletion.plans import plans_below, plans_directory, read_part, read_plan, trash_directory
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.units import DAY_MS
 from kit.cases import for_each
 from kit.changes import Recorder
@@ -156,6 +158,7 @@ def test_an_append_only_history_opens_no_manifest():
     table = memory_table(MemoryCatalog(storage))
     for number in range(5):
         table = add(table, f"f{number}")
+        table.catalog.runtime.pass_ms(1)
     opened = []
     storage.before = lambda what, location: opened.append(location) if what in ("read", "open") else None
     result = expired(table)
@@ -568,3 +571,16 @@ def test_the_catalog_s_least_age_holds_for_every_run():
     assert expired(table, older_than=None).expired_snapshots_count == 0
     catalog.runtime.pass_ms(DAY_MS)
     assert expired(latest(table), older_than="1d").expired_snapshots_count == 3
+
+
+def test_what_metadata_names_by_a_key_of_a_later_specification_stays():
+    table = history()
+    assert {"a", "b"} <= {*data(table)}
+    at, known = table.metadata_location, metadata_to_json(table.metadata)
+    kept = f"{table.metadata.location}/data/a"
+    files = table.catalog.storage.files
+    files[at] = (json.dumps({**known, "later": {"file": kept}}).encode(), *files[at][1:])
+    expired(latest(table))
+    assert kept in files
+    assert "b" not in data(table)
+    assert latest(table).metadata.extra == {"later": {"file": kept}}

@@ -809,6 +809,40 @@ def test_properties_that_change_meanwhile_are_obeyed(world):
     assert stray in world.memory.files
 
 
+def test_a_table_with_something_in_its_place_that_a_later_specification_names_is_left_alone(world):
+    """An index has files that only its own metadata names."""
+    stray, known = world.put("x"), document(world)
+    for key, value in (
+        ("indexes", [{"metadata-location": f"{ROOT}/metadata/index/1.json"}]),
+        ("index-root", "metadata/index"),
+        ("snapshots", [{**one, "index-files": {"a": f"{ROOT}/data/i.bin"}} for one in known["snapshots"]]),
+    ):
+        world.memory.files[world.table.metadata_location] = (json.dumps({**known, key: value}).encode(), 0)
+        for ask in (world.run, world.plan):
+            with pytest.raises(
+                SafetyError, match=rf"names '{ROOT}/.*' by the key 'index.*', which this icekeep does not know"
+            ):
+                ask(world.table)
+    assert stray in world.memory.files
+    for value in ("text", 5, {"key": "memory://elsewhere/x"}, ["../up"]):
+        world.memory.files[world.table.metadata_location] = (json.dumps({**known, "later": value}).encode(), 0)
+        world.plan(world.table)
+    assert world.run().orphan_file_locations == (stray,)
+
+
+def test_what_such_a_key_names_elsewhere_is_kept(world):
+    elsewhere = "memory://lake/elsewhere"
+    named, stray = world.put("named", root=elsewhere), world.put("stray", root=elsewhere)
+    world.memory.files[world.table.metadata_location] = (
+        json.dumps({**document(world), "later": {"file": named}}).encode(),
+        0,
+    )
+    options = {"reclaim.roots": elsewhere}
+    with pytest.raises(SafetyError, match="by the key 'later'"):
+        world.run(location=elsewhere, options=options)
+    assert {named, stray} <= world.memory.files.keys()
+
+
 def test_nobody_is_warned_of_a_run_in_which_all_went_well(world):
     world.put("x")
     world.run()
