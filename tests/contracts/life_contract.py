@@ -73,7 +73,7 @@ class TableLife:
     @pytest.fixture
     def foreign(self, properties: Mapping[str, str]) -> Iterator[ForeignCatalog]:
         """PyIceberg's client of the same catalog."""
-        catalog = load_catalog("foreign", **properties)
+        catalog = load_catalog("real", **properties)
         yield catalog
         catalog.close()
 
@@ -276,7 +276,7 @@ class Life:
         def append(writer: int) -> None:
             number = 1_000 * (writer + 1)
             # The connection of a client of PyIceberg's is for one thread.
-            mine = load_catalog("writer", **self._properties)
+            mine = load_catalog("real", **self._properties)
             try:
                 while not stop.is_set():
                     number += 1

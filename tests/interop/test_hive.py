@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 import pytest
-from hive_metastore.ThriftHiveMetastore import Client
-from hive_metastore.ttypes import FieldSchema, GetTableRequest, SerDeInfo, StorageDescriptor, Table
+from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 
 from contracts.catalog_contract import CatalogContract
-from contracts.life_contract import TableLife
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import PropertyError
+from icekeep.errors import PropertyError, UsageError
 from icekeep.spec.updates import SetProperties
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.postgres import Postgres
 from kit.servers.hive import HiveMetastore
+
+pytestmark = pytest.mark.deep
 
 
 def started(release: str, postgres: Postgres | None = None) -> Iterator[HiveMetastore]:
@@ -39,22 +39,21 @@ def new_hive_on_derby():
     yield from started("4.0.1")
 
 
-@pytest.fixture
-def pyiceberg_of_hive_4(monkeypatch):
-    """PyIceberg as it would be if it asked for tables as Hive 4.0.1 wants it (iceberg-python#1653)."""
-    monkeypatch.setattr(
-        Client, "get_table", lambda self, dbname, tbl_name: self.get_table_req(GetTableRequest(dbname, tbl_name)).table
-    )
-
-
 class HiveContract(CatalogContract):
     keeps_previous = True
     deletes_metadata = True
+    names = ("metadata", "data", "Events", "_t", "1")
 
-    # A metastore has one level of namespaces.
+    # A metastore has one level of namespaces, and narrow rules for names.
+    test_a_table_whose_name_has_a_dot_is_as_any_other = None
     test_namespaces_are_listed_at_all_levels = None
     test_only_an_empty_namespace_is_dropped = None
     test_tables_are_listed_by_namespace_and_sorted = None
+    # `default` is always there.
+    test_nothing_is_found_in_a_catalog_that_was_never_used = None
+    # Each database has a location, which is the metastore's own where it is given none.
+    test_a_table_is_put_below_the_warehouse_by_its_name = None
+    test_the_warehouse_is_above_new_tables = None
 
     @pytest.fixture
     def properties(self, server, tmp_path):
@@ -68,6 +67,31 @@ class HiveContract(CatalogContract):
                 catalog.drop_namespace(namespace)
         return properties
 
+    @pytest.fixture
+    def catalog(self, properties, tmp_path):
+        catalog = open_catalog("local", properties)
+        catalog.create_namespace(("db",), {"location": (tmp_path / "warehouse" / "db.db").as_uri()})
+        return catalog
+
+    def test_a_table_may_have_any_ordinary_name(self, catalog, create):
+        for name in self.names:
+            create(("db", name))
+        # Hive has names in small letters, and takes them in any.
+        assert catalog.list_tables(("db",)) == sorted(("db", name.lower()) for name in self.names)
+        assert catalog.load(("db", "EVENTS")).metadata == catalog.load(EVENTS).metadata
+
+    def test_a_namespace_that_exists_is_an_error_unless_that_is_fine(self, catalog, other):
+        for client in (catalog, other):
+            with pytest.raises(UsageError, match="namespace 'db' exists already in catalog 'local'"):
+                client.create_namespace(("db",))
+            client.create_namespace(("db",), exists_ok=True)
+        assert catalog.list_namespaces() == [("db",), ("default",)]
+
+    def test_names_that_a_metastore_does_not_take_are_refused_with_nothing_left(self, catalog, create, tmp_path):
+        with pytest.raises(UsageError, match=r"the metastore refuses 'db.é': é is not a valid object name"):
+            create(("db", "é"))
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
 
 class TestHive3(HiveContract):
     @pytest.fixture
@@ -76,29 +100,6 @@ class TestHive3(HiveContract):
 
 
 class TestHive4(HiveContract):
-    @pytest.fixture
-    def server(self, new_hive):
-        return new_hive
-
-
-class HiveLife(TableLife):
-    # Hive's own rule for names has letters, digits and underscores.
-    odd_names = ()
-
-    @pytest.fixture
-    def properties(self, server, tmp_path):
-        return server.properties(tmp_path / "warehouse")
-
-
-class TestLifeInHive3(HiveLife):
-    @pytest.fixture
-    def server(self, old_hive):
-        return old_hive
-
-
-@pytest.mark.deep
-@pytest.mark.usefixtures("pyiceberg_of_hive_4")
-class TestLifeInHive4(HiveLife):
     @pytest.fixture
     def server(self, new_hive):
         return new_hive

@@ -7,6 +7,7 @@ that fails once, before or after it took effect, or is kept back (`late`).
 
 import copy
 import itertools
+import re
 import socket
 import threading
 from contextlib import suppress
@@ -18,6 +19,7 @@ from hive_metastore.ttypes import (
     AlreadyExistsException,
     GetTableResult,
     GetTablesResult,
+    InvalidObjectException,
     InvalidOperationException,
     LockResponse,
     LockState,
@@ -129,6 +131,7 @@ class _Handler:
         return "4.0.1" if self._owner.compares else self._owner.version
 
     def create_database(self, database: Any) -> None:
+        _check_name(database.name)
         if database.name in self._owner.databases:
             raise AlreadyExistsException("exists")
         self._owner.databases[database.name] = database
@@ -167,6 +170,7 @@ class _Handler:
         return copy.deepcopy(self._owner.tables[(database, name)])
 
     def create_table(self, tbl: Any) -> None:
+        _check_name(tbl.tableName)
         self.get_database(tbl.dbName)
         if (tbl.dbName, tbl.tableName) in self._owner.tables:
             raise AlreadyExistsException("exists")
@@ -211,6 +215,11 @@ class _Handler:
         for queue in self._owner.locks.values():
             if rqst.lockid in queue:
                 queue.remove(rqst.lockid)
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch("[A-Za-z0-9_]+", name):
+        raise InvalidObjectException(f"{name} is not a valid object name")
 
 
 def hive_properties(metastore: HiveServer, directory: Path, **more: str) -> dict[str, str]:

@@ -38,7 +38,7 @@ from icekeep.catalog.clients.refusals import (
     TableExists,
 )
 from icekeep.catalog.clients.settings import KERBEROS, Settings
-from icekeep.errors import ConfigError, IcekeepBug, PropertyError, UnsupportedError
+from icekeep.errors import ConfigError, IcekeepBug, PropertyError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked, server_address, without_login
 from icekeep.spec.metadata import TableMetadata
@@ -221,6 +221,8 @@ class HiveClient:
                 metastore.create_database(database)
         except hive.AlreadyExistsException as error:
             raise NamespaceExists.of(namespace) from error
+        except hive.InvalidObjectException as error:
+            raise _invalid(namespace, error) from error
 
     def drop_namespace(self, namespace: Identifier) -> None:
         """Remove an empty database."""
@@ -409,3 +411,13 @@ def _create(metastore: Any, change: PointerChange, stored: Any, now_s: int) -> N
         metastore.create_table(entry)
     except hive.AlreadyExistsException as error:
         raise TableExists.of(change.identifier) from error
+    except hive.InvalidObjectException as error:
+        change.was_sent = False
+        raise _invalid(change.identifier, error) from error
+
+
+def _invalid(name: Identifier, error: Any) -> UsageError:
+    """The error for a name or a column that a metastore does not take; it looks at them before it does anything."""
+    return UsageError(
+        f"the metastore refuses {format_identifier(name)!r}: {error.message}; Hive's names have letters, digits and _"
+    )

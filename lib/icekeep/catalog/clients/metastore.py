@@ -127,6 +127,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     def default_location(self, identifier: Identifier) -> str:
         validate_table_identifier(identifier)
         namespace, name = identifier[:-1], identifier[-1]
+        self._validate_depth(namespace)
         with self._reading():
             try:
                 location = self._client().namespace_properties(namespace).get("location")

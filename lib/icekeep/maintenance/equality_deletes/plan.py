@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
+from icekeep.errors import InvalidTableError
 from icekeep.maintenance.equality_deletes.reach import EVERYWHERE, EqualityDelete, Reach, Scope
 from icekeep.planning.deletes.delete_index import reaching
 from icekeep.planning.entries.decode import EntryFilter, SpecFilter
@@ -171,6 +172,7 @@ class _Planner:
             least = _min_numbers(self._all_data if held is None else held)
             chosen = self._chosen(found, least)
             if chosen:
+                _refuse_listed_twice(self._all_data if held is None else held)
                 refuse_unknown_transforms({m.partition_spec_id for m in self._data}, self._metadata.specs_by_id)
             reach = Reach.of(chosen, self._metadata.specs_by_id)
             files = self._files(held, reach)
@@ -336,6 +338,21 @@ def _min_numbers(data: "pa.Table | DataFrame") -> dict[Scope, int]:
         return {(row["spec_id"], row["partition"]): row["sequence_number_min"] for row in found}
     least = data.groupBy("spec_id", "partition").agg(F.min("sequence_number").alias("least"))
     return {(row["spec_id"], bytes(row["partition"])): row["least"] for row in collected(least, _STEP)}
+
+
+def _refuse_listed_twice(data: "pa.Table | DataFrame") -> None:
+    """Raise `InvalidTableError` where two entries are of one data file: positions that reach one of them reach the other too."""
+    if isinstance(data, pa.Table):
+        counts = data.group_by("file_path").aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts["count_all"], 1))["file_path"].slice(0, 1).to_pylist()
+    else:
+        counted = data.groupBy("file_path").count().where(F.col("count") > 1).limit(1)
+        twice = [row["file_path"] for row in collected(counted, _STEP)]
+    if twice:
+        raise InvalidTableError(
+            f"data file {twice[0]!r} is live more than once in the table, with rows that deletes reach in one place and not in "
+            "the other; `check` says which fault that is"
+        )
 
 
 def _amounts(files: DataFiles) -> tuple[int, int, int]:

@@ -49,7 +49,10 @@ class TestHiveCatalog(CatalogContract):
     keeps_previous = True
     deletes_metadata = True
 
-    # A metastore has one level of namespaces.
+    names = ("metadata", "data", "Events", "_t", "1")
+
+    # A metastore has one level of namespaces, and narrow rules for names.
+    test_a_table_whose_name_has_a_dot_is_as_any_other = None
     test_namespaces_are_listed_at_all_levels = None
     test_only_an_empty_namespace_is_dropped = None
     test_tables_are_listed_by_namespace_and_sorted = None
@@ -118,7 +121,18 @@ class TestHiveCatalog(CatalogContract):
         with pytest.raises(UnsupportedError, match=r"'db.plain' in catalog 'local' is no Iceberg table"):
             catalog.load(("db", "plain"))
 
+    def test_names_that_a_metastore_does_not_take_are_refused_with_nothing_left(self, catalog, create, tmp_path):
+        with pytest.raises(
+            UsageError, match=r"the metastore refuses 'db.é': é is not a valid object name; Hive's names have"
+        ):
+            create(("db", "é"))
+        with pytest.raises(UsageError, match=r"the metastore refuses 'a b'"):
+            catalog.create_namespace(("a b",))
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
     def test_more_than_one_level_is_refused_or_not_found(self, catalog):
+        with pytest.raises(UnsupportedError, match=r"namespace 'a.b' has 2 levels"):
+            catalog.default_location(("a", "b", "t"))
         with pytest.raises(UnsupportedError, match=r"namespace 'a.b' has 2 levels; catalog 'local' has one"):
             catalog.create_namespace(("a", "b"))
         with pytest.raises(UnsupportedError, match=r"namespace 'a.b' has 2 levels"):

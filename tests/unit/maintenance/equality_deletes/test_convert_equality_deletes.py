@@ -4,14 +4,16 @@ Evolved schemas and partition specs, nulls and NaN among the keys, Parquet, ORC 
 Afterwards a reader that knows no equality deletes has the rows (apache/iceberg #12280, #13674, #10312).
 """
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
+from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import OptionError, UsageError
+from icekeep.errors import InvalidTableError, OptionError, UsageError
 from icekeep.maintenance.equality_deletes.job import (
     ConvertEqualityDeletesPlan,
     ConvertEqualityDeletesResult,
@@ -35,7 +37,7 @@ from kit.numbered_rows import SCHEMA, Intruder, added, deletes_of, gone, ids_of,
 from kit.our_histories import in_memory
 from kit.row_histories import FORMATS, History
 from kit.row_texts import scanned_rows
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 TABLES = 16
 VERSIONS = (2, 2, 3, 3)
@@ -258,3 +260,21 @@ def test_an_interrupt_after_some_shares_are_done_leaves_none_of_their_files(lake
         convert_equality_deletes(table, no_spark)
     assert lake.content_on_disk() == before
     assert not [name for name in lake.catalog.load(table.identifier).metadata.refs if name != "main"]
+
+
+def listed_twice(directory) -> Table:
+    """A table with a data file from before an equality delete, and listed again after it."""
+    lake = Lake(directory)
+    table = lake.filled(commits=1, files=1)
+    (file,) = data_files(table)
+    delete_equal(table, pa.table({"id": pa.array([3], pa.int64())}), ["id"], like=file)
+    commit(lake.load(), AppendFiles(files=(file,)))
+    return lake.load()
+
+
+def test_a_file_that_is_listed_twice_is_refused(tmp_path) -> None:
+    """Positions that are deleted of it would be gone in both places."""
+    with pytest.raises(
+        InvalidTableError, match="is live more than once in the table, with rows that deletes reach in one place"
+    ):
+        convert_equality_deletes(listed_twice(tmp_path), no_spark)

@@ -1,0 +1,137 @@
+"""A table's whole life on servers that others wrote: catalogs of Hive and REST, stores of S3, Azure and Google's kind."""
+
+import pytest
+from hive_metastore.ThriftHiveMetastore import Client
+from hive_metastore.ttypes import GetTableRequest
+
+from contracts.life_contract import TableLife
+from kit.servers.azure import Azurite
+from kit.servers.gcs import FakeGcsServer
+from kit.servers.hive import HiveMetastore
+from kit.servers.rest import NessieServer, SeaweedServer
+from kit.servers.s3 import MinIO
+
+pytestmark = pytest.mark.deep
+
+
+class HiveLife(TableLife):
+    # Hive's own rule for names has letters, digits and underscores.
+    odd_names = ()
+
+    @pytest.fixture
+    def properties(self, server, tmp_path):
+        return server.properties(tmp_path / "warehouse")
+
+
+class TestHive3(HiveLife):
+    @pytest.fixture(scope="class")
+    def server(self):
+        metastore = HiveMetastore("3.1.3")
+        metastore.start()
+        yield metastore
+        metastore.close()
+
+
+class TestHive4(HiveLife):
+    @pytest.fixture(scope="class")
+    def server(self, postgres):
+        metastore = HiveMetastore("4.0.1", postgres)
+        metastore.start()
+        yield metastore
+        metastore.close()
+
+    @pytest.fixture(autouse=True)
+    def pyiceberg_that_knows_it(self, monkeypatch):
+        """PyIceberg as it would be if it asked for tables as Hive 4.0.1 wants it (iceberg-python#1653)."""
+        monkeypatch.setattr(
+            Client,
+            "get_table",
+            lambda self, dbname, tbl_name: self.get_table_req(GetTableRequest(dbname, tbl_name)).table,
+        )
+
+
+class StoreLife(TableLife):
+    """A catalog in SQLite, whose tables lie in the store."""
+
+    is_on_disk = False
+    # PyIceberg, which makes the tables, cannot read below a name with `#`.
+    odd_names = ("with blank", "50%", "übung", "a+b")
+
+    @pytest.fixture
+    def root(self, server):
+        return server.new_root()
+
+    @pytest.fixture
+    def properties(self, server, root, tmp_path):
+        return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": root, **server.properties()}
+
+
+class TestMinIO(StoreLife):
+    wrong = ({"s3.secret-access-key": "somebody else's"}, "the store denies access")
+
+    @pytest.fixture(scope="class")
+    def server(self):
+        server = MinIO()
+        yield server
+        server.close()
+
+
+class TestMinIOWithVersions(TestMinIO):
+    @pytest.fixture
+    def root(self, server):
+        return server.new_root(is_versioned=True)
+
+
+class TestAzurite(StoreLife):
+    wrong = ({"adls.account-key": "c29tZWJvZHkgZWxzZSdzIGtleQ=="}, "the store denies access")
+
+    @pytest.fixture(scope="class")
+    def server(self):
+        server = Azurite()
+        yield server
+        server.close()
+
+
+class TestFakeGcsServer(StoreLife):
+    @pytest.fixture(scope="class")
+    def server(self):
+        server = FakeGcsServer()
+        yield server
+        server.close()
+
+
+class TestSeaweedFS(TableLife):
+    is_on_disk = False
+    odd_names = ()
+    wrong = ({"credential": "admin:somebody else's"}, "refused the credential")
+
+    @pytest.fixture(scope="class")
+    def server(self):
+        server = SeaweedServer()
+        server.start()
+        yield server
+        server.close()
+
+    @pytest.fixture
+    def properties(self, server):
+        return server.properties()
+
+
+class TestNessie(TableLife):
+    is_on_disk = False
+    deletes = False
+    odd_names = ("with blank", "50%", "übung")
+
+    @pytest.fixture(scope="class")
+    def server(self):
+        store = SeaweedServer()
+        store.start()
+        server = NessieServer(store)
+        server.start()
+        yield server
+        server.close()
+        store.close()
+
+    @pytest.fixture
+    def properties(self, server):
+        return server.properties()
