@@ -40,7 +40,7 @@ _MAX_VALUE_BYTES = 1024
 
 _HEAD = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?(?=/)")
 _NOT_CANONICAL = r"//|/\.{1,2}(?:/|$)|/$|\x00"
-_SLASH, _DOT, _PERCENT, _ASCII_END = b"/"[0], b"."[0], b"%"[0], 0x80
+_SLASH, _DOT, _PERCENT, _BACKSLASH, _ASCII_END = b"/"[0], b"."[0], b"%"[0], b"\\"[0], 0x80
 
 _START, _STEP = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 _LAST = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
@@ -76,8 +76,9 @@ def location_keys(locations: Locations) -> Keys:
 def loose_keys(locations: Locations, spelling: Spelling = AS_SPELLED) -> tuple[Keys, Keys]:
     """Hashes of each location's path in a looser spelling, and of its scheme and authority.
 
-    Paths are those of `canonical`, percent-decoded once, in Unicode's form NFC, and case-folded: whatever a store or a
-    writer may have changed about a name is not seen, so that a file which is named in another way counts as named.
+    Paths are those of `canonical`, percent-decoded once, in Unicode's form NFC, case-folded, and with slashes for
+    backslashes: whatever a store or a writer may have changed about a name is not seen, so that a file which is named in
+    another way counts as named.
     Where the scheme or the authority is missing the second key is `ANY_PREFIX`.
 
     Raises:
@@ -233,9 +234,9 @@ def _doubtful(paths: pa.Array) -> NDArray[np.bool_] | None:
 
 def _loosened(paths: pa.Array) -> pa.Array:
     data, _ = _bytes_and_lengths(paths)
-    if not len(data) or (data.max() < _ASCII_END and not (data == _PERCENT).any()):
+    if not len(data) or (data.max() < _ASCII_END and not ((data == _PERCENT) | (data == _BACKSLASH)).any()):
         return _lower(paths)
-    found = pc.match_substring_regex(paths, r"[%\x80-\xff]")
+    found = pc.match_substring_regex(paths, r"[%\\\x80-\xff]")
     loose = [loosened(raw.decode()).encode() for raw in paths.filter(found).to_pylist()]
     plain = _lower(pc.replace_with_mask(paths, found, pa.array([b"/"] * len(loose), pa.binary())))
     return pc.replace_with_mask(plain, found, pa.array(loose, pa.binary()))

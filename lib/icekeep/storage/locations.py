@@ -123,9 +123,15 @@ def loose_path(location: str) -> str:
 
 
 def loosened(path: str) -> str:
-    """A path of `canonical`, percent-decoded once, in Unicode's form NFC, and case-folded."""
+    r"""A path of `canonical`, percent-decoded once, in Unicode's form NFC, case-folded, and with slashes for backslashes.
+
+    >>> loosened("/wh/data\\A.parquet")
+    '/wh/data/a.parquet'
+    """
+    # Azure makes `a/b` of `a\b`, and lists it so.
+    plain = unquote(path).replace("\\", "/")
     # Folding may take a text out of the form.
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", unquote(path)).casefold())
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", plain).casefold())
 
 
 def is_under(location: str, root: str) -> bool:

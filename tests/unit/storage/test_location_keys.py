@@ -169,6 +169,7 @@ def test_a_loose_key_does_not_depend_on_the_others(some: list[str]) -> None:
     [
         ("/x=a%2Fb", "/x=a%2fb"), ("/x=%C3%A4", "/x=ä"), ("/x=ä", "/x=a\u0308"), ("/Straße", "/STRASSE"), ("/A/b", "/a/B"),
         ("/a%20b", "/a b"), ("/a%2520b", "/A%20B".replace("%20", "%2520")), ("s3://b/Ä", "/ä"), ("/%41", "/a"),
+        ("abfs://c/t/x\\y", "/t/x/y"), ("/t/x%5Cy", "/t/x/y"),
     ],
 )  # fmt: skip
 def test_looser_spellings_of_a_path_are_one(one: str, other: str) -> None:
