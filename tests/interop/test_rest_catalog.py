@@ -9,6 +9,7 @@ import pytest
 import requests
 from pyiceberg.catalog.rest import RestCatalog
 
+from contracts.catalog_contract import RestCatalogContract
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
@@ -49,6 +50,31 @@ def old_server(tmp_path_factory):
     server = JavaRestServer(tmp_path_factory.mktemp("java-rest"), is_old=True)
     yield server
     server.close()
+
+
+class TestIcebergJava(RestCatalogContract):
+    # Java writes metadata from what it knows.
+    test_keys_that_nobody_knows_survive_a_swap = None
+
+    @pytest.fixture
+    def properties(self, server):
+        """The one catalog of the server, which is empty after each test."""
+        yield server.properties
+        catalog = open_catalog("local", server.properties)
+        # Those above a namespace go with it.
+        while namespaces := catalog.list_namespaces():
+            deepest = max(namespaces, key=len)
+            for table in catalog.list_tables(deepest):
+                catalog.drop(table)
+            catalog.drop_namespace(deepest)
+
+    @pytest.fixture
+    def files(self, server):
+        return lambda: {path for path in server.directory.rglob("*.metadata.json*") if path.is_file()}
+
+    def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog):
+        catalog.create_namespace(("a", "b"))
+        assert catalog.default_location(("a", "b", "t")).endswith("/warehouse/a/b/t")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ class JavaRestServer:
     def __init__(self, directory: Path, *, warehouse: str = "", is_old: bool = False) -> None:
         if not PYTHON.exists() or not JARS.exists():
             raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
+        self.directory = directory
         iceberg = (JARS / "rest-1.10" if is_old else JARS).glob("iceberg-*.jar")
         jars = os.pathsep.join(map(str, [*iceberg, *JARS.glob("sqlite-*.jar")]))
         command = (PYTHON, WORKER, jars, directory, warehouse or f"file://{directory}/warehouse")
