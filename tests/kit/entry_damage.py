@@ -300,6 +300,16 @@ def _referenced(damager: Damager) -> None:
     damager.edit_file(place, referenced_data_file=other)
 
 
+def _first_row_id_lost(damager: Damager) -> None:
+    """As a rewrite of manifests loses it that copies entries column by column."""
+    snapshots = damager.metadata()["snapshots"]
+    since = min((one["sequence-number"] for one in snapshots if one.get("first-row-id") is not None), default=_ABSENT)
+    existing = [place for place in damager.entries(DATA) if place.entry["status"] == 0]
+    shown = [place for place in existing if (place.entry.get("file_sequence_number") or 0) >= since]
+    numbered = [place for place in shown if place.file.get("first_row_id") is not None]
+    damager.edit_file(damager.some(numbered), first_row_id=None)
+
+
 ENTRY_DAMAGE: Mapping[int, Damage] = {
     201: _list_gone,
     202: _manifest_cut,
@@ -327,6 +337,7 @@ ENTRY_DAMAGE: Mapping[int, Damage] = {
     231: _sort_order,
     234: _header,
     235: _vector_too_old,
+    236: _first_row_id_lost,
     301: _missing,
     302: _size,
     303: _missing_deletes,

@@ -10,6 +10,7 @@ TWO_VECTORS = 213
 DANGLING_DELETE = 214
 DOUBLED_MANIFEST = 220
 VECTOR_TOO_OLD = 235
+FIRST_ROW_ID_LOST = 236
 REACHING_NOTHING = frozenset((DANGLING_DELETE, VECTOR_TOO_OLD))
 OF_EXPIRED = frozenset((LIST_UNREADABLE, MANIFEST_UNREADABLE))
 """What is found where lists and manifests go while a table is looked at."""
@@ -245,5 +246,14 @@ MANIFEST_CLASSES = (
         rule="the data sequence number of a deletion vector is not below that of its data file",
         readers="Iceberg's Java library refuses every scan of the table; other readers pass over the vector",
         mend="`icekeep repair`, or `icekeep rewrite_manifests` with remove-dangling-deletes=true, takes it out",
+    ),
+    FaultClass(
+        number=FIRST_ROW_ID_LOST,
+        name="first-row-id-lost",
+        rule="in version 3 an existing entry has the first row id that its data file got, where snapshots that are left show "
+        "that it got one",
+        readers="its rows have other ids than they had, and what follows rows by id takes them for new ones",
+        mend="go back to a snapshot before it; the manifests were rewritten by Iceberg's Spark before 1.11, or by another engine "
+        "that loses ids",
     ),
 )

@@ -46,6 +46,7 @@ def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
         sort_order_ids=frozenset({0, *(order.order_id for order in metadata.sort_orders)}),
         decoder=reading.decoder,
         whole=subject.tally.whole,
+        row_ids_since=min((s.sequence_number for s in metadata.snapshots if s.first_row_id is not None), default=None),
     )
     session = None if reading.by is ReadBy.DRIVER else started(subject.spark)
     numbered = [*enumerate(lists.rows)]

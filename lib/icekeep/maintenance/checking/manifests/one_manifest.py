@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.manifest_classes import HEADER_WRONG, MANIFEST_UNREADABLE
+from icekeep.maintenance.checking.manifest_classes import FIRST_ROW_ID_LOST, HEADER_WRONG, MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.manifests.lists import RowsOfManifest
 from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, ColumnTypes, check_metrics
 from icekeep.maintenance.checking.manifests.partitions import Partitions
@@ -44,6 +44,7 @@ _COLUMNS = frozenset(
 )  # fmt: skip
 
 
+_FIRST_ROW_ID = "first_row_id"
 _MAX_SUMMED = 1 << 62
 _FORMATS = ("parquet", "orc", "avro", "puffin")
 
@@ -55,6 +56,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         partitions: the partition type of each spec.
         equality_ids: ids of the columns of all schemas.
         whole: of which classes each fault is kept.
+        row_ids_since: the least sequence number whose snapshot is known to have given row ids; `None` if none has.
     """
 
     storage: Storage
@@ -65,6 +67,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     sort_order_ids: frozenset[int]
     decoder: ManifestDecoder
     whole: frozenset[int]
+    row_ids_since: int | None = None
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -97,19 +100,28 @@ def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked 
     if row.partition_spec_id not in known.partitions:
         tally.gap(location, f"no schema has the source columns of its partition spec {row.partition_spec_id}")
         return None
-    look = _Look(rows, row, known, tally)
-    look.rows_against(header, len(data))
-    try:
-        for batch in read_manifest_batches(
-            row, known.partitions[row.partition_spec_id], known.storage, _COLUMNS, decoder=known.decoder
-        ):
-            look.add(batch)
-    except (InvalidTableError, UnsupportedError) as error:
-        found = raw_faults(data, row, known.partitions[row.partition_spec_id])
-        for number, detail, facts in found or [(MANIFEST_UNREADABLE, first_line(error), {})]:
-            tally.add(_fault(number, first, since, detail, **facts))
-        return None
-    return look.result()
+    is_numbered = known.row_ids_since is not None and row.first_row_id is not None
+    # Where counts are wrong, row ids cannot be told, and all else still can.
+    for columns in (_COLUMNS | {_FIRST_ROW_ID}, _COLUMNS) if is_numbered else (_COLUMNS,):
+        told = Tally(known.whole)
+        look = _Look(rows, row, known, told)
+        look.rows_against(header, len(data))
+        try:
+            for batch in read_manifest_batches(
+                row, known.partitions[row.partition_spec_id], known.storage, columns, decoder=known.decoder
+            ):
+                look.add(batch)
+            found = look.result()
+        except (InvalidTableError, UnsupportedError) as error:
+            problem = first_line(error)
+            continue
+        tally.merge(told)
+        return found
+    tally.merge(told)
+    faults = raw_faults(data, row, known.partitions[row.partition_spec_id])
+    for number, detail, facts in faults or [(MANIFEST_UNREADABLE, problem, {})]:
+        tally.add(_fault(number, first, since, detail, **facts))
+    return None
 
 
 def _header_problems(avro: AvroHeader) -> Sequence[str]:
@@ -216,6 +228,7 @@ class _Look:
             self._least_number = least if self._least_number is None else min(self._least_number, least)
         self._partitions.add(rows["partition"])
         self._check_numbers(rows)
+        self._check_row_ids(rows)
         self._check_files(rows)
         self._check_offsets(rows)
         check_metrics(rows, self._known.columns, lambda number, at, detail: self._tell(number, rows, at, detail))
@@ -276,6 +289,22 @@ class _Look:
                 rows,
                 at,
                 f"data sequence number {data[at].as_py()}, file sequence number {file[at].as_py()}, manifest {limit}",
+            )
+
+    def _check_row_ids(self, rows: pa.RecordBatch) -> None:
+        """Existing entries say their first row id; one that lacks it gets an id of this manifest's, above all from before."""
+        since, first = self._known.row_ids_since, self._row.first_row_id
+        if _FIRST_ROW_ID not in rows.schema.names or self._row.content is not ManifestContent.DATA:
+            return
+        ids = rows[_FIRST_ROW_ID]
+        is_existing = pc.equal(rows["status"], int(Status.EXISTING))
+        was_given = pc.greater_equal(rows["file_sequence_number"], since)
+        for at in _where(pc.and_kleene(pc.and_kleene(is_existing, was_given), pc.greater_equal(ids, first))):
+            self._tell(
+                FIRST_ROW_ID_LOST,
+                rows,
+                at,
+                f"the entry exists without its first row id, and inherits {ids[at].as_py()}",
             )
 
     def _check_files(self, rows: pa.RecordBatch) -> None:
