@@ -198,7 +198,13 @@ def test_the_line_break_behind_a_variable_from_a_file_is_no_part_of_it(
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize(
-    "properties", [{"credential": "id:s3cr3t"}, {"token": "t0ken"}, {"header.X-Api-Key": "k3y", "header.Cookie": "a=b"}]
+    "properties",
+    [
+        {"credential": "id:s3cr3t"},
+        {"token": "t0ken"},
+        {"header.X-Api-Key": "k3y", "header.Cookie": "a=b"},
+        {"auth.type": "basic", "auth.basic.username": "me", "auth.basic.password": "s3cr3t"},
+    ],
 )
 def test_no_redirect_takes_a_secret_to_another_server(status: int, properties: Mapping[str, str]) -> None:
     with http_sink(200) as elsewhere, http_sink(status, location=f"{elsewhere.url}/steal") as server:
