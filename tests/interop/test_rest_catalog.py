@@ -9,6 +9,7 @@ import pytest
 import requests
 from pyiceberg.catalog.rest import RestCatalog
 
+from conformance.gate import Gate, Lost
 from contracts.catalog_contract import RestCatalogContract
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
@@ -48,6 +49,14 @@ def server(tmp_path_factory):
 def old_server(tmp_path_factory):
     """Iceberg 1.10."""
     server = JavaRestServer(tmp_path_factory.mktemp("java-rest"), is_old=True)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def keyed_server(tmp_path_factory):
+    """One that keeps what became of requests that have a key."""
+    server = JavaRestServer(tmp_path_factory.mktemp("java-rest"), keeps_keys=True)
     yield server
     server.close()
 
@@ -361,3 +370,28 @@ def test_a_purge_drops_the_table_at_the_server_and_deletes_its_files(server, cat
 
 def no_spark():
     raise AssertionError("Spark has no part in this")
+
+
+@pytest.mark.parametrize("lost", [Lost(500), Lost(504), Lost(0), Lost(503, applied=False)], ids=repr)
+def test_java_knows_a_request_again_by_its_key(keyed_server, lost):
+    """Its answer is lost on the way; what it was is asked again, and Java carries nothing out twice."""
+    gate = Gate(keyed_server.uri)
+    try:
+        namespace = f"k{next(_NUMBERS)}"
+        catalog = open_catalog("local", {**keyed_server.properties, "uri": gate.uri})
+        catalog.create_namespace((namespace,))
+        table = create_table(catalog, (namespace, "t"), SCHEMA)
+        for number in (1, 2):
+            gate.lost = {2 * number - 1: lost}
+            table = append(table.refresh(), events(number, rows=5))
+        assert [(one.status, one.told) for one in gate.commits[::2]] == [(200 if lost.applied else 0, lost.status)] * 2
+        assert [one.told for one in gate.commits[1::2]] == [200] * 2
+        metadata = catalog.load((namespace, "t")).metadata
+        assert (len(metadata.snapshots), scan_rows(catalog.load((namespace, "t"))).num_rows) == (2, 10)
+        gate.lost = {5: lost}
+        result = expire_snapshots(catalog.load((namespace, "t")), older_than=SYSTEM.now_ms() + 1000, retain_last=1)
+        assert (result.status, len(catalog.load((namespace, "t")).metadata.snapshots)) == ("done", 1)
+        catalog.drop((namespace, "t"))
+        catalog.drop_namespace((namespace,))
+    finally:
+        gate.close()

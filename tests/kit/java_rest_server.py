@@ -10,12 +10,14 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 SEPARATOR = "\x1f"
@@ -40,7 +42,8 @@ STATUS_BY_ERROR = {
 class Server:
     """Java's handlers, and a catalog for them."""
 
-    def __init__(self, jars: str, directory: str, warehouse: str) -> None:
+    def __init__(self, jars: str, directory: str, warehouse: str, keeps_keys: str = "") -> None:
+        self.keeps_keys = bool(keeps_keys)
         spark = os.path.join(os.path.dirname(pyspark.__file__), "jars")
         classpath = os.pathsep.join([jars, os.path.join(spark, "*")])
         (py4j,) = glob.glob(os.path.join(spark, "py4j-*.jar"))
@@ -50,7 +53,15 @@ class Server:
             die_on_exit=True,
             javaopts=["-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
         )
-        self.jvm = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True)).jvm
+        self.gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auto_convert=True),
+            callback_server_parameters=CallbackServerParameters(port=0, daemonize=True, daemonize_connections=True),
+        )
+        calls = self.gateway.java_gateway_server
+        calls.resetCallbackClient(
+            calls.getCallbackClient().getAddress(), self.gateway.get_callback_server().get_listening_port()
+        )
+        self.jvm = self.gateway.jvm
         self.mapper = self._mapper()
         java_class = self.jvm.java.lang.Class.forName
         self.catalog = java_class("org.apache.iceberg.jdbc.JdbcCatalog").getDeclaredConstructor(None).newInstance(None)
@@ -73,7 +84,8 @@ class Server:
         catalog, handlers = self.catalog, self.handlers
         match method, path:
             case "GET", ["config"]:
-                return json.dumps({"defaults": {}, "overrides": {}})
+                lifetime = {"idempotency-key-lifetime": "PT30M"} if self.keeps_keys else {}
+                return json.dumps({"defaults": {}, "overrides": {}, **lifetime})
             case "GET", ["namespaces"]:
                 return self._text(handlers.listNamespaces(catalog, self._namespace(query.get("parent", [""])[0])))
             case "POST", ["namespaces"]:
@@ -95,6 +107,34 @@ class Server:
             case _, ["namespaces", name, "tables", table]:
                 return self._on_table(method, self._identifier(name, table), body)
         raise LookupError(f"no such endpoint: {method} {path}")
+
+    def answer_once(self, key: str, answer: Callable[[], str]) -> str:
+        """The answer to a request with a key, by Java's own store of what became of such requests."""
+        of = self.jvm.java.lang.Class.forName
+        request, handlers = of(f"{REST}.HTTPRequest"), of(f"{REST}.CatalogHandlers")
+        headers = self._static(f"{REST}.HTTPHeaders").of({"Idempotency-Key": key})
+        asked = (
+            self._static(f"{REST}.ImmutableHTTPRequest")
+            .builder()
+            .method(self._constant(f"{REST}.HTTPRequest$HTTPMethod", "POST"))
+            .path("http://localhost/changes")
+            .headers(headers)
+            .build()
+        )
+        types = self._array("java.lang.Class", [request, of("java.util.function.Supplier")])
+        with_idempotency = handlers.getDeclaredMethod("withIdempotencyInternal", types)
+        with_idempotency.setAccessible(True)
+        made, arguments = _Supplier(answer), self.jvm.java.util.ArrayList()
+        for argument in (asked, made):
+            arguments.add(argument)
+        try:
+            return str(with_idempotency.invoke(None, arguments.toArray()))
+        except Py4JJavaError:
+            # Of an error that came from Java itself only its first telling has the type.
+
+            if made.error is not None:
+                raise made.error from None
+            raise
 
     def _on_table(self, method: str, identifier: Any, body: str) -> str:
         if method == "GET":
@@ -130,9 +170,10 @@ class Server:
         return identifiers.of(self._namespace(namespace), table)
 
     def _strings(self, values: list[str]) -> Any:
-        array = self.jvm.java.lang.reflect.Array.newInstance(
-            self.jvm.java.lang.Class.forName("java.lang.String"), len(values)
-        )
+        return self._array("java.lang.String", values)
+
+    def _array(self, of: str, values: list[Any]) -> Any:
+        array = self.jvm.java.lang.reflect.Array.newInstance(self.jvm.java.lang.Class.forName(of), len(values))
         for position, value in enumerate(values):
             array[position] = value
         return array
@@ -166,6 +207,24 @@ class Server:
         return self.jvm.java.lang.Class.forName(name).getField(constant).get(None)
 
 
+class _Supplier:
+    """What Java asks for an answer, if it has none yet."""
+
+    def __init__(self, answer: Callable[[], str]) -> None:
+        self._answer = answer
+        self.error: Py4JJavaError | None = None
+
+    def get(self) -> str:
+        try:
+            return self._answer()
+        except Py4JJavaError as error:
+            self.error = error
+            raise
+
+    class Java:
+        implements: ClassVar = ["java.util.function.Supplier"]
+
+
 class Handler(BaseHTTPRequestHandler):
     """HTTP for the handlers, with Java's exceptions as the protocol's errors."""
 
@@ -178,8 +237,10 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = [unquote(part) for part in url.path.removeprefix("/v1/").split("/") if part]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        server, key = self.server_of_tables, self.headers.get("Idempotency-Key")
+        answered = partial(server.answer, self.command, path, parse_qs(url.query), body)
         try:
-            answer = self.server_of_tables.answer(self.command, path, parse_qs(url.query), body)
+            answer = server.answer_once(key, answered) if key is not None and server.keeps_keys else answered()
             status = 200 if answer else 204
         except Py4JJavaError as error:
             kind = error.java_exception.getClass().getSimpleName()
