@@ -12,7 +12,9 @@ from icekeep.storage.location_keys import path_keys
 from icekeep.storage.objects.storage import ObjectStorage
 from kit.servers.azure import Azurite
 from kit.servers.gcs import FakeGcsServer
-from kit.servers.s3 import MinIO
+from kit.servers.s3 import MinIO, SeaweedFS
+
+pytestmark = pytest.mark.deep
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,13 @@ def azurite() -> Iterator[Azurite]:
 @pytest.fixture(scope="module")
 def minio() -> Iterator[MinIO]:
     server = MinIO()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def seaweedfs() -> Iterator[SeaweedFS]:
+    server = SeaweedFS()
     yield server
     server.close()
 
@@ -69,17 +78,8 @@ class RealStoreContract(ObjectStorageContract):
         assert server.names(root) == ["file", "other"]
 
 
-class TestAzurite(RealStoreContract):
-    BUCKET = "container"
-    # More than it deletes by one request; it creates twenty a second.
-    MANY = 600
-    # It takes a backslash for a slash: see below.
+class TakesBackslashesForSlashes(RealStoreContract):
     NAMES = tuple(name for name in ObjectStorageContract.NAMES if name != "\\")
-    WRONG = ({"adls.account-key": "bm90IHRoZSBrZXk="},)
-
-    @pytest.fixture
-    def server(self, azurite):
-        return azurite
 
     def test_a_file_is_the_same_by_a_name_with_a_backslash_and_as_it_is_listed(self, storage, root):
         """Or a file that metadata names so would be deleted as an orphan."""
@@ -87,6 +87,17 @@ class TestAzurite(RealStoreContract):
         (listed,) = storage.list(root)
         assert listed.location == f"{root}/a/b"
         assert path_keys(pa.array([listed.location])) == path_keys(pa.array([f"{root}/a\\b"]))
+
+
+class TestAzurite(TakesBackslashesForSlashes):
+    BUCKET = "container"
+    # More than it deletes by one request; it creates twenty a second.
+    MANY = 600
+    WRONG = ({"adls.account-key": "bm90IHRoZSBrZXk="},)
+
+    @pytest.fixture
+    def server(self, azurite):
+        return azurite
 
     def test_another_account_is_told(self, server, storage, root):
         storage.create(f"{root}/file", b"1")
@@ -116,6 +127,19 @@ class TestMinIOWithVersioning(TestMinIO):
         assert server.names(root) == []
         # What proved that the store can move leaves versions too.
         assert {"a", "b"} <= set(server.versions(root))
+
+
+class TestSeaweedFS(TakesBackslashesForSlashes):
+    WRONG = ({"s3.secret-access-key": "another secret"}, {"s3.access-key-id": "another"})
+
+    @pytest.fixture
+    def server(self, seaweedfs):
+        return seaweedfs
+
+    def test_a_bucket_that_is_not_there_is_told(self, storage, root):
+        """To what reads: a write by an administrator makes the bucket."""
+        with pytest.raises(UsageError, match="there is no such bucket"):
+            storage.read(f"{root.rpartition('/')[0]}-not-there/wh/a")
 
 
 class TestFakeGcsServer(RealStoreContract):

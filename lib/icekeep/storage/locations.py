@@ -128,7 +128,7 @@ def loosened(path: str) -> str:
     >>> loosened("/wh/data\\A.parquet")
     '/wh/data/a.parquet'
     """
-    # Azure makes `a/b` of `a\b`, and lists it so.
+    # Azure and SeaweedFS make `a/b` of `a\b`, and list it so.
     plain = unquote(path).replace("\\", "/")
     # Folding may take a text out of the form.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", plain).casefold())

@@ -60,12 +60,15 @@ class Azurite:
         return f"abfs://{container}/wh"
 
     def properties(self, **more: str) -> dict[str, str]:
-        """The catalog properties that lead here."""
+        """The catalog properties that lead here; the last three are for PyIceberg, by the client that is installed."""
         return {
             "adls.account-name": _ACCOUNT,
             "adls.account-key": _KEY,
             "adls.blob-storage-authority": self.authority,
             "adls.blob-storage-scheme": "http",
+            "adls.dfs-storage-authority": self.authority,
+            "adls.dfs-storage-scheme": "http",
+            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
             **more,
         }
 

@@ -13,22 +13,24 @@ All else goes through as it is, and other clients speak to the server itself.
 """
 
 import json
+import os
+import sys
 import urllib.request
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
-from threading import Thread
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
 
 from kit.servers.process import SERVERS, ServerProcess, go_release
-from kit.shell import free_port
+from kit.shell import ROOT, free_port
 
 _BOUNDARY = "part-of-an-upload"
 _META = "x-goog-meta-"
+_OF_A_CONNECTION = ("content-length", "transfer-encoding", "connection", "expect", "date")
 
 _numbers = count(1)
 
@@ -49,24 +51,26 @@ class FakeGcsServer:
             self._answers,
             environment={"HOME": "."},
         )
-        self._proxy_port = free_port()
-        self.endpoint = f"http://127.0.0.1:{self._proxy_port}"
-        self._proxy: _Proxy | None = None
+        self.endpoint = f"http://127.0.0.1:{(proxy_port := free_port())}"
+        # In a process of its own: pyarrow holds the interpreter while it asks how long an object is.
+        self._proxy = ServerProcess(
+            "proxy of fake-gcs-server",
+            [sys.executable, __file__, str(proxy_port), self._address],
+            lambda: _sent("GET", f"{self.endpoint}/storage/v1/b?project=icekeep").status == 200,
+            environment={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "tests", ROOT / "lib")))},
+        )
         self.start()
 
     def start(self) -> None:
         self._process.start()
-        self._proxy = _Proxy(self._proxy_port, self._address)
+        self._proxy.start()
 
     def kill(self) -> None:
-        if self._proxy is not None:
-            self._proxy.shutdown()
-            self._proxy.server_close()
-            self._proxy = None
+        self._proxy.kill()
         self._process.kill()
 
     def close(self) -> None:
-        self.kill()
+        self._proxy.close()
         self._process.close()
 
     def new_root(self) -> str:
@@ -77,8 +81,9 @@ class FakeGcsServer:
         return f"gs://{bucket}/wh"
 
     def properties(self, **more: str) -> dict[str, str]:
-        """The catalog properties that lead here."""
-        return {"gcs.service.host": self.endpoint, "gcs.oauth2.token": "any", **more}
+        """The catalog properties that lead here; PyIceberg takes a token only with the time when it ends."""
+        token = {"gcs.oauth2.token": "any", "gcs.oauth2.token-expires-at": "4102444800000"}
+        return {"gcs.service.host": self.endpoint, **token, **more}
 
     def names(self, root: str) -> list[str]:
         """The names of all objects below a location, as another client sees them."""
@@ -124,7 +129,6 @@ class _Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.behind = behind
         self.uploads: dict[str, tuple[dict[str, str], dict[int, bytes]]] = {}
-        Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -132,14 +136,14 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         address = urlsplit(self.path)
         bucket, _, key = address.path[1:].partition("/")
         query = {name: values[0] for name, values in parse_qs(address.query, keep_blank_values=True).items()}
         answer = self._answer(unquote(bucket), unquote(key), query, body)
         self.send_response(answer.status)
         for name, value in answer.headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection", "date"):
+            if name.lower() not in _OF_A_CONNECTION:
                 self.send_header(name, value)
         length = answer.headers.get("Content-Length") if self.command == "HEAD" else None
         self.send_header("Content-Length", length or str(len(answer.body)))
@@ -147,14 +151,27 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer.body)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _serve
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunks = []
+        while length := int(self.rfile.readline().split(b";")[0], 16):
+            chunks.append(self.rfile.read(length))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(chunks)
 
     def log_message(self, *args: Any) -> None:
         pass
 
     def _answer(self, bucket: str, key: str, query: dict[str, str], body: bytes) -> _Answer:
         if bucket in ("storage", "upload", "download", "batch", "resumable"):
-            return _sent(self.command, self.server.behind + self.path, body or None, self.headers)
+            sent = {name: value for name, value in self.headers.items() if name.lower() not in _OF_A_CONNECTION}
+            has_body = self.command in ("POST", "PUT", "PATCH")
+            return _sent(self.command, self.server.behind + self.path, body if has_body else None, sent)
         if _sent("GET", f"{self.server.behind}/storage/v1/b/{bucket}").status == 404:
             return _error(404, "NoSuchBucket", "The specified bucket does not exist.")
         if not key:
@@ -257,3 +274,7 @@ def _listed(server: str, bucket: str, query: Mapping[str, str]) -> _Answer:
         {"Content-Type": "application/xml"},
         f"<ListBucketResult>{objects}{common}{more}</ListBucketResult>".encode(),
     )
+
+
+if __name__ == "__main__":
+    _Proxy(int(sys.argv[1]), sys.argv[2]).serve_forever()

@@ -1,5 +1,6 @@
-"""Servers that speak the language of S3: MinIO, built from its Go module."""
+"""Servers that speak the language of S3: MinIO and SeaweedFS, built from their Go modules."""
 
+import json
 import urllib.request
 from itertools import count
 from pathlib import Path
@@ -88,6 +89,43 @@ class MinIO(_S3Server):
 
     def _environment(self) -> dict[str, str]:
         return {"MINIO_ROOT_USER": _KEY, "MINIO_ROOT_PASSWORD": _SECRET, "MINIO_UPDATE": "off", "HOME": "."}
+
+
+class SeaweedFS(_S3Server):
+    """SeaweedFS: a master, a volume server, a filer and the gateway of S3, in one process."""
+
+    name = "SeaweedFS"
+    release = go_release("seaweedfs", "github.com/seaweedfs/seaweedfs")
+    _health = "/healthz"
+
+    def _command(self) -> list[str | Path]:
+        ports = {part: (free_port(), free_port()) for part in ("master", "volume", "filer")}
+        options = [
+            option
+            for part, (port, grpc) in ports.items()
+            for option in (f"-{part}.port={port}", f"-{part}.port.grpc={grpc}")
+        ]
+        return [
+            *(
+                "sh",
+                "-c",
+                f"mkdir -p data && printf %s '{json.dumps(self._identities())}' >s3.json && exec \"$@\"",
+                "sh",
+            ),
+            *(SERVERS / "stores" / "weed", "server", "-ip=127.0.0.1", "-dir=data", "-volume.max=1000", "-filer", "-s3"),
+            *(f"-s3.port={self.port}", f"-s3.port.grpc={free_port()}", "-s3.config=s3.json", "-master.telemetry=false"),
+            *("-master.volumeSizeLimitMB=64", *options),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        # Each bucket has volumes of its own; by default it begins with seven.
+        return {"HOME": ".", "PATH": "/usr/bin:/bin", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
+
+    def _identities(self) -> object:
+        keys = {"accessKey": _KEY, "secretKey": _SECRET}
+        return {
+            "identities": [{"name": "icekeep", "credentials": [keys], "actions": ["Admin", "Read", "Write", "List"]}]
+        }
 
 
 def _bucket_and_prefix(root: str) -> tuple[str, str]:
