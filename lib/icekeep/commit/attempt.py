@@ -271,8 +271,8 @@ class Attempt:
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=None if parent is None else parent.snapshot_id,
             sequence_number=base.next_sequence_number,
-            # Time never runs backwards in a table's history, whatever the clocks of its writers do.
-            timestamp_ms=max(self.now_ms, base.last_updated_ms, 0 if parent is None else parent.timestamp_ms),
+            # Time always rises in a table's history, whatever the clocks of its writers do.
+            timestamp_ms=max(self.now_ms, base.last_updated_ms, 0 if parent is None else parent.timestamp_ms + 1),
             manifest_list=manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid),
             summary={
                 **carried(before or {}, self._files.carried_keys),
