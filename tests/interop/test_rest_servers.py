@@ -36,6 +36,8 @@ from kit.naive_scan import scan_rows
 from kit.no_spark import no_spark
 from kit.servers.rest import LakanaServer, NessieServer, SeaweedServer
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def seaweed():

@@ -1,4 +1,4 @@
-"""Servers that speak the language of S3: MinIO and SeaweedFS, built from their Go modules."""
+"""Servers that speak the language of S3: MinIO, built from its Go module, and SeaweedFS, which `.ci/servers/rest.sh` installs."""
 
 import json
 import urllib.request
@@ -95,7 +95,7 @@ class SeaweedFS(_S3Server):
     """SeaweedFS: a master, a volume server, a filer and the gateway of S3, in one process."""
 
     name = "SeaweedFS"
-    release = go_release("seaweedfs", "github.com/seaweedfs/seaweedfs")
+    release = "4.48"
     _health = "/healthz"
 
     def _command(self) -> list[str | Path]:
@@ -112,9 +112,17 @@ class SeaweedFS(_S3Server):
                 f"mkdir -p data && printf %s '{json.dumps(self._identities())}' >s3.json && exec \"$@\"",
                 "sh",
             ),
-            *(SERVERS / "stores" / "weed", "server", "-ip=127.0.0.1", "-dir=data", "-volume.max=1000", "-filer", "-s3"),
+            *(
+                SERVERS / "rest" / "seaweedfs" / "bin" / "weed",
+                "server",
+                "-ip=127.0.0.1",
+                "-dir=data",
+                "-volume.max=1000",
+                "-filer",
+                "-s3",
+            ),
             *(f"-s3.port={self.port}", f"-s3.port.grpc={free_port()}", "-s3.config=s3.json", "-master.telemetry=false"),
-            *("-master.volumeSizeLimitMB=64", *options),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=64", *options),
         ]
 
     def _environment(self) -> dict[str, str]:
