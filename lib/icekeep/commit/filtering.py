@@ -13,6 +13,7 @@ from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.spec.applicability import PathDigest, path_digest
+from icekeep.spec.manifests.decode import ManifestHeader
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
@@ -106,6 +107,9 @@ class EntryReader(Protocol):
 
     def has_unknown_fields(self, manifest: ManifestFile) -> bool:
         """Whether a manifest, whose entries were read, has fields that we do not know."""
+
+    def header(self, manifest: ManifestFile) -> ManifestHeader:
+        """What a manifest says of itself; only its head is read."""
 
 
 class LastingKey(str):

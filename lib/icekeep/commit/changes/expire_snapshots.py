@@ -6,7 +6,7 @@ from itertools import chain
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.filtering import EntryReader, Gatherer, identity, without_history
+from icekeep.commit.filtering import EntryReader, Gatherer, LastingKey, identity, without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.used_specs import used_spec_ids
 from icekeep.errors import ConflictError
@@ -71,7 +71,11 @@ def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, 
     """The same, and the schemas and partition specs that nothing uses without it."""
     retained = _retained(base, expired)
     others = {s.spec_id for s in base.partition_specs} - {base.default_spec_id}
-    spec_ids = unused_spec_ids(base, used_spec_ids(others, retained, reader))
+    used = used_spec_ids(others, retained, reader)
+    spec_ids = unused_spec_ids(base, used)
+    if spec_ids:
+        # A manifest list may be wrong about them, and without its spec nobody can read a manifest's partitions.
+        spec_ids = unused_spec_ids(base, used | _written_spec_ids(retained, reader, asks))
     schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids)
     if columns := columns_of_schemas(base, schema_ids):
         compared = _compared_ids(base, columns, retained, reader, asks)
@@ -112,6 +116,23 @@ def _compared_ids(
     }
     found = asks.gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
     return frozenset().union(*found)
+
+
+class _WrittenSpec(msgspec.Struct, frozen=True):
+    """The partition spec that a manifest names itself; `None` where it names none."""
+
+    @property
+    def key(self) -> Hashable:
+        return LastingKey("written spec")
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> int | None:
+        return reader.header(manifest).partition_spec_id
+
+
+def _written_spec_ids(retained: Sequence[Snapshot], reader: ManifestReader, asks: Gatherer) -> set[int]:
+    """The partition specs that the manifests of the snapshots name themselves."""
+    manifests = {identity(manifest): manifest for snapshot in retained for manifest in reader.manifests(snapshot)}
+    return {number for number in asks.gathered([*manifests.values()], _WrittenSpec()) if number is not None}
 
 
 def _retained(base: TableMetadata, expired: Expired) -> list[Snapshot]:

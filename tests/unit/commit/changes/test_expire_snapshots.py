@@ -449,7 +449,8 @@ def test_a_list_of_each_retained_snapshot_is_read_to_know_that_a_spec_is_unused(
         table, RetentionPolicy(older_than_ms=2**62, retain_last=2), clean_expired_metadata=True, reader=reader
     )
     assert [s.spec_id for s in result.table.metadata.partition_specs] == [0]
-    assert reader.read == ids(table)[:0:-1]
+    # Once more for the manifests, which are asked themselves where their lists name no other spec.
+    assert reader.read == ids(table)[:0:-1] * 2
 
 
 def test_no_list_is_read_where_there_is_only_one_spec(catalog, table):
