@@ -662,3 +662,16 @@ class CatalogRaceContract(CatalogContract):
         assert kinds == {"Committed": 1, "Conflict": 3}
         assert len(files() - before) == 1
         assert catalog.load(EVENTS).metadata.properties == sound.metadata.properties
+
+
+class HiveCatalogContract(CatalogContract):
+    """A metastore, which has one level of namespaces and narrow rules for names."""
+
+    keeps_previous = True
+    deletes_metadata = True
+    names = ("metadata", "data", "Events", "_t", "1")
+
+    test_a_table_whose_name_has_a_dot_is_as_any_other = None
+    test_namespaces_are_listed_at_all_levels = None
+    test_only_an_empty_namespace_is_dropped = None
+    test_tables_are_listed_by_namespace_and_sorted = None

@@ -9,7 +9,7 @@ import pytest
 from hive_metastore.ttypes import MetaException
 from pyiceberg.catalog.hive import HiveCatalog as ForeignHiveCatalog
 
-from contracts.catalog_contract import CatalogContract
+from contracts.catalog_contract import HiveCatalogContract
 from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.clients import hive_client
 from icekeep.catalog.open import open_catalog
@@ -45,18 +45,7 @@ def metastore():
     server.close()
 
 
-class TestHiveCatalog(CatalogContract):
-    keeps_previous = True
-    deletes_metadata = True
-
-    names = ("metadata", "data", "Events", "_t", "1")
-
-    # A metastore has one level of namespaces, and narrow rules for names.
-    test_a_table_whose_name_has_a_dot_is_as_any_other = None
-    test_namespaces_are_listed_at_all_levels = None
-    test_only_an_empty_namespace_is_dropped = None
-    test_tables_are_listed_by_namespace_and_sorted = None
-
+class TestHiveCatalog(HiveCatalogContract):
     @pytest.fixture
     def properties(self, metastore, tmp_path):
         return hive_properties(metastore, tmp_path)
