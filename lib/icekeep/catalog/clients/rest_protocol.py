@@ -15,6 +15,7 @@ from icekeep.catalog.clients.refusals import (
     Refusal,
     TableExists,
 )
+from icekeep.decoding import from_plain
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ class Config(Answer):
         (1800000, None)
         """
         try:
-            lifetime = msgspec.convert(self.idempotency_key_lifetime, timedelta)
+            lifetime = from_plain(self.idempotency_key_lifetime, timedelta)
         except msgspec.ValidationError:
             return None
         return int(lifetime.total_seconds() * 1000)

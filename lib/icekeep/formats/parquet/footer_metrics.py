@@ -17,8 +17,8 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.field_ids import child_fields
 from icekeep.formats.arrow.schema import arrow_type, field_id
 from icekeep.formats.base import FileMetrics
-from icekeep.formats.parquet.page_bounds import LAYOUTS, PageBounds
-from icekeep.formats.parquet.thrift import Damaged, Struct
+from icekeep.formats.parquet.page_bounds import LAYOUTS, PageBounds, value_bytes
+from icekeep.formats.parquet.thrift import LIST, Damaged, Struct, walk_struct, walk_structs
 from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.metrics_modes import NONE, MetricsMode
 from icekeep.spec.numbers import decimal_from_unscaled
@@ -94,12 +94,12 @@ def row_group_metrics(
     alone = leaf_positions(metadata, columns, types)
     if alone is None:
         return None
-    cut = _cut_bounds(metadata, alone.values(), footer)
+    unreadable = _unreadable_bounds(metadata, alone.values(), footer)
     found = []
     for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
         metrics = PartMetrics(group.num_rows)
         for id_, position in alone.items():
-            if (number, position) not in cut:
+            if (number, position) not in unreadable:
                 _add_chunk(metrics, id_, types[id_], group.column(position))
         found.append(metrics)
     return found
@@ -127,28 +127,43 @@ def leaf_positions(
     return {id_: places[0] for id_, places in positions.items() if len(places) == 1}
 
 
-def _cut_bounds(
+def _unreadable_bounds(
     metadata: pq.FileMetaData, positions: Iterable[int], footer: Callable[[], bytes]
 ) -> set[tuple[int, int]]:
-    """The column chunks, by row group and position, whose bounds are shorter or longer than their values of fixed length.
+    """The column chunks, by row group and position, whose bounds are shorter or longer than their values, which have one length.
 
-    Writers cut such bounds as they cut texts (arrow-rs does by default beyond 64 bytes), and pyarrow ends the process when it is
-    asked for the statistics of one.
+    pyarrow ends the process when it is asked for the statistics of one. Some writers cut such bounds as they cut texts: arrow-rs
+    does by default beyond 64 bytes.
     """
-    leaves = {position: metadata.schema.column(position) for position in positions}
-    lengths = {n: leaf.length for n, leaf in leaves.items() if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY"}
-    if not lengths:
-        return set()
+    widths = {position: value_bytes(metadata.schema.column(position)) for position in positions}
+    lengths = {position: length for position, length in widths.items() if length is not None}
+    readable: set[tuple[int, int]] = set()
+    chunks = {(number, position) for number in range(metadata.num_row_groups) for position in lengths}
+    if not chunks:
+        return chunks
+    data = footer()
+    number, position = -1, 0
+
+    def row_group(start: int) -> int:
+        nonlocal number, position
+        number, position = number + 1, -1
+        return walk_struct(data, start, {1: (LIST, lambda columns: walk_structs(data, columns, chunk))})
+
+    def chunk(start: int) -> int:
+        nonlocal position
+        position += 1
+        if position not in lengths:
+            return walk_struct(data, start, {})
+        opened = Struct(data, start)
+        if _has_bounds_of(opened, lengths[position]):
+            readable.add((number, position))
+        return opened.end
+
     try:
-        row_groups = [group.structs(1) for group in Struct(footer()).structs(4)]
-        return {
-            (number, position)
-            for number, chunks in enumerate(row_groups)
-            for position, length in lengths.items()
-            if not _has_bounds_of(chunks[position], length)
-        }
-    except (Damaged, IndexError):
-        return {(number, position) for number in range(metadata.num_row_groups) for position in lengths}
+        walk_struct(data, 0, {4: (LIST, lambda groups: walk_structs(data, groups, row_group))})
+    except Damaged:
+        return chunks
+    return chunks - readable
 
 
 def _has_bounds_of(chunk: Struct, length: int) -> bool:
@@ -206,11 +221,9 @@ def page_metrics(
 
 def _stored_value(bound: bytes, leaf: pq.ColumnSchema) -> Any:
     """A bound of a page as pyarrow gives one of a row group; None where it is none of a value, or was cut."""
-    layout = LAYOUTS.get(leaf.physical_type)
-    if leaf.physical_type == "BYTE_ARRAY":
-        return bound
-    if len(bound) != (struct.calcsize(layout) if layout else leaf.length) or leaf.physical_type == "INT96":
+    if leaf.physical_type == "INT96" or value_bytes(leaf) not in (None, len(bound)):
         return None
+    layout = LAYOUTS.get(leaf.physical_type)
     return struct.unpack(layout, bound)[0] if layout else bound
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 
 from icekeep.formats.parquet.thrift import Struct
 
@@ -15,6 +16,7 @@ LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE
 """How values of a physical type of one width lie in bytes, as `struct` says it."""
 
 _NUMBERS = LAYOUTS.keys() - {"BOOLEAN"}
+_INT96_BYTES = 12
 
 Order = Callable[[bytes], Any]
 """A key that puts stored values into the order of their type; raises `ValueError` where the bytes are no value."""
@@ -28,18 +30,31 @@ class PageBounds(msgspec.Struct, frozen=True):
     greatest: bytes | None
 
 
-def order_of(physical_type: str, *, is_decimal: bool) -> Order:
-    """The order of a type: numbers by value, decimals in bytes too, all else byte by byte. NaN is in no order."""
+def value_bytes(leaf: pq.ColumnSchema) -> int | None:
+    """The bytes that each value of a column takes; null where values have lengths of their own."""
+    match leaf.physical_type:
+        case "BYTE_ARRAY":
+            return None
+        case "FIXED_LEN_BYTE_ARRAY":
+            return int(leaf.length)
+        case "INT96":
+            return _INT96_BYTES
+    return struct.calcsize(LAYOUTS[leaf.physical_type])
 
-    def number(value: bytes) -> Any:
-        try:
-            return struct.unpack(LAYOUTS[physical_type], value)[0]
-        except struct.error as error:
-            raise ValueError(f"{physical_type} has another width") from error
 
-    if physical_type in _NUMBERS:
-        return number
-    return (lambda value: int.from_bytes(value, "big", signed=True)) if is_decimal else lambda value: value
+def order_of(leaf: pq.ColumnSchema, *, is_decimal: bool) -> Order:
+    """The order of a column: numbers by value, decimals in bytes too, all else byte by byte. NaN is in no order."""
+    layout = LAYOUTS[leaf.physical_type] if leaf.physical_type in _NUMBERS else None
+    length = value_bytes(leaf)
+
+    def order(value: bytes) -> Any:
+        if length is not None and len(value) != length:
+            raise ValueError(f"a value of {length} bytes has {len(value)}")
+        if layout:
+            return struct.unpack(layout, value)[0]
+        return int.from_bytes(value, "big", signed=True) if is_decimal else value
+
+    return order
 
 
 def pages_of_index(data: bytes, row_counts: Sequence[int], order: Order) -> tuple[PageBounds, ...] | None:

@@ -238,7 +238,8 @@ def _is_large(group: pq.RowGroupMetaData) -> bool:
 def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end: bytes | None) -> bool:
     for chunk in map(group.column, range(group.num_columns)):
         if chunk.path_in_schema == column:
-            bounds = chunk.statistics
+            # pyarrow ends the process at bounds of values of one length that have another; texts have none.
+            bounds = chunk.statistics if chunk.physical_type == "BYTE_ARRAY" else None
             if bounds is None or not bounds.has_min_max:
                 return True
             lower, upper = bounds.min_raw, bounds.max_raw

@@ -175,7 +175,7 @@ class _Columns:
 
 
 def _order_of(leaf: pq.ColumnSchema) -> Order:
-    return order_of(leaf.physical_type, is_decimal=leaf.logical_type.type == "DECIMAL")
+    return order_of(leaf, is_decimal=leaf.logical_type.type == "DECIMAL")
 
 
 class _Digest:

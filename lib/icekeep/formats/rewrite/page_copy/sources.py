@@ -195,7 +195,7 @@ def _splice_columns(schema: Schema, options: ParquetOptions, written: pq.Parquet
             field_id=id_,
             physical_type=leaf.physical_type,
             is_optional=leaf.max_definition_level > 0,
-            order=order_of(leaf.physical_type, is_decimal=isinstance(type_, DecimalType)),
+            order=order_of(leaf, is_decimal=isinstance(type_, DecimalType)),
             stored=stored_as(leaf),
             has_statistics=wishes.statistics.get(field.name, True),
         )

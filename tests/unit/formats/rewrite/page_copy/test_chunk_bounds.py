@@ -1,11 +1,21 @@
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.parquet.page_bounds import PageBounds, order_of, pages_of_index
 from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.rewrite.page_copy.chunk_bounds import ChunkBounds, column_index_bytes, statistics_bytes
+from kit.cases import for_each
+from kit.columns import parquet_file
 
-LONGS = order_of("INT64", is_decimal=False)
+
+def order(type_, *, is_decimal=False):
+    file = parquet_file(pa.table({"x": pa.array([], type_)}))
+    return order_of(file.schema.column(0), is_decimal=is_decimal)
+
+
+LONGS = order(pa.int64())
 
 
 def stored(number):
@@ -26,10 +36,19 @@ def chunk(*pages):
 
 def test_numbers_are_ordered_by_value_decimals_too_and_all_else_by_bytes():
     assert LONGS(stored(-1)) < LONGS(stored(0)) < LONGS(stored(256))
-    wide = order_of("FIXED_LEN_BYTE_ARRAY", is_decimal=True)
+    two_bytes = pa.binary(2)
+    wide = order(two_bytes, is_decimal=True)
     assert wide(b"\xff\xff") < wide(b"\x00\x01")
-    plain = order_of("FIXED_LEN_BYTE_ARRAY", is_decimal=False)
+    plain = order(two_bytes)
     assert plain(b"\x00\x01") < plain(b"\xff\xff")
+    assert order(pa.string())(b"a") < order(pa.string())(b"aa")
+
+
+@for_each("type_", [pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.binary(7)])
+def test_bytes_of_another_length_are_no_value(type_):
+    for length in (0, 2, 6, 9):
+        with pytest.raises(ValueError, match=f"has {length}"):
+            order(type_)(b"\0" * length)
 
 
 def test_statistics_hold_all_chunks_and_no_bounds_where_all_is_null():

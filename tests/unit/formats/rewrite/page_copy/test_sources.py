@@ -1,4 +1,5 @@
 import io
+from decimal import Decimal
 from itertools import permutations
 
 import pyarrow.parquet as pq
@@ -27,7 +28,7 @@ from icekeep.formats.rewrite.page_copy.footers import footer_of
 from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer
 from icekeep.formats.write_options import ParquetOptions, write_options
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
-from icekeep.spec.types import LONG, STRING, ListType, StructType
+from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal
 from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
 from kit.spliced import piece_of, with_edits
@@ -153,6 +154,17 @@ def test_an_id_that_two_columns_have_is_nobodys():
     changes = {nodes[-1].start: [(nodes[-1].integer(9), 2)]}
     schema = [with_integers(footer, node.start, node.end, changes.get(node.start, [])) for node in nodes]
     assert ids(with_edits(data, footer={2: (LIST, struct_list_bytes(schema))})) == {1, 3}
+
+
+def test_a_column_whose_bounds_are_shorter_than_its_values_is_not_moved():
+    """pyarrow, asked for such statistics of the new file, would end the process."""
+    schema = schema_of(column(1, "d", decimal(38, 2)), column(2, "n", LONG))
+    data = parquet_bytes(table_of(schema, [{"d": Decimal(n), "n": n} for n in range(30)]), **PLAIN)
+    short = {id_: (BINARY, binary_bytes(b"\0" * 7)) for id_ in (5, 6)}
+    assert set(examined(data, known=examiner(schema)).chunks) == {1, 2}
+    for position in (0, 1):
+        cut = with_edits(data, position, statistics=short)
+        assert set(examined(cut, known=examiner(schema)).chunks) == {2 - position}
 
 
 @pytest.mark.parametrize("order", [1, -1])
