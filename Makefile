@@ -48,7 +48,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop interop-core peers nightly airflow-env java-env flink-env trino-env servers-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop interop-core servers peers nightly airflow-env java-env flink-env trino-env servers-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ interop-core: $(READY) java-env flink-env judges-wheels ## Run the part of `make
 
 cluster: $(READY) java-env airflow-env $(EXECUTORS_ENV) ## Run every job on Spark's standalone cluster and on YARN, and see executors, workers, drivers and a store fail, about 45 minutes
 	$(BIN)/python -m pytest tests/cluster
+
+servers: $(READY) java-env servers-env ## Run the contracts of catalogs, stores and a table's life on each real server, and write docs/servers.md: make servers SERVERS="--only Nessie,MinIO"
+	$(BIN)/python tests/interop/servers.py $(if $(SERVERS),$(SERVERS),--write)
 
 peers: $(READY) ## Count what the tests of five peers require and which of ours hold it, and compare the lists with a release: make peers PEERS=--clone
 	$(BIN)/python tests/interop/peers/compare.py $(PEERS)

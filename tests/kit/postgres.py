@@ -74,6 +74,12 @@ class Postgres:
         return said
 
 
+def postgres_release() -> str:
+    """The newest PostgreSQL of this machine, such as `15.14`."""
+    said = subprocess.run([_programs() / "initdb", "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[2]
+
+
 def _programs() -> Path:
     """Where the newest PostgreSQL keeps its programs; Debian puts no server on the PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))

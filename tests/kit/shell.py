@@ -94,14 +94,19 @@ class Operator:
 
     def run_here(self, job: str, *arguments: str, table: str = "db.events", catalog: str = "local") -> Finished:
         """Run a command, whose name may be two words, in this process: for what a process of its own would show no better."""
-        words = [*job.split(), "--conf", str(self.conf), "--catalog", catalog, "--table", table, *arguments]
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                status = cli.main(words)
-            except SystemExit as ended:
-                status = int(ended.code or 0)
-        return Finished(status, out.getvalue(), err.getvalue())
+        return run_here(self.conf, job, *arguments, table=table, catalog=catalog)
+
+
+def run_here(conf: Path, job: str, *arguments: str, table: str, catalog: str) -> Finished:
+    """The same with somebody else's configuration file."""
+    words = [*job.split(), "--conf", str(conf), "--catalog", catalog, "--table", table, *arguments]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            status = cli.main(words)
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return Finished(status, out.getvalue(), err.getvalue())
 
 
 def free_port() -> int:

