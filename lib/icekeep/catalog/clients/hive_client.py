@@ -38,9 +38,9 @@ from icekeep.catalog.clients.refusals import (
     TableExists,
 )
 from icekeep.catalog.clients.settings import KERBEROS, Settings
-from icekeep.errors import ConfigError, IcekeepBug, PropertyError, UnsupportedError, UsageError
+from icekeep.errors import ConfigError, IcekeepBug, PropertyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
-from icekeep.secrets import masked, server_address, without_login
+from icekeep.secrets import masked, server_address, without_login, without_secrets
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import is_true
 from icekeep.spec.types import PrimitiveType
@@ -58,6 +58,8 @@ _MODIFIED = "The table has been modified"
 _INCOMPARABLE = "ERROR 42818"
 """What Derby answers a metastore that has it compare the pointer, a CLOB there: the statement is never carried out."""
 
+_REFUSED_LOGIN = "Bad SASL negotiation status"
+_KDC_IS_AWAY = -1765328228
 _EXTERNAL = {"EXTERNAL": "TRUE"}
 _KEEP_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 _TYPES = {**COLUMN_TYPES, "timestamptz": "timestamp with local time zone", "unknown": "void"}
@@ -315,8 +317,13 @@ class HiveClient:
             try:
                 transport.open()
             except TTransportException as error:
-                failed = error
+                failed = _not_let_in(error, address)
                 continue
+            except Exception as error:
+                if not self._has_kerberos:
+                    raise
+                transport.close()
+                raise _not_let_in(error, address) from error
             self._addresses = [address, *(other for other in self._addresses if other != address)]
             return transport
         raise failed or IcekeepBug("a metastore has no address")
@@ -348,6 +355,31 @@ class HiveClient:
         return self._types[type_.name]
 
 
+def _not_let_in(error: Exception, address: str) -> Exception:
+    """The error for one of a login by Kerberos; any other error as it is.
+
+    The library raises its own type, with pairs of a text and a number; a metastore's answer is an error of Thrift.
+    """
+    reason, numbers = str(error), set[Any]()
+    is_answer = isinstance(error, TTransportException)
+    if is_answer and not reason.startswith(_REFUSED_LOGIN):
+        return error
+    if not is_answer:
+        said = [part for part in error.args if isinstance(part, tuple) and len(part) == 2]
+        reason = "; ".join(str(text) for text, _ in said) or reason or type(error).__name__
+        numbers = {number for _, number in said}
+    text = f"cannot log in to the metastore at {without_login(address)} by Kerberos: {without_secrets(reason)}"
+    if _KDC_IS_AWAY in numbers:
+        return UnavailableError(text)
+    advice = "get a ticket (kinit), and compare hive.kerberos-service-name and the host in uri with the metastore's principal"
+    return UsageError(f"{text}; {advice}")
+
+
+def _wants_kerberos(error: BaseException | None) -> bool:
+    """Whether an answer is longer than any: so its refusal of a login looks that was none by Kerberos."""
+    return isinstance(error, TTransportException) and error.type == TTransportException.SIZE_LIMIT
+
+
 class _Incomparable(Exception):
     """The metastore's database cannot compare the pointer; nothing was changed."""
 
@@ -365,13 +397,17 @@ class _Connection:
         try:
             if self._user[0]:
                 metastore.set_ugi(self._user[0], list(self._user[1:]))
-        except BaseException:
-            self._transport.close()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return metastore
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._transport.close()
+        if _wants_kerberos(error):
+            raise UsageError(
+                f"the metastore answers with more than 16 MB ({error}); if it wants a login by Kerberos, set {KERBEROS}=true"
+            ) from error
 
 
 def _entry(metastore: Any, identifier: Identifier) -> Any:

@@ -1,5 +1,8 @@
 """How a Hive catalog reaches its metastore, waits for its locks, and describes columns there."""
 
+import re
+import socket
+import threading
 from pathlib import Path
 
 import msgspec
@@ -7,7 +10,7 @@ import pytest
 
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import ConfigError, UnavailableError
+from icekeep.errors import ConfigError, UnavailableError, UsageError
 from icekeep.spec.types import LONG, STRING, ListType, MapType, NestedField, StructType, decimal, fixed, parse_type
 from kit.catalogs import EVENTS, SCHEMA, set_counter, simple_metadata
 from kit.hive_server import HiveServer, hive_properties
@@ -80,11 +83,56 @@ def test_a_ticket_of_kerberos_is_shown(tmp_path, monkeypatch, service, lets_in):
         table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
         assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
     else:
-        with pytest.raises(UnavailableError, match="no ticket for this service"):
+        with pytest.raises(UsageError, match=r"by Kerberos: .*no ticket for this service.*; get a ticket"):
             catalog.list_namespaces()
     named = {"hive.kerberos-authentication": "true", "hive.kerberos-service-name": service}
     assert len(opened(metastore, tmp_path, **named).list_namespaces()) == lets_in
     metastore.close()
+
+
+class GSSError(Exception):
+    """As pykerberos raises it, with what MIT's library says: pairs of a text and a number."""
+
+
+@pytest.mark.parametrize(
+    ("said", "number", "kind"),
+    [
+        ("No Kerberos credentials available (default cache: FILE:/tmp/cc)", -1765328243, UsageError),
+        ("Server other/h@ICE.TEST not found in Kerberos database", -1765328377, UsageError),
+        ("Cannot contact any KDC for realm 'ICE.TEST'", -1765328228, UnavailableError),
+    ],
+)
+def test_what_keeps_kerberos_from_a_ticket_is_told(metastore, tmp_path, monkeypatch, said, number, kind):
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "kit/fake_puresasl")
+    from puresasl.client import SASLClient
+
+    def process(_, challenge=None):
+        raise GSSError(("Unspecified GSS failure", 851968), (said, number))
+
+    monkeypatch.setattr(SASLClient, "process", process)
+    catalog = opened(metastore, tmp_path, **{"hive.kerberos-authentication": "true"})
+    with pytest.raises(kind, match=rf"cannot log in .* by Kerberos: Unspecified GSS failure; {re.escape(said)}"):
+        catalog.list_namespaces()
+
+
+@pytest.mark.parametrize("user", [{}, {"ugi": "me"}])
+def test_a_metastore_that_wants_kerberos_says_what_looks_like_a_long_answer(tmp_path, user):
+    """Its refusal is a status, a length and a text, and no answer of Thrift's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse():
+            connection, _ = server.accept()
+            connection.recv(100)
+            connection.sendall(b"\x04\0\0\0\x13Invalid status -128")
+            connection.close()
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        uri = f"thrift://127.0.0.1:{server.getsockname()[1]}"
+        catalog = open_catalog("local", {"type": "hive", "uri": uri, "warehouse": str(tmp_path), **user}, FakeRuntime())
+        with pytest.raises(UsageError, match=r"set hive\.kerberos-authentication=true"):
+            catalog.list_namespaces()
+        refusing.join()
 
 
 @pytest.mark.parametrize(
