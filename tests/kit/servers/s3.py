@@ -28,7 +28,11 @@ class _S3Server:
         self._process = ServerProcess(self.name, self._command(), self._answers, environment=self._environment())
         self.start, self.kill, self.close = self._process.start, self._process.kill, self._process.close
         self.start()
-        self.client: Any = boto3.client(
+        self.client = self.new_client()
+
+    def new_client(self) -> Any:
+        """Amazon's own client."""
+        return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
             region_name=_REGION,
@@ -86,6 +90,19 @@ class MinIO(_S3Server):
 
     def _command(self) -> list[str | Path]:
         return [SERVERS / "stores" / "minio", "server", "--quiet", "--address", f"127.0.0.1:{self.port}", "data"]
+
+    def make_old(self, location: str) -> None:
+        """Give an object a time of years ago, as another MinIO does that sends what it has had for years."""
+        bucket, _, key = location.removeprefix("s3://").partition("/")
+        body = self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        sending = self.new_client()
+
+        def dated(request: Any, **_: object) -> None:
+            request.headers["x-minio-source-replication-request"] = "true"
+            request.headers["x-minio-source-mtime"] = "2020-01-01T00:00:00Z"
+
+        sending.meta.events.register("before-sign.s3.PutObject", dated)
+        sending.put_object(Bucket=bucket, Key=key, Body=body)
 
     def _environment(self) -> dict[str, str]:
         return {"MINIO_ROOT_USER": _KEY, "MINIO_ROOT_PASSWORD": _SECRET, "MINIO_UPDATE": "off", "HOME": "."}
