@@ -24,6 +24,7 @@ from hive_metastore.ttypes import (
     LockResponse,
     LockState,
     MetaException,
+    NoSuchLockException,
     NoSuchObjectException,
 )
 from thrift.protocol import TBinaryProtocol
@@ -208,6 +209,8 @@ class _Handler:
         return LockResponse(queue[-1], LockState.ACQUIRED if len(queue) == 1 else LockState.WAITING)
 
     def check_lock(self, rqst: Any) -> LockResponse:
+        if not any(rqst.lockid in queue for queue in self._owner.locks.values()):
+            raise NoSuchLockException(f"No such lock lockid:{rqst.lockid}")
         is_held = any(queue[:1] == [rqst.lockid] for queue in self._owner.locks.values())
         return LockResponse(rqst.lockid, LockState.ACQUIRED if is_held else LockState.WAITING)
 

@@ -324,7 +324,8 @@ class Catalog(Protocol):
     def locked(self, table: Table) -> AbstractContextManager[None]:
         """Hold the lock that writers take, if the catalog has one: a table that is loaded within stays current until the swap.
 
-        Each swap compares with or without it. Not held where it is not granted in time.
+        Each swap compares with or without it. Not held where it is not granted in time. Letting go of it raises nothing: that
+        would hide what became of the swap.
 
         Raises:
             UnavailableError: the catalog is out of reach.

@@ -132,6 +132,8 @@ class _Patience:
 
         Raises where no attempt is left, and whatever ends the job when it is told of the wait.
         """
+        # What is waited for in vain takes time as well.
+        self._applied_ms = self._runtime.monotonic_ms()
         self._after_failure(number, error, self._applying)
 
     def after(self, number: int, outcome: Conflict | UnavailableError) -> None:

@@ -23,6 +23,10 @@ _LOOK_MAX_MS = 1_000
 """The longest pause between two looks at a lock that is waited for: it may be ours by then, and keeps all others waiting."""
 
 
+class _LockLost(CommitRefused):
+    """A lock that was granted has run out; nothing was changed."""
+
+
 class _Lock(msgspec.Struct):
     """A lock that was granted, and when the metastore last said so, by the monotonic clock."""
 
@@ -51,8 +55,14 @@ class HiveLocks:
         """
         held = self._held.get(identifier)
         if held is not None:
-            self._change(metastore, identifier, held, look)
-            return
+            try:
+                self._change(metastore, identifier, held, look)
+            except _LockLost:
+                # The metastore was away for minutes, perhaps with an answer that was waited for.
+                del self._held[identifier]
+                _release(metastore, held.id)
+            else:
+                return
         lock = self._taken(metastore, identifier)
         try:
             self._change(metastore, identifier, lock, look)
@@ -73,7 +83,7 @@ class HiveLocks:
         now_ms = self._runtime.monotonic_ms()
         if now_ms - lock.seen_ms > _SURE_MS:
             # What was seen may not hold any more if the lock ran out meanwhile; asking keeps it, too.
-            _check_granted(identifier, metastore.check_lock(hive.CheckLockRequest(lockid=lock.id)).state)
+            _check_kept(metastore, identifier, lock)
             lock.seen_ms = now_ms
         change()
 
@@ -107,7 +117,8 @@ class _Holding:
     def __exit__(self, *_: object) -> None:
         lock = self._locks._held.pop(self._identifier, None)
         if lock is not None:
-            with suppress(TException, OSError), self._connect() as metastore:
+            # Whatever is raised here would hide what became of the change: a ticket of Kerberos may have ended, too.
+            with suppress(Exception), self._connect() as metastore:
                 _release(metastore, lock.id)
 
 
@@ -130,6 +141,14 @@ def _check_granted(identifier: Identifier, state: int) -> None:
         raise CommitRefused(
             f"the lock of table {format_identifier(identifier)!r} is not to be had, its state is {name}"
         )
+
+
+def _check_kept(metastore: Any, identifier: Identifier, lock: _Lock) -> None:
+    """Raise `_LockLost` where the metastore has a lock no more that it has granted."""
+    try:
+        _check_granted(identifier, metastore.check_lock(hive.CheckLockRequest(lockid=lock.id)).state)
+    except (CommitRefused, hive.NoSuchLockException) as error:
+        raise _LockLost(f"the lock of table {format_identifier(identifier)!r} ran out while it was held") from error
 
 
 def _request(identifier: Identifier) -> Any:

@@ -544,3 +544,83 @@ def test_a_table_without_a_lock_is_refused_on_derby_with_nothing_left(catalog, t
     with pytest.raises(PropertyError, match="nothing was changed"):
         catalog.swap(unlocked, [], set_counter(4))
     assert metadata_files(unlocked) == before
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError("no ticket"), UnavailableError("no KDC"), EOFError(), MetaException("no")]
+)
+def test_a_commit_that_has_landed_is_not_undone_where_its_lock_cannot_be_given_back(
+    catalog, table, metastore, monkeypatch, error
+):
+    """A ticket of Kerberos may end while the lock is held, and its error says nothing of the commit."""
+    others = open_catalog("local", catalog._properties, FakeRuntime())
+    connected = hive_client.HiveClient._connected
+
+    def refuse(_):
+        raise error
+
+    def commit_theirs():
+        metastore.before_lock = None
+        assert isinstance(others.swap(others.load(EVENTS), [], set_counter(1)), Committed)
+        monkeypatch.setattr(hive_client._Connection, "__exit__", closed)
+
+    def closed(connection, *_):
+        connection._transport.close()
+        # The commit has landed: all that is left to be done is to unlock.
+        if metastore.calls[-1] == ALTER:
+            monkeypatch.setattr(hive_client.HiveClient, "_connected", refuse)
+
+    metastore.before_lock = commit_theirs
+    heard = Recorder()
+    committed = commit(table, AppendFiles(files=files("a")), listener=heard)
+    monkeypatch.setattr(hive_client.HiveClient, "_connected", connected)
+    assert [type(event) for event in heard.events] == [CommitRetried, SnapshotCommitted]
+    now = catalog.load(EVENTS)
+    assert now.metadata == committed.table.metadata
+    assert all(map(now.storage.head, (snapshot.manifest_list for snapshot in now.metadata.snapshots)))
+
+
+def test_a_lock_that_ran_out_while_it_was_held_is_asked_for_again(catalog, table, metastore, monkeypatch):
+    """As where the metastore was away for minutes, with the answer to the commit: it is sent again all the same."""
+    others = open_catalog("local", catalog._properties, FakeRuntime())
+
+    def commit_theirs():
+        metastore.before_lock = None
+        assert isinstance(others.swap(others.load(EVENTS), [], set_counter(1)), Committed)
+        metastore.before_alter = lose_lock
+
+    def lose_lock():
+        metastore.locks.clear()
+        catalog.runtime.sleep_ms(400_000)
+        metastore.fail = ("get_table_req", "before")
+        raise MetaException("the database went away")
+
+    metastore.before_lock = commit_theirs
+    heard = Recorder()
+    began_ms = catalog.runtime.monotonic_ms()
+    commit(table, AppendFiles(files=files("a")), listener=heard)
+    assert [type(event) for event in heard.events] == [CommitRetried, SnapshotCommitted]
+    assert catalog.runtime.monotonic_ms() - began_ms < 500_000
+
+
+def test_the_lock_is_not_held_while_what_a_change_reads_is_out_of_reach(catalog, table, metastore, monkeypatch):
+    held = []
+    apply = AppendFiles.apply
+
+    def failing(change, base, attempt):
+        held.append(list(metastore.locks.get(EVENTS, ())))
+        if len(held) in (2, 3):
+            catalog.runtime.sleep_ms(60_000)
+            raise UnavailableError("the store does not answer")
+        return apply(change, base, attempt)
+
+    monkeypatch.setattr(AppendFiles, "apply", failing)
+    others = open_catalog("local", catalog._properties, FakeRuntime())
+
+    def commit_theirs():
+        metastore.before_lock = None
+        assert isinstance(others.swap(others.load(EVENTS), [], set_counter(1)), Committed)
+
+    metastore.before_lock = commit_theirs
+    commit(table, AppendFiles(files=files("a")))
+    assert [bool(ids) for ids in held] == [False, True, False, False]
