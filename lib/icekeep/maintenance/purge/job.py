@@ -29,7 +29,15 @@ from icekeep.maintenance.deletion.plan_writing import (
     tell_unread,
     write_plan,
 )
-from icekeep.maintenance.deletion.plans import DROPPED, HEAD, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
+from icekeep.maintenance.deletion.plans import (
+    DROPPED,
+    HEAD,
+    DeletionPlan,
+    forget_plan,
+    read_part,
+    refuse_unapproved,
+    remove_draft,
+)
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory, check_roots, named_roots, territory
 from icekeep.maintenance.exact_plans import TABLE, ExactPlan, PlanLine, moved
@@ -55,6 +63,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import is_under
 
 __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
 
@@ -181,6 +190,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         # Killed after the drop it could not say so any more.
         listener.on(Warned(f"if this purge of {table.name!r} is cut off: {_way_out(table, table.metadata_location)}"))
     try:
+        far = _elsewhere(plan, table, places)
         # What was committed since is in no plan: it would stay, and nobody would find it.
         kept = _dropped(table, table.metadata.table_uuid, table.metadata_location)
     except OutcomeUnknownError:
@@ -190,7 +200,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
             forget_plan(plan, table.storage)
         raise
     deleting = _deletion(request, checked, around.other_roots)
-    done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
+    done = _deleted(plan, claim, table, far, spark, deleting, listener, runtime)
     with_drop = by_kind(garbage_table(_gone(hint, table.storage)))
     others = Earlier()
     if is_alone:
@@ -428,10 +438,11 @@ def _way_out(table: Table, metadata_location: str) -> str:
     )
 
 
-def _deleted(
+def _deleted(  # noqa: PLR0913 - what a run was told
     plan: DeletionPlan,
     claim: Claim,
     table: Table,
+    far: str,
     spark: SparkSource,
     request: DeletionRequest,
     listener: Listener,
@@ -441,7 +452,7 @@ def _deleted(
     try:
         # Before it is marked no other run goes by it: its server alone can have deleted it.
         if table.storage.head(f"{plan.directory}/{HEAD}") is None:
-            return _left_by_server(plan, table)
+            return _left_by_server(plan, table, far)
         with released(claim, table.storage, runtime):
             _mark_dropped(plan, table, listener)
             return carry_out(plan, claim, table, spark, request, listener, runtime)
@@ -451,15 +462,35 @@ def _deleted(
         return Reclaimed(stopped=reason)
 
 
-def _left_by_server(plan: DeletionPlan, table: Table) -> Reclaimed:
-    """What a purge has left to do whose plan went with the table, since the server deletes all below a table's location."""
-    left = next(iter(table.storage.list(table.metadata.location)), None)
-    if left is None:
-        return Reclaimed(missing_count=plan.files_count)
-    return Reclaimed(
-        stopped=f"the server of catalog {table.catalog.name!r} deletes the files of the table itself, this run's plan among "
-        f"them, and has left {left.location!r}; look below {table.metadata.location!r} later, and delete by hand what is left"
-    )
+def _elsewhere(plan: DeletionPlan, table: Table, places: Territory) -> str:
+    """The first file of a plan that a server leaves which deletes all below a table's location; empty if there is none."""
+    location = table.metadata.location
+    if is_under(plan.directory, location) and any(not is_under(f"{root}/x", location) for root in places.roots):
+        for part in plan.parts:
+            for file in read_part(part, table.storage)["location"].to_pylist():
+                if not is_under(file, location):
+                    return str(file)
+    return ""
+
+
+def _left_by_server(plan: DeletionPlan, table: Table, far: str) -> Reclaimed:
+    """What a purge has left to do whose plan went with the table, since the server deletes all below a table's location.
+
+    Args:
+        far: a file of the plan that lies elsewhere, if there is one.
+    """
+    location = table.metadata.location
+    by_server = f"the server of catalog {table.catalog.name!r} deletes the files of the table itself, this run's plan among them"
+    left = next(iter(table.storage.list(location)), None)
+    if left is not None:
+        return Reclaimed(
+            stopped=f"{by_server}, and has left {left.location!r}; look below {location!r} later, and delete by hand what is left"
+        )
+    if far and table.storage.head(far) is not None:
+        return Reclaimed(
+            stopped=f"{by_server}, and leaves those outside of {location!r}, such as {far!r}; delete by hand what is left"
+        )
+    return Reclaimed(missing_count=plan.files_count)
 
 
 def _gone(files: Sequence[GarbageFile], storage: Storage) -> list[GarbageFile]:

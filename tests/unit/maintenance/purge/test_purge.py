@@ -787,12 +787,15 @@ def test_an_error_before_the_plan_is_whole_leaves_the_table_and_nothing_of_the_p
 class TableCredentials(HookedStorage):
     """Lets nobody write, list or delete outside of one table's location."""
 
+    roots = (ROOT,)
+
     def __init__(self, inner):
         super().__init__(inner, before=self.refuse)
         self.ended = False
 
     def refuse(self, what, location):
-        if what != "capabilities" and (self.ended or not f"{location}/".startswith(f"{ROOT}/")):
+        is_outside = not f"{location}/".startswith(tuple(f"{root}/" for root in self.roots))
+        if what != "capabilities" and (self.ended or is_outside):
             raise UsageError(f"the store denies access to {location!r}")
 
 
@@ -858,6 +861,20 @@ def test_what_a_server_left_when_it_deleted_a_plan_is_told():
         in result.problems[0]
     )
     assert stored(table) == {kept}
+
+
+def test_what_a_server_left_outside_of_the_location_is_told():
+    """Its plan went with the location, so that nobody knows which files those are: the purge was told as done."""
+    outside = "memory://lake/elsewhere"
+    table = with_files(history(**{"write.data.path": outside}), replace(data_file("far"), file_path=f"{outside}/far"))
+    limited = TableCredentials(deleting_server(table).catalog.storage)
+    limited.roots = (ROOT, outside)
+    result = purged(replace(table, storage=limited), options={"reclaim.roots": outside})
+    assert result.status == "partial"
+    assert (
+        f"leaves those outside of {ROOT!r}, such as '{outside}/far'; delete by hand what is left" in result.problems[0]
+    )
+    assert stored(table) == {f"{outside}/far"}
 
 
 def test_a_purge_that_no_other_finishes_says_before_its_drop_how_it_is_finished():
