@@ -17,7 +17,7 @@ from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
-from icekeep.storage.locations import is_location, is_under, parse_location, without_dots
+from icekeep.storage.locations import is_location, is_under, loose_path, parse_location, without_dots
 
 _NAMED_TABLES = 5
 
@@ -73,13 +73,18 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
 def refuse_unknown_names(table: Table, root: str) -> None:
     """Raise `SafetyError` where metadata names something below the root by a key that is not known: it may lead to more files."""
     for location, key in unknown_names(table.metadata).items():
-        if is_location(location) and is_under(location, root):
+        if is_location(location) and _may_lie_under(location, root):
             raise SafetyError(
                 f"metadata of table {table.name!r} names {location!r} by the key {key!r}, which this icekeep does not know: "
                 f"files below {root!r} that it leads to would be taken for orphans; nothing is deleted; use an icekeep that "
                 "knows the key",
                 location=location,
             )
+
+
+def _may_lie_under(location: str, root: str) -> bool:
+    """Whether a location lies below a directory in the spelling by which files are compared that may be deleted."""
+    return is_under(location, root) or loose_path(location).startswith(f"{loose_path(root).rstrip('/')}/")
 
 
 def refuse_outside(table: Table, root: str, search: Search) -> None:
