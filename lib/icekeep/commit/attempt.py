@@ -39,6 +39,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import moved
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.summary_keys import carried
+from icekeep.spec.units import MAX_LONG
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.counted import itself
@@ -271,8 +272,10 @@ class Attempt:
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=None if parent is None else parent.snapshot_id,
             sequence_number=base.next_sequence_number,
-            # Time always rises in a table's history, whatever the clocks of its writers do.
-            timestamp_ms=max(self.now_ms, base.last_updated_ms, 0 if parent is None else parent.timestamp_ms + 1),
+            # Time always rises in a table's history, whatever the clocks of its writers do, up to what other readers can hold.
+            timestamp_ms=max(
+                self.now_ms, base.last_updated_ms, 0 if parent is None else min(parent.timestamp_ms + 1, MAX_LONG)
+            ),
             manifest_list=manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid),
             summary={
                 **carried(before or {}, self._files.carried_keys),

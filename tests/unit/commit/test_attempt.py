@@ -160,6 +160,15 @@ def test_a_snapshot_is_younger_than_its_parent_whatever_last_updated_says(catalo
     assert snapshot.snapshot.timestamp_ms == START_MS + 30_001
 
 
+def test_a_snapshot_has_no_time_that_other_readers_cannot_hold(catalog):
+    """One whose time came from a writer that took the greatest number for none."""
+    table = add(memory_table(catalog), "a")
+    parent = msgspec.structs.replace(table.metadata.current_snapshot, timestamp_ms=2**63 - 1)
+    ahead = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, snapshots=(parent,)))
+    snapshot, _ = attempt_on(ahead).snapshot_updates("append", [], SummaryBuilder())
+    assert snapshot.snapshot.timestamp_ms == 2**63 - 1
+
+
 def test_a_branch_keeps_its_retention(catalog):
     table = add(memory_table(catalog), "a")
     retention = {"min_snapshots_to_keep": 3, "max_snapshot_age_ms": 1000, "max_ref_age_ms": 5000}
