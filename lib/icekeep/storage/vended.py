@@ -18,12 +18,19 @@ T = TypeVar("T")
 _EXPIRY = "s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms"
 """Properties in epoch milliseconds that say when credentials end; Azure's has the account's host behind it."""
 
+_BESIDE = {
+    "s3.access-key-id": "s3.session-token",
+    "gcs.oauth2.token": "gcs.oauth2.token-expires-at",
+    "adls.sas-token": "adls.sas-token-expires-at-ms",
+}
+"""By how names of credentials begin, how those begin that belong to them: of others they are wrong."""
+
 _AHEAD_MS = 5 * MINUTE_MS
 _AHEAD_SHARE = 4
 """Credentials are renewed this long before they end, or in the last fourth of a short life."""
 
 _PAUSE_MS = 10_000
-"""After a renewal that failed while the old credentials still hold, or one after a refusal that brought the same ones."""
+"""After a renewal that failed while the old credentials still hold, or that brought the same ones, or some that end at once."""
 
 _IN_VAIN_PAUSE_MS = MINUTE_MS
 """After new credentials were refused like the old ones: then the store denies for another reason."""
@@ -94,6 +101,9 @@ class VendedProperties:
             if self._held.ends_soon(now_ms) and now_ms >= self._next_ms:
                 try:
                     self._renew()
+                    if self._held.ends_soon(now_ms):
+                        # By our clock; the store's may say otherwise, and the catalog has no better ones.
+                        self._next_ms = now_ms + _PAUSE_MS
                 except IcekeepError:
                     # They hold for a while yet; once a store refuses them, the error is raised. A catalog that takes
                     # minutes not to answer is not asked more than half of the time.
@@ -112,8 +122,10 @@ class VendedProperties:
             return self._held.properties != used.properties
 
     def _renew(self) -> None:
-        fresh = {**self._held.properties, **self._renewal.properties()}
-        self._before, self._held = self._held, _Held(fresh, self._runtime.now_ms())
+        fresh = self._renewal.properties()
+        stale = tuple(beside for given, beside in _BESIDE.items() if any(name.startswith(given) for name in fresh))
+        kept = {name: value for name, value in self._held.properties.items() if not name.startswith(stale)}
+        self._before, self._held = self._held, _Held({**kept, **fresh}, self._runtime.now_ms())
         _newest.pop(self._renewal.key, None)
         _newest[self._renewal.key] = self._held
         for key in [*_newest][:-_NEWEST_MAX]:

@@ -178,3 +178,43 @@ def test_a_copy_in_a_task_renews_for_itself_and_tasks_of_one_process_share_what_
 def test_its_text_shows_no_secret(runtime):
     mine = held(Server(runtime), runtime)
     assert "secret" not in f"{mine!r} {mine} {mine._held!r}"
+
+
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, 2 * HOUR_MS])
+def test_credentials_that_end_at_once_by_our_clock_are_not_asked_for_again_by_each_request(runtime, ahead_ms):
+    server = Server(runtime, life_ms=HOUR_MS - ahead_ms or -1)
+    mine = held(server, runtime)
+    for _ in range(100):
+        mine.current()
+    assert server.count == 2
+    runtime.pass_ms(10_000)
+    mine.current()
+    assert server.count == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.session-token": "c", EXPIRY: str(START_MS)},
+            {"s3.access-key-id": "d", "s3.secret-access-key": "e"},
+        ),
+        ({"gcs.oauth2.token": "a", "gcs.oauth2.token-expires-at": str(START_MS)}, {"gcs.oauth2.token": "b"}),
+        (
+            {"adls.sas-token.x.dfs": "a", "adls.sas-token-expires-at-ms.x.dfs": str(START_MS)},
+            {"adls.sas-token.x.dfs": "b"},
+        ),
+    ],
+)
+def test_nothing_of_the_old_credentials_stays_beside_new_ones(runtime, before, after):
+    """A server that is configured anew gives keys without a token, which stores refuse with one of other keys."""
+    server = Server(runtime)
+    server.properties = lambda: after
+    assert VendedProperties({"s3.region": "r", **before}, server, runtime).current() == {"s3.region": "r", **after}
+
+
+def test_credentials_stay_whole_where_none_are_renewed(runtime):
+    server = Server(runtime)
+    server.properties = lambda: {"s3.region": "new"}
+    before = {"s3.access-key-id": "a", "s3.session-token": "c", EXPIRY: str(START_MS)}
+    assert VendedProperties(before, server, runtime).current() == {**before, "s3.region": "new"}
