@@ -26,6 +26,8 @@ from hive_metastore.ttypes import (
     MetaException,
     NoSuchLockException,
     NoSuchObjectException,
+    ShowLocksResponse,
+    ShowLocksResponseElement,
 )
 from thrift.protocol import TBinaryProtocol
 from thrift.Thrift import TApplicationException
@@ -44,6 +46,7 @@ class HiveServer:
         self.databases: dict[str, Any] = {}
         self.tables: dict[tuple[str, str], Any] = {}
         self.locks: dict[tuple[str, str], list[int]] = {}
+        self.agents: dict[int, str] = {}
         self.calls: list[str] = []
         self.fail: tuple[str, str] | None = None
         self.before_alter: Any = None
@@ -206,6 +209,7 @@ class _Handler:
         (component,) = rqst.component
         queue = self._owner.locks.setdefault((component.dbname, component.tablename), [])
         queue.append(next(self._owner._ids))
+        self._owner.agents[queue[-1]] = rqst.agentInfo
         return LockResponse(queue[-1], LockState.ACQUIRED if len(queue) == 1 else LockState.WAITING)
 
     def check_lock(self, rqst: Any) -> LockResponse:
@@ -213,6 +217,12 @@ class _Handler:
             raise NoSuchLockException(f"No such lock lockid:{rqst.lockid}")
         is_held = any(queue[:1] == [rqst.lockid] for queue in self._owner.locks.values())
         return LockResponse(rqst.lockid, LockState.ACQUIRED if is_held else LockState.WAITING)
+
+    def show_locks(self, rqst: Any) -> ShowLocksResponse:
+        queue = self._owner.locks.get((rqst.dbname, rqst.tablename), ())
+        return ShowLocksResponse(
+            [ShowLocksResponseElement(lockid=number, agentInfo=self._owner.agents[number]) for number in queue]
+        )
 
     def unlock(self, rqst: Any) -> None:
         for queue in self._owner.locks.values():

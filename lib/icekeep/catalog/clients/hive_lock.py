@@ -46,6 +46,8 @@ class HiveLocks:
             min(max(1000 * 2**number, self._min_wait_ms), self._max_wait_ms) for number in range(1, waits_count)
         )
         self._held: dict[Identifier, _Lock] = {}
+        self._agent = f"icekeep {runtime.new_uuid()}"
+        self._unanswered = set[Identifier]()
 
     def run_locked(self, metastore: Any, identifier: Identifier, look: Callable[[], Callable[[], None]]) -> None:
         """Look at a table and change it while its lock is held; raises `CommitRefused` if the lock is not granted in time.
@@ -88,7 +90,14 @@ class HiveLocks:
         change()
 
     def _taken(self, metastore: Any, identifier: Identifier) -> _Lock:
-        answer = metastore.lock(_request(identifier))
+        if identifier in self._unanswered:
+            self._drop_unanswered(metastore, identifier)
+        try:
+            answer = metastore.lock(_request(identifier, self._agent))
+        except BaseException:
+            # It may be granted all the same, and would be in our own way until it runs out.
+            self._unanswered.add(identifier)
+            raise
         state, wait_ms, asked_ms = answer.state, self._min_wait_ms, self._runtime.monotonic_ms()
         try:
             while state == hive.LockState.WAITING and self._runtime.monotonic_ms() - asked_ms < self._patience_ms:
@@ -100,6 +109,15 @@ class HiveLocks:
             _release(metastore, answer.lockid)
             raise
         return _Lock(answer.lockid, self._runtime.monotonic_ms())
+
+    def _drop_unanswered(self, metastore: Any, identifier: Identifier) -> None:
+        """Give back what was asked for by requests whose answers were lost: the metastore knows whose they are."""
+        database, name = identifier
+        shown = metastore.show_locks(hive.ShowLocksRequest(dbname=database, tablename=name))
+        for lock in shown.locks or ():
+            if lock.agentInfo == self._agent:
+                _release(metastore, lock.lockid)
+        self._unanswered.discard(identifier)
 
 
 class _Holding:
@@ -151,7 +169,7 @@ def _check_kept(metastore: Any, identifier: Identifier, lock: _Lock) -> None:
         raise _LockLost(f"the lock of table {format_identifier(identifier)!r} ran out while it was held") from error
 
 
-def _request(identifier: Identifier) -> Any:
+def _request(identifier: Identifier, agent: str) -> Any:
     database, name = identifier
     component = hive.LockComponent(
         level=hive.LockLevel.TABLE,
@@ -160,4 +178,4 @@ def _request(identifier: Identifier) -> Any:
         tablename=name,
         isTransactional=True,
     )
-    return hive.LockRequest(component=[component], user=user_name(), hostname=socket.gethostname())
+    return hive.LockRequest(component=[component], user=user_name(), hostname=socket.gethostname(), agentInfo=agent)

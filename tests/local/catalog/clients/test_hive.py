@@ -624,3 +624,28 @@ def test_the_lock_is_not_held_while_what_a_change_reads_is_out_of_reach(catalog,
     metastore.before_lock = commit_theirs
     commit(table, AppendFiles(files=files("a")))
     assert [bool(ids) for ids in held] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("how", ["cut", "after"])
+def test_a_lock_whose_answer_is_lost_is_not_in_our_own_way(catalog, table, metastore, how):
+    """The metastore keeps it for minutes, and a job gives up before."""
+    metastore.fail = ("lock", how)
+    with pytest.raises(UnavailableError):
+        catalog.swap(table, [], set_counter(1))
+    assert len(metastore.locks[EVENTS]) == 1
+    metastore.locks[EVENTS].append(4711)
+    metastore.agents[4711] = "another"
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Conflict)
+    assert metastore.locks[EVENTS] == [4711]
+    metastore.locks[EVENTS].clear()
+    calls = len(metastore.calls)
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+    assert "show_locks" not in metastore.calls[calls:]
+
+
+def test_a_commit_goes_on_after_the_answer_to_a_lock_was_lost(catalog, table, metastore):
+    metastore.fail = ("lock", "cut")
+    heard = Recorder()
+    commit(table, AppendFiles(files=files("a")), listener=heard)
+    assert [type(event) for event in heard.events] == [CommitRetried, SnapshotCommitted]
+    assert metastore.locks[EVENTS] == []
