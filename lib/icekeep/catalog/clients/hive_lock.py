@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from thrift.Thrift import TException
+from thrift.transport.TTransport import TTransportException
 
 from icekeep.catalog.base import Identifier, format_identifier
 from icekeep.catalog.clients import hive_thrift as hive
@@ -113,8 +114,14 @@ class HiveLocks:
     def _drop_unanswered(self, metastore: Any, identifier: Identifier) -> None:
         """Give back what was asked for by requests whose answers were lost: the metastore knows whose they are."""
         database, name = identifier
-        shown = metastore.show_locks(hive.ShowLocksRequest(dbname=database, tablename=name))
-        for lock in shown.locks or ():
+        try:
+            locks = metastore.show_locks(hive.ShowLocksRequest(dbname=database, tablename=name)).locks
+        except TTransportException:
+            raise
+        except TException:
+            # One that does not tell.
+            locks = None
+        for lock in locks or ():
             if lock.agentInfo == self._agent:
                 _release(metastore, lock.lockid)
         self._unanswered.discard(identifier)

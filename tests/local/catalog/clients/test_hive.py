@@ -649,3 +649,11 @@ def test_a_commit_goes_on_after_the_answer_to_a_lock_was_lost(catalog, table, me
     commit(table, AppendFiles(files=files("a")), listener=heard)
     assert [type(event) for event in heard.events] == [CommitRetried, SnapshotCommitted]
     assert metastore.locks[EVENTS] == []
+
+
+def test_a_metastore_that_does_not_tell_of_locks_is_asked_for_one_all_the_same(catalog, table, metastore):
+    metastore.fail = ("lock", "before")
+    with pytest.raises(UnavailableError):
+        catalog.swap(table, [], set_counter(1))
+    metastore.fail = ("show_locks", "before")
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
