@@ -101,8 +101,10 @@ def read_failure(error: BaseException, catalog_name: str) -> IcekeepError:
             f"catalog {catalog_name!r}: {described(error)} ({type(error).__name__}); please report it, --verbose shows more",
             catalog=catalog_name,
         )
+    is_lost = response is not None and int(response.status_code) == 404
+    advice = "; check uri, which goes without /v1, and prefix" if is_lost else ""
     return proved_rejection(error, catalog_name) or UnavailableError(
-        f"catalog {catalog_name!r} cannot be asked: {described(error)}", catalog=catalog_name
+        f"catalog {catalog_name!r} cannot be asked: {described(error)}{advice}", catalog=catalog_name
     )
 
 

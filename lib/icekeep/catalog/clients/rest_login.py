@@ -233,7 +233,7 @@ class _ClientCredential(_Header):
     def _refused(self, response: Response, answer: Mapping[str, Any]) -> Exception:
         said = ": ".join(str(answer[key]) for key in ("error", "error_description") if isinstance(answer.get(key), str))
         said = said or protocol_error(response.text) or ""
-        text = without_secrets(said or f"HTTP {response.status_code} from {self._url}")
+        text = without_secrets(f"{said} ({self._url})" if said else f"HTTP {response.status_code} from {self._url}")
         if response.is_redirect:
             place = without_secrets(response.headers["location"])
             return UsageError(
@@ -311,10 +311,12 @@ class _Signature:
         self._region = settings.text("rest.signing-region") or session.region_name
         self._service = settings.text("rest.signing-name") or "execute-api"
         if self._credentials is None or self._region is None:
-            lacking = "credentials" if self._credentials is None else "region (rest.signing-region)"
-            raise UsageError(
-                f"catalog {settings.name!r} has {SIGV4}, but there is no AWS {lacking} to sign requests with"
+            lacks = (
+                "no AWS keys to sign requests with; give client.access-key-id and client.secret-access-key"
+                if self._credentials is None
+                else "no AWS region to sign requests for; give rest.signing-region"
             )
+            raise UsageError(f"catalog {settings.name!r} has {SIGV4}, and {lacks}, or as AWS's tools find them")
 
     def prepare(self) -> None:
         self._inner.prepare()

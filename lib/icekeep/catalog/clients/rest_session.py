@@ -224,7 +224,10 @@ def _headers(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _said(response: requests.Response) -> str:
-    """What an answer says went wrong, in one line; without the protocol's body it is a proxy's, or a broken server's."""
+    """What an answer says went wrong, in one line; without the protocol's body it is a proxy's, or a broken server's.
+
+    Such an answer is shown with its address, since the address may be wrong.
+    """
     error = protocol_error(response.text)
     if error is not None:
         return error
@@ -232,7 +235,9 @@ def _said(response: requests.Response) -> str:
         phrase = HTTPStatus(response.status_code).phrase
     except ValueError:
         phrase = response.reason or ""
+    status = f"HTTP {response.status_code} {phrase}".rstrip()
     if response.is_redirect:
-        return f"HTTP {response.status_code} {phrase} to {response.headers['location']!r}"
+        return f"{status} to {response.headers['location']!r}"
     shown = " ".join(response.text.split())[:_SHOWN_LENGTH_MAX]
-    return f"HTTP {response.status_code} {phrase}{f': {shown}' if shown else ''}".rstrip()
+    place = without_login(response.url.partition("?")[0])
+    return f"{status} from {place}{f': {shown}' if shown else ''}"

@@ -150,7 +150,7 @@ def test_a_table_that_is_gone_is_a_conflict(server, table):
 def test_a_proxy_that_finds_no_server_does_not_say_that_there_is_no_table(server, table, ask, text):
     """Whoever takes it for that deletes the files of a table that is there."""
     server.read_fault = Fault(False, 404, text)
-    with pytest.raises(UnavailableError, match="cannot be asked: HTTP 404"):
+    with pytest.raises(UnavailableError, match=r"cannot be asked: HTTP 404 Not Found from http:.*; check uri, which"):
         ask(table.catalog)
 
 
