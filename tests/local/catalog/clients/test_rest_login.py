@@ -189,7 +189,9 @@ class TestClientCredentials:
         assert isinstance(table.catalog.swap(table, [], set_counter(1)), Committed)
 
     def test_secrets_are_not_told(self, server, issuer):
-        with pytest.raises(UsageError, match=r"refused the credential: invalid_client: not \*{6} \(http:.*/v1/oauth/tokens\)$"):
+        with pytest.raises(
+            UsageError, match=r"refused the credential: invalid_client: not \*{6} \(http:.*/v1/oauth/tokens\)$"
+        ):
             opened(server, credential="icekeep:wrong-secret").list_namespaces()
 
     @pytest.mark.parametrize("given", ["localhost:8181", "rest.lake/api"])
