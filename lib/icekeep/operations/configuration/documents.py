@@ -132,8 +132,15 @@ def instead_of(missing: str, given: Iterable[str]) -> str:
 
     >>> instead_of("uri", ["url", "warehouse"]), instead_of("uri", ["type", "oauth2-server-uri"])
     ("; there is 'url': did you mean 'uri'?", '')
+
+    What stands before the last dot is no likeness, and a key elsewhere is another one.
+
+    >>> instead_of("auth.type", ["type"]), instead_of("auth.oauth2.token_url", ["auth.oauth2.client_id"])
+    ('', '')
     """
-    near = next((key for key in given if near_words(key, [missing])), None)
+    place, _, name = missing.rpartition(".")
+    parted = ((key, key.rpartition(".")) for key in given)
+    near = next((key for key, (above, _, last) in parted if above == place and near_words(last, [name])), None)
     return "" if near is None else f"; there is {near!r}: {did_you_mean([missing])}"
 
 
