@@ -375,8 +375,11 @@ def _not_let_in(error: Exception, address: str) -> Exception:
     return UsageError(f"{text}; {advice}")
 
 
-def _wants_kerberos(error: BaseException | None) -> bool:
-    """Whether an answer is longer than any: so its refusal of a login looks that was none by Kerberos."""
+def _is_no_thrift(error: BaseException | None) -> bool:
+    """Whether an answer seems to be longer than any may be.
+
+    So looks what refuses a login without Kerberos, and the first bytes of HTTP and of TLS.
+    """
     return isinstance(error, TTransportException) and error.type == TTransportException.SIZE_LIMIT
 
 
@@ -404,9 +407,10 @@ class _Connection:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._transport.close()
-        if _wants_kerberos(error):
+        if _is_no_thrift(error):
             raise UsageError(
-                f"the metastore answers with more than 16 MB ({error}); if it wants a login by Kerberos, set {KERBEROS}=true"
+                f"what answers at uri speaks no plain Thrift ({error}): if it is a metastore that wants a login by Kerberos, set "
+                f"{KERBEROS}=true; one that wants TLS or HTTP cannot be used; else check the port"
             ) from error
 
 

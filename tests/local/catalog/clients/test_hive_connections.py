@@ -116,21 +116,27 @@ def test_what_keeps_kerberos_from_a_ticket_is_told(metastore, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("user", [{}, {"ugi": "me"}])
-def test_a_metastore_that_wants_kerberos_says_what_looks_like_a_long_answer(tmp_path, user):
-    """Its refusal is a status, a length and a text, and no answer of Thrift's."""
+@pytest.mark.parametrize(
+    "answer",
+    [b"\x04\0\0\0\x13Invalid status -128", b"\x15\x03\x03\0\x02\x02\x28", b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+    ids=["Kerberos", "TLS", "HTTP"],
+)
+def test_an_answer_that_is_no_thrift_looks_like_a_long_one(tmp_path, answer, user):
+    """A metastore that wants Kerberos refuses other logins by a status, a length and a text."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def refuse():
             connection, _ = server.accept()
             connection.recv(100)
-            connection.sendall(b"\x04\0\0\0\x13Invalid status -128")
+            connection.sendall(answer)
             connection.close()
 
         refusing = threading.Thread(target=refuse)
         refusing.start()
         uri = f"thrift://127.0.0.1:{server.getsockname()[1]}"
         catalog = open_catalog("local", {"type": "hive", "uri": uri, "warehouse": str(tmp_path), **user}, FakeRuntime())
-        with pytest.raises(UsageError, match=r"set hive\.kerberos-authentication=true"):
+        says = r"no plain Thrift .* Kerberos, set hive\.kerberos-authentication=true; .*; else check the port$"
+        with pytest.raises(UsageError, match=says):
             catalog.list_namespaces()
         refusing.join()
 
