@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
         help="another tool, by its command line: {operation}, {uri}, {table} and {max_age_s} stand for what is asked",
     )
     add("--cases", type=lambda text: text.split(","), default=["*"], metavar="NAMES", help="with * for any text")
-    add("--key-lifetime", metavar="SPAN", help="the catalog keeps keys of requests for that long, such as PT30M")
+    add("--key-lifetime", metavar="SPAN", help="the catalog keeps idempotency keys for that long, such as PT30M")
     add("--list", action="store_true", help="print the cases")
     add("--output", choices=("table", "markdown", "json"), default="table")
     add("--save", type=Path, metavar="FILE", help="write everything as JSON as well")

@@ -46,7 +46,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class World:
-    """Ends with `close`; `key_lifetime` says for how long its catalog keeps keys of requests, if it does."""
+    """Ends with `close`; `key_lifetime` says for how long its catalog keeps idempotency keys, if it does."""
 
     def __init__(self, directory: Path, format_version: int, files: int, key_lifetime: str | None = None) -> None:
         self.directory = directory

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.deep
 PAGE = ROOT / "docs" / "conformance.md"
 LEFT = " (left on disk)"
 WITH_KEYS = "case, with keys"
-"""How the table begins of a server that keeps keys of requests."""
+"""How the table begins of a server that keeps idempotency keys."""
 
 QUICK = [name for name, case in CASES.items() if not case.lost and not case.beside]
 LONG = [name for name in CASES if name not in QUICK]

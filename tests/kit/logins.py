@@ -45,7 +45,7 @@ class TokenIssuer:
 
 
 class TokenServer:
-    """A place for tokens that wants a credential in a header; `answers` come first, a redirect leads to `elsewhere`."""
+    """A token endpoint that wants a credential in a header; `answers` come first, a redirect leads to `elsewhere`."""
 
     def __init__(self, user: str, secret: str, life_s: int | None) -> None:
         self._wanted = f"Basic {b64encode(f'{user}:{secret}'.encode()).decode()}"
@@ -70,7 +70,7 @@ class TokenServer:
 
 @contextmanager
 def token_server(user: str, secret: str, life_s: int | None = None) -> Iterator[TokenServer]:
-    """A place for tokens on this machine, which ends with the block."""
+    """A token endpoint on this machine, which ends with the block."""
     found = TokenServer(user, secret, life_s)
 
     class Handler(BaseHTTPRequestHandler):

@@ -64,7 +64,7 @@ class Request(NamedTuple):
 class RestServer:
     """Ends with `close`; `config` goes to clients, `vended` with each table.
 
-    `token`, if set, is asked of every request, and `lets_in` looks at it; `log_in` answers forms at the place for tokens. With
+    `token`, if set, is asked of every request, and `lets_in` looks at it; `log_in` answers forms at the token endpoint. With
     `key_lifetime` it keeps what became of requests that have a key. `endpoints` is what the server says that it has, if anything.
     A list has pages if `page_length` is set, and a change of a table is `redirected` once if that is a status. `vend`, if set,
     makes the credentials of each answer anew; tables may lie in the buckets of `objects`, a client of S3's.
@@ -93,7 +93,7 @@ class RestServer:
         """Polaris' stored policies, by table; a request for them is known where `endpoints` lists it."""
         self.vended: dict[str, str] = {}
         self.key_lifetime: str | None = None
-        """For how long keys of requests are kept, as the protocol says it; without it none is, and none is asked for."""
+        """For how long idempotency keys are kept, as the protocol says it; without it none is, and none is asked for."""
         self.honoured: Callable[[str, list[str]], bool] = lambda method, path: True
         """Of which requests, by method and path, keys are kept: some servers tell a lifetime and do so for commits alone."""
         self.finished: dict[str, tuple[int, Any]] = {}

@@ -176,7 +176,7 @@ def test_readme_counts_as_the_pages_do_that_it_names() -> None:
     assert states is not None
     assert mine is not None
     assert states[1] == f"{sum(int(number.replace(',', '')) for number in mine.groups()):,}"
-    measured = (ROOT / "docs" / "conformance.md").read_text().partition("\n## With keys of requests\n")[0]
+    measured = (ROOT / "docs" / "conformance.md").read_text().partition("\n## With idempotency keys\n")[0]
     cases = re.findall(r"^\| `\w+/[\w-]+` \| (.*?) \|", measured, re.MULTILINE)
     assert f"[{len(cases)} cases" in " ".join(text.split())
     assert not [case for case in cases if "rows" in case]

@@ -32,7 +32,7 @@ _GOOGLE_HELD_MS = 240_000
 _CONSTRUCTED = ("google", "entra", "custom")
 _TYPES = ("noop", "basic", "oauth2", *_CONSTRUCTED)
 _PASSING = frozenset({"TransportError", "ServiceRequestError", "ServiceResponseError"})
-"""What Google's and Microsoft's libraries raise where the place for tokens is out of reach."""
+"""What Google's and Microsoft's libraries raise where the token endpoint is out of reach."""
 
 PostForm = Callable[[str, Mapping[str, str], Mapping[str, str]], Response]
 """Takes an address, a form and headers."""
@@ -189,7 +189,7 @@ class _ClientCredential(_Header):
     """Tokens by OAuth2's client credentials flow (RFC 6749, 4.4).
 
     Args:
-        url_key: the property that says where tokens are asked for.
+        url_key: the property that names the token endpoint.
         ask: sends the request for one.
         used_s: for how long a token is used that lives for so many seconds.
         assumed_s: how long one lives where the answer does not say it; by default until it is refused.

@@ -306,7 +306,7 @@ class TestTypes:
 
     @pytest.fixture
     def tokens(self):
-        """A place for tokens that wants the credential in a header; its `answers` come first."""
+        """A token endpoint that wants the credential in a header; its `answers` come first."""
         with token_server("icekeep", "hunter2secret", life_s=3600) as server:
             yield server
 
@@ -363,7 +363,7 @@ class TestTypes:
 
     @for_each("status", [301, 302, 303, 307, 308])
     def test_a_credential_goes_to_no_other_place(self, server, seen, tokens, status):
-        """Whoever answers for the place of tokens could have the secret sent anywhere."""
+        """What answers for the token endpoint could have the secret sent anywhere."""
         tokens.answers, tokens.forms = [(status, {})], []
         with pytest.raises(
             UsageError, match=r"redirects to 'http://127.0.0.1:\d+/elsewhere'; .* set auth.oauth2.token_url to"
