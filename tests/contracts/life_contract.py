@@ -50,13 +50,14 @@ class TableLife:
     """Inherit and define the fixtures `server` and `properties`.
 
     Attributes:
-        wrong: properties that nobody is let in with, and what the one line on them says; `None` where anyone is let in.
+        wrong: properties that nobody is let in with, and what the one line on them says; a class whose server lets anyone in
+            leaves that test out.
         deletes: whether files may be deleted there; a catalog with a garbage collector of its own refuses.
         is_on_disk: whether the files are on this machine's disk.
         location: of the table, made of `{namespace}`, `{name}` and the catalog's properties; `None`: the catalog chooses.
     """
 
-    wrong: ClassVar[tuple[Mapping[str, str], str] | None] = None
+    wrong: ClassVar[tuple[Mapping[str, str], str]]
     deletes = True
     is_on_disk = True
     location: ClassVar[str | None] = None
@@ -155,8 +156,6 @@ class TableLife:
     def test_wrong_credentials_are_one_line_and_no_outage(
         self, life: "Life", properties: Mapping[str, str], tmp_path: Path
     ) -> None:
-        if self.wrong is None:
-            return
         given, says = self.wrong
         stranger = Life.known(life, {**properties, **given}, tmp_path / "stranger.yaml")
         for job in ("check", "compact", "expire_snapshots"):

@@ -97,19 +97,17 @@ class Outcomes:
         if report.when == "call" or report.outcome != "passed":
             self._found.setdefault(of_class, Counter())[report.outcome] += 1
 
-    def told(self, of_class: str | None) -> str:
-        """How many tests of a class passed, and how many of its contract's it takes out."""
+    def summary(self, of_class: str | None) -> str:
+        """How many tests of a class passed, and how many of its contract it leaves out."""
         if of_class is None:
-            return "not run"
+            return "none"
         outcomes = self._found.get(of_class, Counter())
-        left_out = outcomes["skipped"] + len(_left_out(of_class))
-        return f"{outcomes['passed']} of {outcomes['passed'] + outcomes['failed']}" + (
-            f", {left_out} do not hold there" if left_out else ""
-        )
+        left_out = len(_left_out(of_class))
+        return f"{outcomes['passed']} of {outcomes.total()}" + (f", {left_out} left out" if left_out else "")
 
 
 def _left_out(of_class: str) -> list[str]:
-    """The tests of a contract that a class does not keep."""
+    """The tests of its contract that a class sets to `None`."""
     file, _, name = of_class.partition("::")
     tested: Any = getattr(importlib.import_module(file.removesuffix(".py")), name)
     contract = next(contract for contract in _CONTRACTS if issubclass(tested, contract))
@@ -117,24 +115,28 @@ def _left_out(of_class: str) -> list[str]:
 
 
 def main() -> None:
-    """Run, print and exit with 1 where a test failed."""
+    """Run, print and exit as pytest does: with 1 where a test failed, with others where tests cannot be found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="names of servers, between commas")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--only", help="names of servers as the table has them, between commas")
+    parser.add_argument("--write", action="store_true", help="without --only: write the table into docs/servers.md")
     asked = parser.parse_args()
-    names = asked.only.split(",") if asked.only else [server.name for server in SERVERS]
+    known = [server.name for server in SERVERS]
+    names = asked.only.split(",") if asked.only else known
+    if unknown := sorted(set(names) - set(known)):
+        # With no file of tests pytest would run all there are.
+        parser.error(f"there is no server {', '.join(map(repr, unknown))}; there is {', '.join(dict.fromkeys(known))}")
     servers = [server for server in SERVERS if server.name in names]
     outcomes = Outcomes()
     classes = [of_class for server in servers for of_class in (server.keeps, server.life) if of_class]
     here = Path(__file__).parent
-    pytest.main(["-q", "-m", "", "-n0", *(f"{here}/{of_class}" for of_class in classes)], plugins=[outcomes])
+    status = pytest.main(["-q", "-m", "", "-n0", *(f"{here}/{of_class}" for of_class in classes)], plugins=[outcomes])
     lines = [
         f"Run on {datetime.fromtimestamp(SYSTEM.now_ms() / 1000, UTC):%d %B %Y}.",
         "",
         "| server | release | contract of a catalog or a store | life of a table |",
         "|---|---|---|---|",
         *(
-            f"| {one.name} | {one.release} | {outcomes.told(one.keeps)} | {outcomes.told(one.life)} |"
+            f"| {one.name} | {one.release} | {outcomes.summary(one.keeps)} | {outcomes.summary(one.life)} |"
             for one in servers
         ),
     ]
@@ -145,7 +147,7 @@ def main() -> None:
     if asked.write and not asked.only:
         page = PAGE.read_text()
         PAGE.write_text(re.sub(f"{_BEGIN}.*{_END}", lambda _: f"{_BEGIN}\n\n{table}\n\n{_END}", page, flags=re.DOTALL))
-    sys.exit(bool(outcomes.failed))
+    sys.exit(int(status))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,10 @@ def test_the_page_has_a_row_for_each_server():
 
 
 class HiveLife(TableLife):
-    # Hive's own rule for names has letters, digits and underscores.
-    odd_names = ()
+    # Names have letters, digits and underscores.
+    test_names_that_addresses_must_quote_are_names_like_others = None
+    # Without Kerberos a metastore lets anyone in.
+    test_wrong_credentials_are_one_line_and_no_outage = None
 
     @pytest.fixture
     def properties(self, server, tmp_path):
@@ -105,6 +107,9 @@ class TestAzurite(StoreLife):
 
 
 class TestFakeGcsServer(StoreLife):
+    # The emulator asks for no credentials.
+    test_wrong_credentials_are_one_line_and_no_outage = None
+
     @pytest.fixture(scope="class")
     def server(self):
         server = FakeGcsServer()
@@ -114,7 +119,8 @@ class TestFakeGcsServer(StoreLife):
 
 class TestSeaweedFS(TableLife):
     is_on_disk = False
-    odd_names = ()
+    # Names have lower-case letters, digits, `_` and `-`.
+    test_names_that_addresses_must_quote_are_names_like_others = None
     wrong = ({"credential": "admin:somebody else's"}, "refused the credential")
     # Elsewhere a bucket of tables has no `.icekeep/`.
     location = "{warehouse}/{namespace}/{name}/_table"
@@ -137,6 +143,7 @@ class TestNessie(TableLife):
     is_on_disk = False
     deletes = False
     odd_names = ("with blank", "50%", "übung")
+    wrong = ({"s3.secret-access-key": "somebody else's"}, "the store denies access")
 
     @pytest.fixture(scope="class")
     def server(self):
