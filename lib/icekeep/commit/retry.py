@@ -325,6 +325,7 @@ def _swap(
     Raises:
         OutcomeUnknownError: it stays unknown.
     """
+    began_ms = runtime.monotonic_ms()
     try:
         requirements = requirements_for(base.metadata, updates)
         # As late as it can be: what is asked earlier says nothing of a death in between.
@@ -345,7 +346,8 @@ def _swap(
             error.append("nothing was committed")
             raise
     adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
-    outcome = settle(outcome, base, snapshot_id if adds_snapshot else None, runtime, requirements)
+    added_id = snapshot_id if adds_snapshot else None
+    outcome = settle(outcome, base, added_id, runtime, requirements, runtime.monotonic_ms() - began_ms)
     if isinstance(outcome, Unknown):
         raise _in_doubt(base, updates, snapshot_id, outcome.cause, outcome.metadata_location)
     return outcome

@@ -6,6 +6,8 @@ nothing: the request may still be on its way. So unknown stays unknown, and nobo
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from icekeep.catalog.base import Committed, Conflict, Table, Unknown
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.catalog.version_files import parse_version_name
@@ -13,6 +15,10 @@ from icekeep.commit.late_swaps import is_over, may_have_expired
 from icekeep.errors import IcekeepError, NotFoundError, UnavailableError
 from icekeep.runtime import Runtime
 from icekeep.spec.requirements import Requirement
+from icekeep.spec.units import MINUTE_MS
+
+_LEAST_MS = MINUTE_MS
+"""For how long the table is looked at whatever the swap took: one request that hung may have taken all of the time."""
 
 
 def settle(
@@ -21,6 +27,7 @@ def settle(
     snapshot_id: int | None,
     runtime: Runtime,
     requirements: Sequence[Requirement] = (),
+    spent_ms: int = 0,
 ) -> Committed | Conflict | Unknown:
     """An outcome, made more certain where it is in doubt; raises no error of ours.
 
@@ -32,11 +39,12 @@ def settle(
     Args:
         snapshot_id: of the snapshot that the commit was to add, `None` if it was to add none.
         requirements: those that the swap was made with.
+        spent_ms: how long the swap took, which may have asked again itself: the table says how long both may take.
     """
     if isinstance(outcome, Committed) or (isinstance(outcome, Conflict) and outcome.is_final):
         return outcome
     location = outcome.metadata_location if isinstance(outcome, Unknown) else ""
-    for table in _looks(base, runtime):
+    for table in _looks(base, runtime, spent_ms):
         if table is not None and _has_landed(table, snapshot_id, location):
             return Committed(table)
         if isinstance(outcome, Conflict):
@@ -50,7 +58,7 @@ def settle(
     return outcome
 
 
-def _looks(base: Table, runtime: Runtime) -> Iterator[Table | None]:
+def _looks(base: Table, runtime: Runtime, spent_ms: int) -> Iterator[Table | None]:
     """The table as each look finds it, `None` where it is gone; a look that fails shows nothing.
 
     While the catalog is out of reach looks cost no more than time: the table says how many may fail to find the commit.
@@ -58,7 +66,8 @@ def _looks(base: Table, runtime: Runtime) -> Iterator[Table | None]:
     # A bad value was refused before the first attempt; one that was set since then must not hide what became of it.
     checks = StatusChecks.of(base.metadata, is_lenient=True)
     left_count = checks.num_retries + 1
-    for _ in checks.turns(runtime):
+    left_ms = max(checks.total_timeout_ms - spent_ms, min(checks.total_timeout_ms, _LEAST_MS))
+    for _ in msgspec.structs.replace(checks, total_timeout_ms=left_ms).turns(runtime):
         try:
             yield base.catalog.load(base.identifier)
         except NotFoundError:

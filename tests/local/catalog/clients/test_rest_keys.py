@@ -12,6 +12,7 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.units import MINUTE_MS
 from icekeep.spec.updates import RemoveSnapshots, SetSnapshotRef
 from kit.cases import for_each
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
@@ -175,6 +176,23 @@ def test_a_repeated_request_is_let_in_with_a_new_login(server, catalog, fault):
     server.faults = [fault, refusal(401)]
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
     assert len(set(keys_of_commits(server)[-3:])) == 1
+
+
+def test_a_server_that_stays_away_is_waited_for_once_as_long_as_the_table_says(server, catalog, table, runtime):
+    """First the request is sent again, and then the table is looked at: both together take no longer."""
+    server.key_lifetime = "PT2H"
+    catalog = open_catalog("local", server.properties, runtime=runtime)
+    table, began_ms = catalog.load(EVENTS), runtime.monotonic_ms()
+
+    def leave():
+        runtime.before_sleep = None
+        server.close()
+        catalog._client().close()
+
+    server.faults, runtime.before_sleep = [Fault(False, 504)], leave
+    with pytest.raises(OutcomeUnknownError):
+        commit(table, AppendFiles(files=files("new")), runtime=runtime)
+    assert 29 * MINUTE_MS < runtime.monotonic_ms() - began_ms < 32 * MINUTE_MS
 
 
 class TestOtherChanges:
