@@ -47,6 +47,9 @@ from icekeep.spec.types import PrimitiveType
 from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 
 _TIMEOUT_DEFAULT_MS = 300_000
+_ENTRIES_IN_AN_ANSWER = 100
+"""An entry holds the schema, tens of kilobytes of it, and an answer by Kerberos no more than 16 MB."""
+
 _LOCK_ENABLED = "engine.hive.lock-enabled"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+).*")
 _FIRST_COMPARING_HIVE = (4, 0, 1)
@@ -186,9 +189,13 @@ class HiveClient:
             names = metastore.get_all_tables(db_name=database)
             # A database with an insert-only table is told to nobody who does not say that he knows of such.
             knows = hive.ClientCapabilities(values=[hive.ClientCapability.INSERT_ONLY_TABLES])
-            request = hive.GetTablesRequest(dbName=database, tblNames=names, capabilities=knows)
-            entries = metastore.get_table_objects_by_name_req(request).tables
-        return [(database, entry.tableName) for entry in entries if is_iceberg(entry.parameters)]
+            found = []
+            for start in range(0, len(names), _ENTRIES_IN_AN_ANSWER):
+                some = names[start : start + _ENTRIES_IN_AN_ANSWER]
+                request = hive.GetTablesRequest(dbName=database, tblNames=some, capabilities=knows)
+                entries = metastore.get_table_objects_by_name_req(request).tables
+                found += [(database, entry.tableName) for entry in entries if is_iceberg(entry.parameters)]
+        return found
 
     def list_namespaces(self, parent: Identifier) -> list[Identifier]:
         """The databases; there are none within one."""
@@ -313,27 +320,27 @@ class HiveClient:
     def _connected(self) -> Any:
         failed: Exception | None = None
         for address in self._addresses:
-            transport = self._transport(address)
+            wire = TSocket(*_place(address))
             try:
+                transport = self._transport(wire)
                 transport.open()
             except TTransportException as error:
+                wire.close()
                 failed = _not_let_in(error, address)
                 continue
             except Exception as error:
+                wire.close()
                 if not self._has_kerberos:
                     raise
-                transport.close()
                 raise _not_let_in(error, address) from error
             self._addresses = [address, *(other for other in self._addresses if other != address)]
             return transport
         raise failed or IcekeepBug("a metastore has no address")
 
-    def _transport(self, address: str) -> Any:
-        server = urlsplit(address)
-        wire = TSocket(server.hostname, server.port)
+    def _transport(self, wire: Any) -> Any:
         wire.setTimeout(self._timeout_ms)
         if self._has_kerberos:
-            return TSaslClientTransport(wire, host=server.hostname, service=self._service)
+            return TSaslClientTransport(wire, host=wire.host, service=self._service)
         return TBufferedTransport(wire)
 
     def _stored(self, metadata: TableMetadata) -> Any:
@@ -353,6 +360,11 @@ class HiveClient:
         if type_.name not in self._types:
             raise UnsupportedError(f"a Hive metastore has no column type for {str(type_)!r}")
         return self._types[type_.name]
+
+
+def _place(address: str) -> tuple[str | None, int | None]:
+    server = urlsplit(address)
+    return server.hostname, server.port
 
 
 def _not_let_in(error: Exception, address: str) -> Exception:

@@ -1,5 +1,6 @@
 """How a Hive catalog reaches its metastore, waits for its locks, and describes columns there."""
 
+import copy
 import re
 import socket
 import threading
@@ -88,6 +89,41 @@ def test_a_ticket_of_kerberos_is_shown(tmp_path, monkeypatch, service, lets_in):
     named = {"hive.kerberos-authentication": "true", "hive.kerberos-service-name": service}
     assert len(opened(metastore, tmp_path, **named).list_namespaces()) == lets_in
     metastore.close()
+
+
+def test_a_database_of_many_tables_is_listed_by_kerberos(tmp_path, monkeypatch):
+    """One answer may have 16 MB, and each entry holds its table's schema."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "kit/fake_puresasl")
+    metastore = HiveServer(service="hive/127.0.0.1")
+    catalog = opened(metastore, tmp_path, **{"hive.kerberos-authentication": "true"})
+    catalog.create_namespace(("db",))
+    catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    entry = metastore.tables.pop(EVENTS)
+    entry.parameters["current-schema"] = "x" * 100_000
+    for number in range(250):
+        metastore.tables[("db", f"t{number:03}")] = renamed(entry, f"t{number:03}")
+    assert catalog.list_tables(("db",)) == [("db", f"t{number:03}") for number in range(250)]
+    metastore.close()
+
+
+def renamed(entry, name):
+    copied = copy.copy(entry)
+    copied.tableName = name
+    return copied
+
+
+def test_kerberos_that_is_not_installed_whole_is_told(metastore, tmp_path, monkeypatch):
+    """Its client is there, and what that takes is not."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "kit/fake_puresasl")
+    from puresasl.client import SASLClient
+
+    def lacking(*_, **__):
+        raise ImportError("kerberos module not installed, GSSAPI unavailable")
+
+    monkeypatch.setattr(SASLClient, "__init__", lacking)
+    catalog = opened(metastore, tmp_path, **{"hive.kerberos-authentication": "true"})
+    with pytest.raises(UsageError, match="by Kerberos: kerberos module not installed, GSSAPI unavailable"):
+        catalog.list_namespaces()
 
 
 class GSSError(Exception):
