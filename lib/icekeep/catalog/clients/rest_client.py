@@ -262,6 +262,8 @@ class RestClient:
                 return None if is_over() else Answered(sent(), is_repeated=True)
             except CommitRefused:
                 raise
+            except Refusal:
+                return None
             except Exception as error:  # noqa: BLE001 - whoever asks raises what the first one met
                 if self._is_unknown(error):
                     left_count -= 1

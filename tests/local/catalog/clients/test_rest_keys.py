@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -246,6 +247,21 @@ class TestOtherChanges:
         with pytest.raises(OutcomeUnknownError, match="may or may not have happened"):
             catalog.drop(EVENTS)
         assert server.pointers == {}
+
+    @for_each("number", [0, 2, 3, 4])
+    def test_what_a_server_without_its_key_says_of_it_is_not_asked_for_again(
+        self, server, catalog, runtime, lose, number
+    ):
+        """That the name is taken, by the first request most likely: it will say so as often as it is asked."""
+        server.pointers.clear()
+        server.namespaces.pop(("new",), None)
+        made(catalog)
+        server.honoured = lambda method, path: False
+        runtime.sleeps_ms.clear()
+        lose(True)
+        with suppress(OutcomeUnknownError):
+            self.CHANGES[number][1](catalog)
+        assert sum(runtime.sleeps_ms) <= 10_000
 
     def test_a_refusal_at_once_is_one(self, server, catalog, table):
         with pytest.raises(UsageError, match="exists already"):
