@@ -189,7 +189,7 @@ class HiveClient:
             names = metastore.get_all_tables(db_name=database)
             # A database with an insert-only table is told to nobody who does not say that he knows of such.
             knows = hive.ClientCapabilities(values=[hive.ClientCapability.INSERT_ONLY_TABLES])
-            found = []
+            found: list[Identifier] = []
             for start in range(0, len(names), _ENTRIES_IN_AN_ANSWER):
                 some = names[start : start + _ENTRIES_IN_AN_ANSWER]
                 request = hive.GetTablesRequest(dbName=database, tblNames=some, capabilities=knows)
