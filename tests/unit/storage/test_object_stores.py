@@ -139,11 +139,18 @@ def test_a_name_that_no_bucket_can_have_is_refused(location):
         ObjectStorage({}, SYSTEM).read(location)
 
 
-@pytest.mark.parametrize("properties", [{}, {"adls.account-name": "acc", "adls.account-key": "no base64 key!"}])
-def test_properties_that_the_client_does_not_take_are_told_without_their_values(properties):
-    with pytest.raises(UsageError, match="cannot reach bucket 'files': its properties are not accepted") as raised:
+def test_properties_that_the_client_does_not_take_are_told_without_their_values():
+    properties = {"adls.account-name": "acc", "adls.account-key": "no base64 key!"}
+    with pytest.raises(UsageError, match="cannot reach container 'files': its properties are not accepted") as raised:
         ObjectStorage(properties, SYSTEM).read("abfs://files/k")
     assert "no base64 key!" not in f"{raised.value!r} {raised.value.__cause__!r} {raised.value.facts}"
+
+
+def test_a_container_without_an_account_names_the_property():
+    with pytest.raises(
+        ConfigError, match=r"'adls.account-name': is missing; give it, or name the account in locations"
+    ):
+        ObjectStorage({}, SYSTEM).read("abfs://files/k")
 
 
 @for_each(
@@ -157,6 +164,7 @@ def test_properties_that_the_client_does_not_take_are_told_without_their_values(
             for address in (
                 {"adls.blob-storage-authority": "300.1.1.1:1"},
                 {"adls.blob-storage-authority": "a b"},
+                {"adls.blob-storage-authority": "http://127.0.0.1:1"},
                 {"adls.blob-storage-authority": "127.0.0.1:1", "adls.blob-storage-scheme": "ftp"},
             )
         ),

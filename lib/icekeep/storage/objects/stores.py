@@ -44,7 +44,8 @@ _RETRIES = {
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=8), "base": 3},
 }
-"""Each wait is drawn, up to three times the one before it: some twenty seconds in all, in which a gateway restarts."""
+"""Each wait is drawn, up to three times the one before it: about twenty seconds in all, in which a gateway restarts, and a minute
+at most."""
 
 
 _PROFILE = (
@@ -208,11 +209,22 @@ def open_stores(
         )
     except (BaseError, ValueError) as error:
         # The client's words may hold what it was given, keys among it.
-        raise UsageError(
-            f"cannot reach bucket {bucket!r}: its properties are not accepted ({type(error).__name__}); look at the "
-            "account, the keys and the addresses given for it",
-            bucket=bucket,
-        ) from None
+        raise _not_accepted(kind, bucket, config, error) from None
+
+
+def _not_accepted(kind: str, bucket: str, config: Mapping[str, Any], error: Exception) -> UsageError:
+    """The error for properties that the client refuses before any request."""
+    if kind == AZURE and "account_name" not in config:
+        return ConfigError(
+            "adls.account-name",
+            "is missing; give it, or name the account in locations: abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
+        )
+    word = "container" if kind == AZURE else "bucket"
+    return UsageError(
+        f"cannot reach {word} {bucket!r}: its properties are not accepted ({type(error).__name__}); look at the account, the "
+        "keys and the addresses given for it",
+        bucket=bucket,
+    )
 
 
 def _lists_in_order(location: Location) -> bool:
@@ -330,8 +342,10 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
         # Azure itself has the account in the host's name, what stands in for it has it in the path.
         address = f"{account}{authority}" if authority.startswith(".") else f"{authority}/{account}"
         endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{address}"
-        advice = "give HOST:PORT, and http or https as adls.blob-storage-scheme"
-        _checked_address("adls.blob-storage-authority", endpoint, advice)
+        name, advice = "adls.blob-storage-authority", "give HOST:PORT, and http or https as adls.blob-storage-scheme"
+        if "/" in authority:
+            raise ConfigError(name, f"is no address; {advice}")
+        _checked_address(name, endpoint, advice)
     elif hosts:
         endpoint = f"https://{hosts[1].replace('.dfs.', '.blob.', 1)}"
     return _given(
