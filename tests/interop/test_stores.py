@@ -146,8 +146,8 @@ class TestFakeGcsServer(RealStoreContract):
     tells_missing = True
     # More than a page; each request takes three of Python's.
     MANY = 1100
-    # It asks nobody for credentials.
-    WRONG = ()
+    # It asks for no credentials.
+    test_wrong_credentials_are_told = None
 
     @pytest.fixture
     def server(self, fake_gcs_server):

@@ -98,7 +98,7 @@ class Operator:
 
 
 def run_here(conf: Path, job: str, *arguments: str, table: str, catalog: str) -> Finished:
-    """The same with somebody else's configuration file."""
+    """Run a command on a table of a configuration file in this process; its name may be two words."""
     words = [*job.split(), "--conf", str(conf), "--catalog", catalog, "--table", table, *arguments]
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):

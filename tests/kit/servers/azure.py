@@ -45,7 +45,7 @@ class Azurite:
             environment={"AZURITE_ACCOUNTS": f"{_ACCOUNT}:{_KEY}"},
         )
         self.start, self.close = self._process.start, self._process.close
-        # What it was told in the five seconds before a crash it forgets, which no store may.
+        # A crash loses what was written in the five seconds before it, which no store may lose.
         self.kill = self._process.stop
         self.start()
 

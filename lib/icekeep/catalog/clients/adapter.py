@@ -402,7 +402,7 @@ class ClientCatalog(ABC, Generic[C]):
         except NoSuchNamespace as error:
             if not namespace:
                 raise UnavailableError(
-                    f"catalog {self.name!r} does not tell its namespaces: {described(error)}", catalog=self.name
+                    f"catalog {self.name!r} does not list its namespaces: {described(error)}", catalog=self.name
                 ) from error
             return None
 

@@ -217,7 +217,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
                 raise no_such_table(self, identifier) from error
         if not found.metadata_location:
             raise UnsupportedError(
-                f"the server of catalog {self.name!r} tells no metadata location of table "
+                f"the server of catalog {self.name!r} gives no metadata location of table "
                 f"{format_identifier(identifier)!r}",
                 catalog=self.name,
             )

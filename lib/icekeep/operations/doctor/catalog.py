@@ -21,7 +21,7 @@ from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from icekeep.runtime import SYSTEM
 from icekeep.spec.times import format_time
-from icekeep.spelling import with_one_typo
+from icekeep.spelling import counted, with_one_typo
 from icekeep.storage.base import DirectoryStorage
 
 _LOOK_AT_COMMITS = "icekeep.operations.doctor.trial_table:look_at_commits"
@@ -78,7 +78,7 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
         places.look(StorePlace(cast(DirectoryStorage, catalog.storage), location))
     elif site.namespace is None:
         notes.tell(
-            about, "store", NOT_TRIED, "the catalog does not tell where its tables lie; give --location or --namespace"
+            about, "store", NOT_TRIED, "the catalog does not say where its tables lie; give --location or --namespace"
         )
     if site.namespace is None:
         reason = "give --namespace, one that exists: a table is created in it, committed to and dropped"
@@ -139,8 +139,8 @@ def _namespaces(subject: Subject, catalog: Catalog) -> str:
     began_ms = catalog.runtime.monotonic_ms()
     with subject.placing():
         count = len(catalog.list_namespaces())
-    told = f"{count:,} namespaces, told in {catalog.runtime.monotonic_ms() - began_ms:,} ms"
-    return told if count else f"{told}; {_doubt(catalog)}"
+    listed = f"{counted(count, 'namespaces')}, listed in {catalog.runtime.monotonic_ms() - began_ms:,} ms"
+    return listed if count else f"{listed}; {_doubt(catalog)}"
 
 
 def _doubt(catalog: Catalog) -> str:

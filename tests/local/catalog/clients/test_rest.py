@@ -154,7 +154,7 @@ class TestRestCatalog(RestCatalogContract):
         create()
         server.answer = lambda *_: {"metadata": {}}
         with pytest.raises(
-            UnsupportedError, match=r"^the server of catalog 'local' tells no metadata location of table 'db"
+            UnsupportedError, match=r"^the server of catalog 'local' gives no metadata location of table 'db"
         ):
             catalog.load(EVENTS)
 

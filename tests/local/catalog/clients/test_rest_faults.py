@@ -157,7 +157,7 @@ def test_a_proxy_that_finds_no_server_does_not_say_that_there_is_no_table(server
 def test_a_server_that_does_not_know_its_own_top_is_not_one_without_namespaces(server, table):
     server.read_fault = Fault(False, 404, body(404, "NoSuchNamespaceException"))
     with pytest.raises(
-        UnavailableError, match="does not tell its namespaces: NoSuchNamespaceException: the server says no"
+        UnavailableError, match="does not list its namespaces: NoSuchNamespaceException: the server says no"
     ):
         table.catalog.list_namespaces()
 
