@@ -101,7 +101,7 @@ class _Patience:
         """One attempt, from the load to the swap, after a wait as the last failure said.
 
         After a conflict others are kept out of the table in the meantime, if that does not take long.
-        Whoever waited for a catalog's lock only at the swap has mostly waited for another commit, and comes too late.
+        A writer that waits for a catalog's lock only at the swap has mostly waited for another commit, and comes too late.
         """
         if self._wait_ms is not None:
             self._runtime.sleep_ms(self._wait_ms)

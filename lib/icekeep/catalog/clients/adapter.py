@@ -125,7 +125,7 @@ class Client(Protocol):
         """As `Catalog.describe`; raises `NoSuchTable`."""
 
     def drop_table(self, identifier: Identifier) -> str | None:
-        """Forget a table; returns where its metadata was at last, if that is told; raises `NoSuchTable`."""
+        """Drop a table and none of its files; returns its last metadata location, if the answer has it; raises `NoSuchTable`."""
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Give a table another name; raises `NoSuchTable`, `TableExists` or `NoSuchNamespace`."""
@@ -254,7 +254,7 @@ class ClientCatalog(ABC, Generic[C]):
         return last or ("" if pointer is None else pointer.metadata_location)
 
     def _drop(self, identifier: Identifier, pointer: Pointer | None) -> str | None:
-        """Ask for a table to be forgotten, whose metadata is where `pointer` says; returns what is told of that."""
+        """Drop a table, whose metadata is where `pointer` says; returns as `Client.drop_table`."""
         return self._client().drop_table(identifier)
 
     def _to_be_dropped(self, identifier: Identifier, *, is_named: bool) -> Pointer | None:

@@ -187,7 +187,7 @@ class HiveClient:
         (database,) = namespace
         with self._opened() as metastore:
             names = metastore.get_all_tables(db_name=database)
-            # A database with an insert-only table is told to nobody who does not say that he knows of such.
+            # Without this capability one insert-only table hides all tables of its database.
             knows = hive.ClientCapabilities(values=[hive.ClientCapability.INSERT_ONLY_TABLES])
             found: list[Identifier] = []
             for start in range(0, len(names), _ENTRIES_IN_AN_ANSWER):

@@ -90,7 +90,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     @property
     def storage(self) -> Storage:
-        # The server says where the store is, to whoever has the keys.
+        # The server may say where the store is.
         with self._reading():
             return open_storage(self._client().properties, self.runtime)
 
@@ -344,8 +344,8 @@ def _with_all_refs(outcome: Committed, base: Table, expected: TableMetadata, lan
         replaced = []
     if not replaced:
         return Unknown(
-            f"snapshots were removed, and it cannot be told which references went with them: the metadata before "
-            f"{location!r} is not to be read",
+            f"snapshots were removed, and it is not known which references went with them: the metadata before "
+            f"{location!r} cannot be read",
             "",
         )
     kept = table.metadata.refs.keys() | (base.metadata.refs.keys() - expected.refs.keys())

@@ -47,7 +47,7 @@ _EMPTY_TABLE = {
 class LoadedTable(NamedTuple):
     """What an answer says of a table: where its metadata is, and what its storage is opened with, credentials included.
 
-    The table's own properties are not among them: whoever may write a table must not say where its files are fetched.
+    The table's own properties are not among them: a writer of the table must not redirect where its files are fetched.
     """
 
     metadata_location: str | None
@@ -141,14 +141,14 @@ class RestClient:
         return staged.value.metadata.location
 
     def drop_table(self, identifier: Identifier, is_another: Callable[[], bool] = lambda: False) -> str | None:
-        """Forget a table; none of its files is deleted. Returns where its metadata was at last, if the server tells it.
+        """Drop a table and none of its files; returns its last metadata location, if the server names it.
 
         Args:
-            is_another: whether the name has another table by now: a server that has keys may know none for drops.
+            is_another: whether the name belongs to another table now: a server may keep keys, and none of drops.
         """
         path = self._path(identifier)
         if self.has(protocol.UNREGISTER_TABLE):
-            # What is forgotten so is never purged, whatever a server makes of drops.
+            # A server that purges what is dropped does not purge what is unregistered.
             left = self._change(
                 protocol.UNREGISTER_TABLE, path, lambda answer: _read(protocol.Landed, answer), is_over=is_another
             )
@@ -196,7 +196,7 @@ class RestClient:
         return [_stored(policy) for page in pages for policy in page.applicable_policies]
 
     def close(self) -> None:
-        """Close the connections; they are made anew when they are needed."""
+        """Close the connections; the next request opens new ones."""
         self._session.close()
 
     def _refuse_restricted(
@@ -231,7 +231,7 @@ class RestClient:
         """Send a request that changes something, again with its key until it is known what became of it.
 
         Without keys it is sent once. An answer to a later request proves nothing of those before but a success, and a commit's
-        conflict, which is looked into by whoever made it; else what the first one met is raised.
+        conflict, which its caller looks into; else the error of the first request is raised.
 
         Args:
             read: takes what is wanted from the answer.
@@ -264,7 +264,7 @@ class RestClient:
                 raise
             except Refusal:
                 return None
-            except Exception as error:  # noqa: BLE001 - whoever asks raises what the first one met
+            except Exception as error:  # noqa: BLE001 - the caller raises the first error
                 if self._is_unknown(error):
                     left_count -= 1
                 elif not isinstance(read_failure(error, self._name), UnavailableError):

@@ -45,7 +45,7 @@ class Login(Protocol):
         """Get ready for a request."""
 
     def renew(self) -> None:
-        """Log in anew, since a request was not let in."""
+        """Log in again, since a request was not let in."""
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         """Put into a request what lets it in."""

@@ -113,7 +113,7 @@ class Described(Answer):
 
 
 class Landed(Answer):
-    """A table after a commit, or as the server leaves it to others."""
+    """A table after a commit, or when it was unregistered."""
 
     metadata_location: str
 

@@ -127,7 +127,7 @@ class RestSession:
         return bytes(response.content)
 
     def close(self) -> None:
-        """Close all connections; they are made anew when they are needed."""
+        """Close all connections; the next request opens new ones."""
         self._http.close()
 
     def with_settings(self, settings: Settings) -> "RestSession":

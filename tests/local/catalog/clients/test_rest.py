@@ -231,7 +231,7 @@ def test_what_an_expiration_replaced_must_be_read_to_tell(server, two_snapshots)
     server.before_commit = overtake
     outcome = expire(two_snapshots)
     assert isinstance(outcome, Unknown)
-    assert "it cannot be told which references went with them" in outcome.cause
+    assert "it is not known which references went with them" in outcome.cause
 
 
 def test_a_server_that_keeps_no_log_is_believed(server):
