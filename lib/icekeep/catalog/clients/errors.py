@@ -74,7 +74,7 @@ def proved_rejection(error: BaseException, catalog_name: str) -> IcekeepError | 
         text = f"catalog {catalog_name!r} is out of reach{_place_of(error)}: {reason_of(error)}"
         return kind(text, catalog=catalog_name)
     if _is_wrongly_set_up(error):
-        text = f"catalog {catalog_name!r} cannot be asked: {described(error)}; check its properties"
+        text = f"catalog {catalog_name!r} cannot be asked{_place_of(error)}: {_advice(error)}"
         return kind(text, catalog=catalog_name)
     verdict = "is not available" if kind is UnavailableError else "refused"
     return kind(f"catalog {catalog_name!r} {verdict}: {described(error)}", catalog=catalog_name)
@@ -99,6 +99,12 @@ def read_failure(error: BaseException, catalog_name: str) -> IcekeepError:
     if isinstance(error, _MISTAKES):
         return IcekeepBug(
             f"catalog {catalog_name!r}: {described(error)} ({type(error).__name__}); please report it, --verbose shows more",
+            catalog=catalog_name,
+        )
+    # This may also come once a request was sent, and so proves nothing of a change.
+    if getattr(_tls_error(error), "reason", None) == "WRONG_VERSION_NUMBER":
+        return UsageError(
+            f"catalog {catalog_name!r} cannot be asked{_place_of(error)}: it speaks no TLS; give an address with http://",
             catalog=catalog_name,
         )
     is_lost = response is not None and int(response.status_code) == 404
@@ -193,11 +199,25 @@ def _is_unknown_method(error: BaseException) -> bool:
 
 def _is_wrongly_set_up(error: BaseException) -> bool:
     """Whether a client could not even begin by what it was given: an address, a header, a certificate, keys of AWS."""
-    module, reason = type(error).__module__, getattr(error.args[0] if error.args else None, "reason", None)
+    module = type(error).__module__
     if module.startswith("requests."):
-        inner: tuple[object, ...] = getattr(reason, "args", ())
-        return type(error).__name__ in _UNSENT or (bool(inner) and isinstance(inner[0], ssl.SSLCertVerificationError))
+        return type(error).__name__ in _UNSENT or isinstance(_tls_error(error), ssl.SSLCertVerificationError)
     return module == "botocore.exceptions" and type(error).__name__ in _WITHOUT_KEYS
+
+
+def _advice(error: BaseException) -> str:
+    """What is wrong with how a client was set up, and what to do."""
+    cause = _tls_error(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted here ({cause.verify_message}); check the address, or set ssl.cabundle"
+    return f"{described(error)}; check its properties"
+
+
+def _tls_error(error: BaseException) -> object:
+    """The error of TLS that one of requests was raised for; `None` if it was for something else."""
+    reason = getattr(error.args[0] if error.args else None, "reason", None)
+    cause = next(iter(getattr(reason, "args", ())), None)
+    return cause if isinstance(cause, ssl.SSLError) else None
 
 
 def _place_of(error: BaseException) -> str:

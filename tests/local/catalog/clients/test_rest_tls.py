@@ -59,8 +59,21 @@ def test_certificates_are_those_that_properties_name(encrypted, pair, monkeypatc
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told(encrypted):
-    with pytest.raises(UsageError, match=r"catalog 'local' cannot be asked: .*certificate.*; check its properties$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^catalog 'local' cannot be asked at https://127.0.0.1:\d+: its certificate is not trusted here \(self.signed "
+        r"certificate\); check the address, or set ssl.cabundle$",
+    ):
         open_catalog("local", encrypted).list_namespaces()
+
+
+def test_a_server_without_tls_is_no_outage(tmp_path):
+    server = RestServer(tmp_path)
+    with pytest.raises(
+        UsageError, match=r"at https://(localhost|127\.0\.0\.1):\d+: it speaks no TLS; give an address with http://$"
+    ):
+        open_catalog("local", {**server.properties, "uri": server.uri.replace("http:", "https:")}).list_namespaces()
+    server.close()
 
 
 def test_so_is_that_of_a_store(encrypted):
