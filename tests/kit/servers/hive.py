@@ -11,7 +11,6 @@ from kit.postgres import Postgres
 from kit.servers.process import SERVERS, ServerProcess
 from kit.shell import ROOT, free_port
 
-RELEASES = ("3.1.3", "4.0.1")
 _POSTGRES_SCHEMA = {"3.1.3": "3.1.0", "4.0.1": "4.0.0"}
 """By release, that of the script in it which makes the newest schema."""
 
