@@ -169,6 +169,7 @@ class TableLife:
         life.assert_rows("refused")
 
     def test_a_server_that_is_killed_and_comes_back_costs_no_row(self, life: "Life", server: ServerProcess) -> None:
+        """Each job begins while the server is away."""
         for job in CHANGING:
             if not self.deletes and job == "expire_snapshots":
                 continue
