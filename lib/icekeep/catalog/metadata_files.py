@@ -13,6 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
+from icekeep.catalog.unknown_keys import unknown_names
 from icekeep.decoding import from_json
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.runtime import Runtime
@@ -149,7 +150,8 @@ class _Whose(msgspec.Struct):
 def dropped_from_log(base: TableMetadata, new: TableMetadata, roots: Sequence[str] = ()) -> list[MetadataLogEntry]:
     """Entries of the base's metadata log that the new one has no more, if the table wants their files deleted.
 
-    Only metadata files below the table's location. It is asked after the commit has landed, so it raises nothing.
+    Only metadata files below the table's location, and none that an unknown key names. It is asked after the commit has landed,
+    so it raises nothing.
 
     Args:
         roots: directories that the operator names beside it.
@@ -157,7 +159,11 @@ def dropped_from_log(base: TableMetadata, new: TableMetadata, roots: Sequence[st
     if not deletes_old_metadata(new):
         return []
     places = [root for root in (new.location, *roots) if is_location(root)]
-    return [entry for entry in left_the_log(base, new) if any(is_under(entry.metadata_file, root) for root in places)]
+    return [
+        entry
+        for entry in left_the_log(base, new, *unknown_names(new))
+        if any(is_under(entry.metadata_file, root) for root in places)
+    ]
 
 
 def delete_dropped(
@@ -201,7 +207,9 @@ def _warn_of_stay(base: TableMetadata, new: TableMetadata, found: Sequence[Metad
     """Say once in a process that the table's metadata files stay that lie outside its places, though it wants them deleted."""
     if not deletes_old_metadata(new) or new.location in _WARNED_OF:
         return
-    stays = next((entry.metadata_file for entry in left_the_log(base, new) if entry not in found), None)
+    stays = next(
+        (entry.metadata_file for entry in left_the_log(base, new, *unknown_names(new)) if entry not in found), None
+    )
     if stays is not None:
         _WARNED_OF.add(new.location)
         _LOG.warning(

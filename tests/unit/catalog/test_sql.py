@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import sqlite3
@@ -461,6 +462,19 @@ def test_a_metadata_file_that_the_new_log_has_by_another_spelling_stays(catalog,
     )
     assert dropped_from_log(base, replace(base, metadata_log=())) == [entry]
     assert dropped_from_log(base, replace(base, metadata_log=(again,))) == []
+
+
+def test_a_metadata_file_that_an_unknown_key_names_stays_when_it_leaves_the_log(catalog, table):
+    """As where another engine keeps the one that a table was migrated from."""
+    trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    base = catalog.swap(table, [], [SetProperties(trimming)]).table
+    path = Path(base.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "migrated-from": {"file": table.metadata_location}}))
+    now = base.refresh()
+    for number in range(3):
+        now = catalog.swap(now, [], [SetProperties({"n": str(number)})]).table
+    assert now.storage.head(base.metadata_location) is None
+    assert now.storage.head(table.metadata_location) is not None
 
 
 def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(catalog):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.unknown_keys import unknown_names
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.maintenance.deletion.neighbours import Neighbours
-from icekeep.maintenance.deletion.reachable import unknown_names
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import check_roots, territory
 from icekeep.maintenance.orphans import JOB
