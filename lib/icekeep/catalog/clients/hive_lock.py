@@ -136,8 +136,13 @@ class _Holding:
         self._locks, self._connect, self._identifier = locks, connect, identifier
 
     def __enter__(self) -> None:
-        with suppress(CommitRefused), self._connect() as metastore:
-            self._locks._held[self._identifier] = self._locks._taken(metastore, self._identifier)
+        try:
+            with suppress(CommitRefused), self._connect() as metastore:
+                self._locks._held[self._identifier] = self._locks._taken(metastore, self._identifier)
+        except BaseException:
+            # Granted, and then the connection could not be ended: nobody else would give the lock back.
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         lock = self._locks._held.pop(self._identifier, None)

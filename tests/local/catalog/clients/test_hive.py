@@ -657,3 +657,17 @@ def test_a_metastore_that_does_not_tell_of_locks_is_asked_for_one_all_the_same(c
         catalog.swap(table, [], set_counter(1))
     metastore.fail = ("show_locks", "before")
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+
+
+def test_a_lock_is_given_back_where_the_connection_that_took_it_cannot_be_ended(catalog, table, metastore, monkeypatch):
+    ended = hive_client._Connection.__exit__
+
+    def failing(connection, *of):
+        ended(connection, *of)
+        if metastore.calls[-1] == "lock":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(hive_client._Connection, "__exit__", failing)
+    with pytest.raises(KeyboardInterrupt), catalog.locked(table):
+        pass
+    assert (metastore.locks[EVENTS], catalog._client()._locks._held) == ([], {})
