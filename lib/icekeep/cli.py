@@ -26,11 +26,10 @@ from icekeep.operations.arguments import (
 )
 from icekeep.operations.commands.config_show import show_config
 from icekeep.operations.configuration.file import config_words
-from icekeep.operations.console.log_formats import JSON
 from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error, say_traceback
+from icekeep.operations.console.looks import JSON
 from icekeep.operations.console.output import (
     format_json,
-    plain_values,
     print_tables,
     require_directory,
     require_new_file,
@@ -38,6 +37,7 @@ from icekeep.operations.console.output import (
     write_text,
 )
 from icekeep.operations.console.streams import open_closed_streams, separate_stderr
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS, resolve
@@ -262,4 +262,4 @@ def _print(answer: Answer, output: OutputOptions) -> None:
         write_text(answer.text(), sys.stdout)
     elif not answer.error:
         shown = answer.document["result"] if answer.for_people is None else answer.for_people()
-        print_tables(answer.title, shown, sys.stdout)
+        print_tables(answer.title, shown, sys.stdout, output.look)

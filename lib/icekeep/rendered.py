@@ -1,6 +1,7 @@
 """What notebooks show of values: a class that says so, and nothing of how it is done, which the upper rooms know."""
 
 from importlib import import_module
+from typing import Any
 
 import msgspec
 
@@ -14,3 +15,7 @@ class Rendered(msgspec.Struct, frozen=True):
         # By its name, as help and mistakes are answered without the rooms below: a value knows nothing of consoles.
         html: str = import_module(_HTML).html_of(self)
         return html
+
+
+class Details(list[Any]):
+    """Rows among those that are printed of a result, which a terminal shows only where everything is asked for."""

@@ -22,7 +22,8 @@ from icekeep.errors import IcekeepError, NotFoundError, OptionError, OutcomeUnkn
 from icekeep.maintenance.job_results import JobResult
 from icekeep.maintenance.runs.start_tag import TAG_PREFIX
 from icekeep.operations.arguments import parse_command
-from icekeep.operations.console.output import format_json, plain_values
+from icekeep.operations.console.output import format_json
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.runs import Run
 from icekeep.settings import BRANCH, Job

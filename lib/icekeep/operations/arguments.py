@@ -4,13 +4,14 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 """
 
 import argparse
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.operations.console.log_formats import FORMATS
+from icekeep.operations.console.looks import DEFAULT_LOOK, FORMATS, Look
 from icekeep.operations.flags import (
     MAPPINGS,
     OUTPUTS,
@@ -94,6 +95,7 @@ class OutputOptions(msgspec.Struct, frozen=True):
     verbose: bool
     log_format: str | None = None
     conf: str | None = None
+    look: Look = DEFAULT_LOOK
 
 
 def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: str) -> Command:
@@ -104,9 +106,12 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
 
     Raises:
         UsageError: there is no such command, or a flag is unknown, missing, or has a value that it cannot take.
-        SystemExit: help or the version was asked for, and printed.
+        SystemExit: help or the version was asked for, and printed; help without any word, too.
     """
     words = list(argv) if job is not None else _words(argv)
+    if job is None and not words:
+        command_parser(now_ms, version).print_help(sys.stderr)
+        raise SystemExit(UsageError.exit_status)
     if job is None:
         _require_command(words, now_ms)
     parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
@@ -218,7 +223,9 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     except UsageError:
         return OutputOptions("table", None, "--verbose" in argv)
     log_format = given.log_format if given.log_format in FORMATS else None
-    return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf)
+    columns = tuple(name for part in (given.columns or "").split(",") if (name := part.strip()))
+    look = Look(is_wide=given.wide, columns=columns, color=given.color)
+    return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf, look)
 
 
 def job_parser(job: str, now_ms: int) -> Parser:

@@ -7,7 +7,7 @@ from typing import Any
 from icekeep.errors import UsageError
 from icekeep.operations.configuration.file import DEFAULT_PATH
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting
-from icekeep.operations.console.log_formats import FORMATS
+from icekeep.operations.console.looks import COLORS, FORMATS
 from icekeep.settings import Kind, Setting
 
 OUTPUTS = ("table", "json")
@@ -95,6 +95,15 @@ def add_output(
 ) -> None:
     """`--output` and what else says how an answer is given; `needs` says which forms need more packages."""
     parser.add_argument("--output", choices=outputs, default="table", help=f"how stdout shows the result{needs}")
+    parser.add_argument(
+        "--wide", action="store_true", help="leave out, cut and wrap nothing for the width of the terminal"
+    )
+    parser.add_argument(
+        "--columns", metavar="A,B", help="of tables on a terminal these columns, by their names in JSON or their labels"
+    )
+    parser.add_argument(
+        "--color", choices=COLORS, default="auto", help="colours; auto: on a terminal, unless NO_COLOR is set"
+    )
     also = "; for any other form send stdout to one" if {*outputs} - {*OUTPUTS} else ""
     parser.add_argument("--result-file", metavar="PATH", help=f"also write the result to a file, always as JSON{also}")
     parser.add_argument(

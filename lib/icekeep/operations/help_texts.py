@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
@@ -13,7 +14,7 @@ from icekeep.operations.jobs import resolve
 from icekeep.settings import Job
 from icekeep.spec.units import MAX_INT, MAX_LONG
 
-_WIDTH = 100
+_MOST_WIDTH = 100
 EXIT_STATUSES = """exit statuses:
   0    done, also where there was nothing to do
   1    failed, and nothing was committed
@@ -26,11 +27,41 @@ EXIT_STATUSES = """exit statuses:
 _NO_LIMIT = (MAX_INT, MAX_LONG)
 
 
+_TABLE_LINE = re.compile(r"( +\S+(?: \S+)* {2,})\S")
+"""A name or a number, and what it means behind some blanks."""
+
+
+def _width() -> int:
+    return min(_MOST_WIDTH, shutil.get_terminal_size((_MOST_WIDTH, 0)).columns)
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Flags and what they mean on one line each, lists of commands as they are made."""
+    """Flags and what they mean on one line each, lists of commands as they are made; all within the terminal's width."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
+        super().__init__(prog, max_help_position=30, width=_width())
+
+    def _format_usage(self, *args: Any) -> str:
+        # argparse breaks no group of flags of which one is to be given.
+        return "\n".join(_fitted(line, self._width) for line in super()._format_usage(*args).split("\n"))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + _fitted(line, width) for line in text.splitlines())
+
+
+def _fitted(line: str, width: int) -> str:
+    """A line in as many as it takes; a command can be copied, and what stands behind a name stays behind it."""
+    if len(line) <= width:
+        return line
+    lead = re.match(" *", line)[0]  # type: ignore[index]
+    if line.startswith(f"{lead}icekeep "):
+        lines = textwrap.wrap(
+            line, width - 2, subsequent_indent=f"{lead}    ", break_long_words=False, break_on_hyphens=False
+        )
+        return " \\\n".join(lines)
+    in_table = _TABLE_LINE.match(line)
+    below = " " * len(in_table[1]) if in_table else lead
+    return textwrap.fill(line, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 class _Once(argparse.Action):
@@ -84,7 +115,7 @@ def listing(title: str, summaries: Mapping[str, str]) -> str:
     """Names and what they do, as the foot of a help text."""
     column = max([18, *map(len, summaries)]) + 2
     lines = [
-        textwrap.fill(summary, _WIDTH, initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2))
+        textwrap.fill(summary, _width(), initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2))
         for name, summary in summaries.items()
     ]
     return "\n".join([f"{title}:", *lines, "", ""])
@@ -108,7 +139,7 @@ def foot_of_job(job: Job) -> str:
             "options of --option; one without a default here goes by the table or by other options, or sets no limit:"
         )
         listed = textwrap.fill(
-            ", ".join(told), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+            ", ".join(told), _width(), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
         )
         parts.append(f"{title}\n{listed}")
     return "\n\n".join([*parts, EXIT_STATUSES])

@@ -32,6 +32,9 @@ PROCEDURES: Mapping[str, str | None] = {
 }
 """Iceberg's procedures and the commands that do the same; `None` where there is none (docs/from-iceberg.md)."""
 
+_STATEMENTS: Mapping[str, str] = {"optimize": "compact", "vacuum": "expire_snapshots"}
+"""What Trino, Athena and Databricks call the same in SQL."""
+
 
 _SHORTEST_FLAG = 3
 """Shorter words that begin with a dash are numbers, or flags of one letter."""
@@ -45,12 +48,13 @@ def unknown_command(
     Args:
         for_help: the user asked for help, and is told how to get that of the command that does what a procedure does.
     """
-    procedures = with_one_typo(word, PROCEDURES)
+    procedures = with_one_typo(word, (*PROCEDURES, *_STATEMENTS))
     near = near_words(word, dict.fromkeys((*commands, *procedures)))
     if not near or near[0] in commands:
         return unknown_word(word, commands, what, listed)
-    same = f"what Iceberg's procedure {near[0]!r} does"
-    command = PROCEDURES[near[0]]
+    is_statement = near[0] in _STATEMENTS
+    same = f"what {near[0].upper()} does in SQL" if is_statement else f"what Iceberg's procedure {near[0]!r} does"
+    command = _STATEMENTS[near[0]] if is_statement else PROCEDURES[near[0]]
     if command is None:
         return UsageError(f"there is no {what} {word!r}, and no command does {same}; {listed}", given=word)
     if for_help:

@@ -13,8 +13,8 @@ from icekeep.events import Listener, Listeners, unfailing
 from icekeep.operations.arguments import Command, OutputOptions
 from icekeep.operations.configuration.file import read_config, resolve_references
 from icekeep.operations.configuration.receivers import METRICS, TellingSettings
-from icekeep.operations.console.log_formats import JSON, TEXT
 from icekeep.operations.console.logs import logged_events, logged_progress
+from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.console.progress import telling_progress
 from icekeep.operations.jobs import JOBS

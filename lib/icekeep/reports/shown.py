@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from icekeep.health.values import JobAdvice, TableHealth
+from icekeep.rendered import Details
 from icekeep.reports.values import ReportResult
 from icekeep.spec.times import format_time
 
 _BAR = 30
+_WITH_REASONS = 3
+"""Of more tables than these a terminal shows no reasons, unless asked to."""
 
 
 def report_shown(report: ReportResult) -> Mapping[str, Any]:
@@ -24,10 +27,12 @@ def report_shown(report: ReportResult) -> Mapping[str, Any]:
         return {**shown, **health_shown(report.tables[0], report.currency)}
     if report.tables:
         shown["tables"] = [_row(one) for one in report.tables]
-        shown["why"] = [line for one in report.tables for line in _reasons(one)]
-        shown["to_do"] = [
+        several = list if len(report.tables) <= _WITH_REASONS else Details
+        shown["why"] = several(line for one in report.tables for line in _reasons(one))
+        shown["to_do"] = several(
             {"table": one.table, **_job(job, report.currency)} for one in report.tables for job in one.to_do
-        ]
+        )
+        shown["next"] = _next(report)
     return {name: value for name, value in shown.items() if value != []}
 
 
@@ -45,6 +50,13 @@ def _row(one: TableHealth) -> dict[str, Any]:
         "faults": one.faults_count,
         "to_do": ", ".join(job.job for job in one.to_do),
     }
+
+
+def _next(report: ReportResult) -> str:
+    worst = next((one for one in report.tables if one.to_do), None)
+    if worst is None:
+        return "nothing"
+    return f"`icekeep report --table {worst.table}` says why, and what each job would do"
 
 
 def _reasons(one: TableHealth) -> list[str]:

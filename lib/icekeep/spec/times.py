@@ -28,6 +28,8 @@ _EPOCH_MS = re.compile(r"[0-9]{1,15}")
 EARLIEST_MS = 100_000_000_000
 """1973: smaller numbers are seconds, or a date without dashes, and would silently mean a moment in 1970."""
 
+_TO_SECONDS = len("2013-01-05T00:00:00")
+
 
 def moment_ms(moment: Moment, now_ms: int) -> int:
     """Epoch milliseconds of a moment; ages are counted back from `now_ms`.
@@ -152,6 +154,15 @@ def format_time(time_ms: int) -> str:
     '2013-01-05T00:00:00Z'
     """
     return format_timestamp(time_ms, SECOND_MS) + "Z"
+
+
+def format_moment(time_ms: int) -> str:
+    """The same to seconds, as people read it.
+
+    >>> format_moment(1357344000123)
+    '2013-01-05 00:00:00 UTC'
+    """
+    return f"{format_time(time_ms)[:_TO_SECONDS].replace('T', ' ')} UTC"
 
 
 def format_span(span_ms: int) -> str:

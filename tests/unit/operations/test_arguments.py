@@ -36,7 +36,7 @@ def test_only_settings_that_were_given_are_passed_on():
 
 def test_every_flag_with_one_value_is_refused_where_it_is_given_twice():
     """Also on the scripts of jobs; a flag without a value says the same twice."""
-    given = {"--output": "json", "--log-format": "json"}
+    given = {"--output": "json", "--log-format": "json", "--color": "never"}
     for name in (*JOBS, *VERBS):
         parser = job_parser(name, NOW_MS)
         valued = [
@@ -72,7 +72,6 @@ def test_settings_are_read_to_values():
 @for_each(
     ("words", "message"),
     [
-        ([], "the following arguments are required: COMMAND"),
         (["--versoin"], "there is no flag '--versoin' before the command; did you mean '--version'?"),
         (["--bogus", "compact"], "there is no flag '--bogus' before the command; see icekeep --help"),
         (
@@ -118,7 +117,7 @@ def test_settings_are_read_to_values():
         (["compact", "--table", "db.t", "--were=a = 1"], "there is no flag '--were'; did you mean '--where'?"),
         (["compact", "--", "--tabel"], "the following arguments are required: --table; see icekeep compact --help"),
         (["compact"], "the following arguments are required: --table; see icekeep compact --help"),
-        (["compact", "--table", "db.t", "--colour", "red"], "unrecognized arguments: --colour red"),
+        (["compact", "--table", "db.t", "--shade", "red"], "unrecognized arguments: --shade red"),
         (["compact", "--table", "db.t", "--older-than", "7d"], "unrecognized arguments: --older-than 7d"),
         (["plan_scan", "--table", "db.t", "--option", "a=b"], "unrecognized arguments: --option a=b"),
         (["expire_snapshots", "--table", "db.t", "--where", "a = 1"], "unrecognized arguments: --where a = 1"),
@@ -328,8 +327,26 @@ def test_the_examples_in_a_job_s_help_are_command_lines_of_it(job, capsys):
         assert parse_command([job.name, *shlex.split(example)], None, 0, "1").name == job.name
     with pytest.raises(SystemExit):
         parse_command([job.name, "--help"], None, 0, "1")
-    shown = capsys.readouterr().out
+    # A command that is longer than a line goes on behind a backslash.
+    shown = re.sub(r" \\\n +", " ", capsys.readouterr().out)
     assert all(f"  icekeep {job.name} {example}\n" in shown for example in job.examples)
+
+
+def test_the_command_alone_shows_its_help_and_is_a_mistake(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_command([], None, NOW_MS, "1")
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (2, "")
+    assert "many tables:" in shown.err
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("name", [None, *JOBS, *VERBS])
+def test_help_fits_the_terminal(name, width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    with pytest.raises(SystemExit):
+        parse_command([*(name.split() if name else ()), "--help"], None, NOW_MS, "1")
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > max(width, 66)] == []
 
 
 @pytest.mark.parametrize("name", ["apply", "report", "runs", "maintain"])

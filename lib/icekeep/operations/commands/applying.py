@@ -11,7 +11,7 @@ from icekeep.events import SILENT, Listener
 from icekeep.maintenance.exact_plans import AlreadyApplied, refuse_other_table, run_of_plan
 from icekeep.names import without_catalog
 from icekeep.operations.arguments import Command
-from icekeep.operations.console.output import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.plan_files.format import PlanFile, read_plan_file

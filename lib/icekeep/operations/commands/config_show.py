@@ -7,7 +7,7 @@ import msgspec
 from icekeep.operations.configuration.file import CatalogSettings, Config
 from icekeep.operations.configuration.receivers import LOG
 from icekeep.operations.configuration.runs import KEEP_MS, RUNS
-from icekeep.operations.console.log_formats import TEXT
+from icekeep.operations.console.looks import TEXT
 from icekeep.operations.recording import beside_warehouse
 from icekeep.policies.values import Policy
 from icekeep.secrets import masked

@@ -19,10 +19,9 @@ from icekeep.operations.verbs import VERBS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import STATUSES, RunFilter, RunRecord
 from icekeep.runtime import SYSTEM
-from icekeep.spec.times import format_time
+from icekeep.spec.times import format_moment
 
 _LAST = 20
-_SECONDS = len("2026-01-31T12:00:00")
 _ERROR_LENGTH = 80
 _ID_LENGTH = 8
 """Of the UUID in a run's id so much tells it from others, and `--run` takes it."""
@@ -137,7 +136,7 @@ def _shown(record: RunRecord, now_ms: int, *, is_whole: bool) -> RunRecord:
 def _line(record: RunRecord) -> dict[str, Any]:
     took = None if record.ended_ms is None else f"{(record.ended_ms - record.started_ms) / 1000:,.1f} s"
     return {
-        "started_at": format_time(record.started_ms)[:_SECONDS].replace("T", " "),
+        "started_at": format_moment(record.started_ms),
         "took": took,
         "job": record.job,
         "table": record.table,

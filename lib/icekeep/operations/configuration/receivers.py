@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.operations.configuration.documents import Entry
-from icekeep.operations.console.log_formats import FORMATS
+from icekeep.operations.console.looks import FORMATS
 from icekeep.telemetry.metrics import OF_RUN
 
 LOG, METRICS = "log", "metrics"

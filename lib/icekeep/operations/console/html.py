@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from icekeep.errors import printable
-from icekeep.operations.console.output import MAX_ROWS, columns_of, format_value, plain_values, shown_name, split_values
+from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, plain_values, shown_name, split_values
 from icekeep.operations.jobs import resolve
 
 _LINES_SHOWN = 15

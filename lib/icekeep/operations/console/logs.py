@@ -30,7 +30,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
-from icekeep.operations.console.log_formats import JSON, TEXT
+from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.progress import ByRun, PlainProgress, about_run, describe
 from icekeep.operations.console.streams import LossyStream, lines_of_stderr
 from icekeep.operations.runbooks import ending_of

@@ -1,7 +1,6 @@
 """Results as one JSON object for machines or as tables for people.
 
-Both show the same document: the values of a job's frozen result or plan under their own names. A name tells the unit, so
-bytes, moments and ages are shown exactly and readably. Spans are shown in seconds, and so their names without `_ms`.
+Both show the same document: the values of a job's frozen result or plan under their own names.
 """
 
 import codecs
@@ -13,38 +12,20 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO, cast
 
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from icekeep.errors import UsageError, printable
+from icekeep.operations.console.looks import DEFAULT_LOOK, Look
+from icekeep.operations.console.terminal import COLOR_SYSTEMS, print_on_terminal
+from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, shown_name, split_values
 from icekeep.runtime import SYSTEM
-from icekeep.spec.times import EARLIEST_MS, format_span, format_time
-from icekeep.spec.units import MAX_LONG, format_bytes
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-MAX_ROWS = 100
-"""Of more rows than these the first are shown, and how many more there are."""
-_SPANS = frozenset(
-    {
-        *("cpu_ms", "elapsed_ms", "estimate_ms", "looked_ms", "since_previous_ms"),
-        *("planning_time_after_ms", "planning_time_before_ms"),
-    }
-)
-"""Fields that are spans: they are shown in seconds, under their names without `_ms`."""
-_MAX_ITEMS = 5
-_MAX_LINE = 80
 _WIDE = 100_000
-_GAP = "   "
-"""What lies between the columns of a table."""
-
-
-def plain_values(value: Any) -> Any:
-    """A result as what JSON has: mappings, lists, text, numbers; kinds that JSON has not become text."""
-    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
 
 
 def format_json(document: Mapping[str, Any], encoding: str | None = None) -> str:
@@ -153,17 +134,19 @@ def _take_name(partial: Path, target: Path) -> None:
         partial.replace(target)
 
 
-def print_tables(title: str, values: Mapping[str, Any], stream: TextIO) -> None:
+def print_tables(title: str, values: Mapping[str, Any], stream: TextIO, look: Look = DEFAULT_LOOK) -> None:
     """Show plain values to people: single ones as a list of names and values, lists of rows as tables.
 
-    On a terminal long texts are folded to its width; elsewhere nothing is cut and nothing is coloured. What the stream's encoding
-    does not have is escaped.
+    On a terminal they fit its width (`terminal.py`); elsewhere nothing is left out, cut or coloured, and names are those of JSON.
+    What the stream's encoding does not have is escaped.
+
+    Raises:
+        UsageError: a column is asked for that no table has.
     """
-    console = Console(
-        file=cast("TextIO", _Encoded(stream, stream.encoding)), highlight=False, markup=False, emoji=False
-    )
-    if console.is_terminal:
-        _print(console, title, values)
+    encoded = cast("TextIO", _Encoded(stream, stream.encoding))
+    console = Console(file=encoded, highlight=False, markup=False, emoji=False, **COLOR_SYSTEMS[look.color])
+    if console.is_terminal or look != DEFAULT_LOOK:
+        print_on_terminal(console, title, values, look)
         return
     # Rich fills each line up to the width of its table; a file wants no blanks at the ends of lines.
     buffer = StringIO()
@@ -200,37 +183,6 @@ def write_text(text: str, stream: TextIO) -> None:
     raw.write(text.encode())
 
 
-def format_value(name: str, value: Any) -> str:
-    """A plain value as people read it; the unit follows from the name of the field.
-
-    >>> format_value("rewritten_bytes_count", 1536), format_value("manifests_count", 12345)
-    ('1,536 (1.5 KiB)', '12,345')
-    >>> format_value("snapshot_id_before", 12345)
-    '12345'
-    """
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return _format_number(name, value)
-    if isinstance(value, Mapping):
-        items = ((str(key), below) for key, below in value.items())
-        return ", ".join(f"{printable(shown_name(key))}={format_value(key, below)}" for key, below in items)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return _format_items(value)
-    return printable(str(value))
-
-
-def shown_name(name: str) -> str:
-    """The name of a field as people read it: a span's is without its unit, since the value has another.
-
-    >>> shown_name("estimated.elapsed_ms"), shown_name("timestamp_ms")
-    ('estimated.elapsed', 'timestamp_ms')
-    """
-    return name.removesuffix("_ms") if name.rpartition(".")[2] in _SPANS else name
-
-
 def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
     console.print(Text(printable(title), style="bold"))
     single, rows = split_values(values)
@@ -247,51 +199,6 @@ def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
             console.print(Text(f"... and {len(items) - MAX_ROWS:,} more; --output json has them all"))
 
 
-def _format_number(name: str, value: int) -> str:
-    words = name.lower().replace("-", "_").split("_")
-    if "bytes" in words:
-        return f"{value:,} ({format_bytes(value)})" if abs(value) >= 1024 else f"{value:,}"
-    if words[-1] == "ms" and "age" in words:
-        if value == MAX_LONG:
-            return "no limit"
-        return f"{value} ({format_span(value)})"
-    if words[-1] == "ms":
-        return f"{value} ({format_time(value)})" if value >= EARLIEST_MS else f"{value / 1000:,.1f} s"
-    return str(value) if "id" in words or words[-1] in ("ids", "number") else f"{value:,}"
-
-
-def _format_items(items: Sequence[Any]) -> str:
-    if any(isinstance(item, Mapping) for item in items):
-        return f"{len(items):,} items"
-    shown = ", ".join(printable(str(item)) for item in items[:_MAX_ITEMS])
-    more = f" ... ({len(items):,} in all)" if len(items) > _MAX_ITEMS else ""
-    return (shown + more) or "-"
-
-
-def split_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
-    """Single values, those of nested mappings under dotted names, and what needs lines of its own: rows and long lists."""
-    single: dict[str, Any] = {}
-    rows: dict[str, Sequence[Any]] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            below, below_rows = split_values(value)
-            single |= {f"{name}.{key}": item for key, item in below.items()}
-            rows |= {f"{name}.{key}": items for key, items in below_rows.items()}
-        elif isinstance(value, list | tuple) and _needs_lines(value):
-            rows[name] = value
-        else:
-            single[name] = value
-    return single, rows
-
-
-def _needs_lines(items: Sequence[Any]) -> bool:
-    if not items or isinstance(items[0], Mapping):
-        return bool(items)
-    texts = [str(item) for item in items]
-    # Names stand side by side; what is said of a place, as "PLACE: TEXT", does not.
-    return len(items) > _MAX_ITEMS or any(": " in text for text in texts) or sum(map(len, texts)) > _MAX_LINE
-
-
 def _lines_of(values: Mapping[str, Any]) -> Table:
     """A line for each value, behind its name."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -303,30 +210,12 @@ def _lines_of(values: Mapping[str, Any]) -> Table:
 
 
 def _print_rows(console: Console, items: Sequence[Any]) -> None:
-    """Rows as a table or, where the names of its columns are wider than the terminal, each as lines of their own."""
     columns = columns_of(items[:MAX_ROWS])
     names = {column: printable(shown_name(column)) for column in columns}
-    # Rich takes one blank more than stands between columns.
-    if len(_GAP.join(names.values())) >= console.width:
-        for number, item in enumerate(items[:MAX_ROWS]):
-            if number:
-                console.print()
-            console.print(_lines_of({column: item.get(column) for column in columns}))
-        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column, are_numbers in columns.items():
         justify: Literal["left", "right"] = "right" if are_numbers else "left"
-        table.add_column(Text(names[column]), justify=justify, overflow="fold", min_width=len(names[column]))
+        table.add_column(Text(names[column]), justify=justify, min_width=len(names[column]))
     for item in items[:MAX_ROWS]:
         table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
     console.print(table)
-
-
-def columns_of(items: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-    """The columns of some rows, in their order, and whether each has numbers alone."""
-    columns = dict.fromkeys(key for item in items for key in item)
-    return {column: all(_is_number(item.get(column)) for item in items) for column in columns}
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool))

@@ -8,7 +8,7 @@ from icekeep.maintenance.checking.result import CheckResult, FaultsFound
 from icekeep.maintenance.repairing.planner import MENDED
 from icekeep.operations.shown.commands import CommandsOn
 from icekeep.spec.snapshots import MAIN
-from icekeep.spec.times import format_time
+from icekeep.spec.times import format_moment, format_time
 
 _EXAMPLES = 5
 """Of each class; `--output json` has more."""
@@ -47,7 +47,7 @@ def check_shown(result: CheckResult, commands: CommandsOn | None = None) -> Mapp
 
 
 def _row(one: FaultsFound) -> dict[str, Any]:
-    since = "" if one.since_timestamp_ms is None else format_time(one.since_timestamp_ms)[:19].replace("T", " ")
+    since = "" if one.since_timestamp_ms is None else format_moment(one.since_timestamp_ms)
     return {
         "fault_id": one.fault_id,
         "name": one.name,

@@ -10,6 +10,7 @@ import msgspec
 from icekeep.events import Event, Listener, Warned
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.outcomes import Begun
+from icekeep.rendered import Details
 
 _ON_SOMETHING = re.compile(r"`(icekeep [^`]*--(?:table|catalog) [^`]*)`")
 _COMMAND_ALONE = re.compile(r"icekeep [a-z_]+(?: [a-z-]+)? --(?:table|catalog) [^`\n]+")
@@ -56,7 +57,8 @@ def with_commands_completed(value: Any, table: str | None, conf: str | None) -> 
     if isinstance(value, Mapping):
         return {key: with_commands_completed(one, table, conf) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [with_commands_completed(one, table, conf) for one in value]
+        items = (with_commands_completed(one, table, conf) for one in value)
+        return Details(items) if isinstance(value, Details) else [*items]
     return value
 
 

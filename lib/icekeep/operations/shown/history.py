@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from icekeep.maintenance.commit_history.result import CommitEntry, CommitHistoryResult
-from icekeep.spec.times import format_time
+from icekeep.spec.times import format_moment
 from icekeep.spec.units import DAY_MS, SECOND_MS, format_bytes
 
 _UNKNOWN = "?"
@@ -16,7 +16,6 @@ _FIGURES = (
     *("data_files", "records", "delete_files"),
     *("since", "other", "bytes", "files", "in_all", "deletes", "manifests", "metadata"),
 )
-_SECONDS = len("2026-01-31T12:00:00")
 _UNITS = (("d", DAY_MS), ("h", 3600 * SECOND_MS), ("min", 60 * SECOND_MS))
 
 
@@ -40,7 +39,7 @@ def _change(entry: CommitEntry, *, has_refs: bool) -> dict[str, Any]:
     """Who did what when. Of an expired commit nothing else is known than when it was."""
     row: dict[str, Any] = {
         "snapshot_id": entry.snapshot_id,
-        "committed_at": format_time(entry.timestamp_ms)[:_SECONDS].replace("T", " "),
+        "committed_at": format_moment(entry.timestamp_ms),
         "operation": "expired" if entry.is_expired else entry.operation,
         "made_by": _maker(entry),
     }

@@ -13,7 +13,8 @@ from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.expiration.job import plan_expire_snapshots
 from icekeep.operations.console.html import FOR_PEOPLE, html_of
-from icekeep.operations.console.output import plain_values, print_tables
+from icekeep.operations.console.output import print_tables
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import VERBS
 from icekeep.planning.scan.report import plan_scan

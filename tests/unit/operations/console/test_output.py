@@ -12,14 +12,13 @@ from icekeep.errors import UsageError
 from icekeep.operations.console import output
 from icekeep.operations.console.output import (
     format_json,
-    format_value,
-    plain_values,
     print_tables,
     require_directory,
     write_result_file,
     write_text,
     written_at_once,
 )
+from icekeep.operations.console.values import format_value, plain_values
 from icekeep.spec.units import format_bytes
 from kit.cases import for_each
 from kit.changes import thrown
@@ -120,46 +119,6 @@ def test_outside_a_terminal_nothing_is_cut_or_coloured():
     assert long_path in shown
     assert "\x1b" not in shown
     assert not any(line.endswith(" ") for line in shown.splitlines())
-
-
-@pytest.fixture
-def on_terminal(monkeypatch):
-    """The lines of a result on a terminal, without colours."""
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    def lines(width, value):
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setenv("TERM", "xterm")
-        stream = Terminal()
-        print_tables("t", plain_values(value), stream)
-        return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in stream.getvalue().splitlines()]
-
-    return lines
-
-
-def test_on_a_terminal_long_texts_are_folded_to_its_width(on_terminal):
-    lines = on_terminal(60, Plan(None, Nested(1), files=(File("/wh/" + "x" * 300, 1),)))
-    assert max(map(len, lines)) <= 60
-    assert "".join(lines).count("x") == 300
-
-
-def test_on_a_terminal_that_is_too_narrow_for_the_names_of_columns_each_row_is_lines(on_terminal):
-    files = (File("/wh/a", 2_048), File("/wh/b", 1, 5))
-    named = "file_path   size_bytes   record_count"
-    lines = on_terminal(len(named) + 1, {"files": files})
-    assert any(line.split() == named.split() for line in lines)
-    assert on_terminal(len(named), {"files": files})[-7:] == [
-        "file_path     /wh/a",
-        "size_bytes    2,048 (2.0 KiB)",
-        "record_count  -",
-        "",
-        "file_path     /wh/b",
-        "size_bytes    1",
-        "record_count  5",
-    ]
 
 
 def test_a_long_list_of_texts_has_a_line_for_each():

@@ -17,7 +17,8 @@ from icekeep.maintenance.commit_history.result import (
     ManifestsAfter,
     TableTotals,
 )
-from icekeep.operations.console.output import format_json, plain_values, print_tables
+from icekeep.operations.console.output import format_json, print_tables
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.shown.history import history_shown
 from icekeep.tables.refs import create_branch
 from kit.lake import Lake

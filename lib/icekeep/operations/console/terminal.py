@@ -1,0 +1,293 @@
+"""Results on a terminal of any width: labels, units, no zeros, no broken words, and colour where it means something.
+
+A table that is too wide gives up width first: names are cut in the middle, sentences are wrapped between words. Then it gives up
+columns, the least important first, and says which. In a pipe or a file nothing of this happens (`output.py`).
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from icekeep.errors import UsageError, printable
+from icekeep.operations.console.looks import Color, Look
+from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, is_bytes, is_moment, split_values
+from icekeep.rendered import Details
+from icekeep.spec.times import format_moment
+from icekeep.spec.units import format_bytes
+
+_GAP = "  "
+_ELLIPSIS = "…"
+_MIN_NAME = 16
+_MIN_TEXT = 24
+_MAX_LINES = 3
+"""A sentence in a table has no more."""
+
+_NEXT = "next"
+"""What to do next, which stands below all else."""
+
+_LEAST_IMPORTANT = (
+    *(
+        "requests",
+        "requests_count",
+        "core_s",
+        "read_bytes",
+        "written_bytes",
+        "manifests",
+        "snapshots",
+        "deleted",
+        "cost",
+    ),
+    *(
+        "since_snapshot_id",
+        "parent_id",
+        "run",
+        "run_id",
+        "policy",
+        "estimate",
+        "only_snapshots",
+        "only_bytes",
+        "size_bytes",
+    ),
+)
+"""Columns in the order in which they are given up; then those that are farthest to the right, but for these:"""
+
+_KEPT = frozenset(
+    {"table", "name", "score", "status", "job", "to_do", "faults", "fault_id", "faults_count", "why", "bytes"}
+)
+_GREEN, _YELLOW, _RED = "green", "yellow", "red"
+_STATUSES = {
+    **dict.fromkeys(("done", "ok", "repaired", "restored"), _GREEN),
+    **dict.fromkeys(("partial", "postponed", "left", "interrupted", "not-tried", "due"), _YELLOW),
+    **dict.fromkeys(("failed", "wrong", "unknown", "conflict", "refused"), _RED),
+}
+
+
+COLOR_SYSTEMS: Mapping[Color, Mapping[str, Any]] = {
+    "auto": {},
+    "always": {"force_terminal": True},
+    "never": {"no_color": True},
+}
+
+
+def label(name: str) -> str:
+    """The name of a field as people read it.
+
+    >>> label("rewritten_data_files_count"), label("estimated.cpu_ms"), label("snapshot_id")
+    ('rewritten data files', 'estimated cpu', 'snapshot id')
+    """
+    words = [part.removesuffix("_count").removesuffix("_ms").replace("_", " ") for part in name.split(".")]
+    words = ["records" if word == "record" else word for word in words]
+    return printable(" ".join(words))
+
+
+def shown_value(name: str, value: Any) -> str:
+    """A value with one unit and with a zone.
+
+    >>> shown_value("read_bytes", 1536), shown_value("timestamp_ms", 1_767_225_600_000)
+    ('1.5 KiB', '2026-01-01 00:00:00 UTC')
+    """
+    if is_bytes(name, value):
+        return format_bytes(value)
+    if is_moment(name, value):
+        return format_moment(value)
+    return format_value(name, value)
+
+
+def print_on_terminal(console: Console, title: str, values: Mapping[str, Any], look: Look) -> None:
+    """Show plain values to people; raises `UsageError` where a column is asked for that no table has."""
+    single, rows = split_values(values)
+    advice = single.pop(_NEXT, None)
+    _require_columns(look.columns, rows)
+    name, _, ended = title.rpartition(": ")
+    heading = Text.assemble(
+        (f"{printable(name)}: " if name else "", "bold"), (printable(ended), f"bold {_color('status', ended)}")
+    )
+    console.print(heading, soft_wrap=True)
+    shown = single if look.is_wide else {name: value for name, value in single.items() if _says_something(value)}
+    _print_values(console, shown, look)
+    for name, items in rows.items():
+        console.print()
+        if isinstance(items, Details) and not look.is_wide:
+            console.print(Text(f"{label(name)} ({len(items):,}): --wide shows them", style="dim"))
+            continue
+        console.print(Text(f"{label(name)} ({len(items):,})", style="bold"))
+        if isinstance(items[0], Mapping):
+            _Rows(items[:MAX_ROWS], look, console.width).print(console)
+        else:
+            for item in items[:MAX_ROWS]:
+                _print_wrapped(console, printable(str(item)), look)
+        if len(items) > MAX_ROWS:
+            console.print(Text(f"... and {len(items) - MAX_ROWS:,} more; --output json has them all"))
+    if advice:
+        console.print()
+        _print_values(console, {_NEXT: advice}, look)
+    left_out = len(single) - len(shown)
+    if left_out:
+        what = "value that is 0 or unknown is" if left_out == 1 else "values that are 0 or unknown are"
+        console.print(Text(f"{left_out} {what} not shown; --wide shows everything", style="dim"), soft_wrap=True)
+
+
+def _require_columns(asked: Sequence[str], rows: Mapping[str, Sequence[Any]]) -> None:
+    known = [
+        column for items in rows.values() if isinstance(items[0], Mapping) for column in columns_of(items[:MAX_ROWS])
+    ]
+    for name in asked:
+        if known and name not in known and name not in map(label, known):
+            raise UsageError(
+                f"--columns: no table here has a column {name!r}; there are {', '.join(dict.fromkeys(known))}"
+            )
+
+
+def _says_something(value: Any) -> bool:
+    return value is False or value not in (None, "", 0, "-", [], ())
+
+
+def _print_values(console: Console, values: Mapping[str, Any], look: Look) -> None:
+    labels = {name: label(name) for name in values}
+    width = max(map(len, labels.values()), default=0) + len(_GAP)
+    for name, value in values.items():
+        text = shown_value(name, value)
+        room = max(_MIN_TEXT, console.width - width)
+        lines = [text] if look.is_wide else _wrapped(text, room)
+        for number, line in enumerate(lines):
+            lead = labels[name].ljust(width) if not number else " " * width
+            console.print(Text.assemble(lead, (line, _color(name, text))), soft_wrap=True)
+
+
+def _print_wrapped(console: Console, text: str, look: Look) -> None:
+    for number, line in enumerate([text] if look.is_wide else _wrapped(text, console.width - len(_GAP))):
+        console.print(Text(f"{_GAP if number else ''}{line}"), soft_wrap=True)
+
+
+class _Rows:
+    """A table that fits a width."""
+
+    def __init__(self, items: Sequence[Mapping[str, Any]], look: Look, width: int) -> None:
+        are_numbers = columns_of(items)
+        self._numbers = {name for name, are in are_numbers.items() if are}
+        self._labels = {name: label(name) for name in are_numbers}
+        self._cells = {name: [shown_value(name, item.get(name)) for item in items] for name in are_numbers}
+        self._look, self._width = look, width
+        self._left_out: list[str] = []
+        asked = [name for name in are_numbers if name in look.columns or self._labels[name] in look.columns]
+        if asked:
+            self._columns = asked
+        elif look.is_wide:
+            self._columns = list(are_numbers)
+        else:
+            # What is the same nothing in all rows says nothing.
+            self._columns = [
+                name for name in are_numbers if any(_says_something(item.get(name)) for item in items)
+            ] or list(are_numbers)
+        self._widths = {name: self._natural(name) for name in self._columns}
+        if not look.is_wide:
+            self._fit(may_drop=not asked)
+
+    def print(self, console: Console) -> None:
+        """Print head and rows, and below them the names of columns that did not fit."""
+        heads = {name: self._in_lines(name, self._labels[name], is_head=True) for name in self._columns}
+        self._print_row(console, heads, {}, style="dim")
+        for number in range(len(self._cells[self._columns[0]])):
+            cells = {name: self._cells[name][number] for name in self._columns}
+            lines = {name: self._in_lines(name, cell) for name, cell in cells.items()}
+            self._print_row(console, lines, {name: _color(name, cell) for name, cell in cells.items()})
+        if self._left_out:
+            names = ", ".join(self._labels[name] for name in self._left_out)
+            for line in textwrap.wrap(f"no room for: {names}; --wide shows everything", self._width):
+                console.print(Text(line, style="dim"), soft_wrap=True)
+
+    def _print_row(
+        self, console: Console, lines: Mapping[str, Sequence[str]], styles: Mapping[str, str], style: str = ""
+    ) -> None:
+        for number in range(max(map(len, lines.values()))):
+            parts = []
+            for name in self._columns:
+                of_cell = lines[name]
+                text = of_cell[number] if number < len(of_cell) else ""
+                padded = text.rjust(self._widths[name]) if name in self._numbers else text.ljust(self._widths[name])
+                parts += [(padded, styles.get(name, style) if text else ""), (_GAP, "")]
+            line = Text.assemble(*parts[:-1])
+            line.rstrip()
+            console.print(line, soft_wrap=True)
+
+    def _natural(self, name: str) -> int:
+        return max(self._head_width(name), *map(len, self._cells[name]))
+
+    def _head_width(self, name: str) -> int:
+        """Of the longest word of its label, since a head may have several lines."""
+        return max(map(len, self._labels[name].split()))
+
+    def _least(self, name: str) -> int:
+        """The least width of a column: a number is never cut, a name to some characters, a sentence to some words."""
+        if name in self._numbers:
+            return self._widths[name]
+        is_text = any(" " in cell for cell in self._cells[name])
+        return min(self._natural(name), max(_MIN_TEXT if is_text else _MIN_NAME, self._head_width(name)))
+
+    def _fit(self, *, may_drop: bool) -> None:
+        least = {name: self._least(name) for name in self._columns}
+        while may_drop and len(self._columns) > 1 and self._all(least) > self._width:
+            gone = self._least_important()
+            self._columns.remove(gone)
+            self._left_out.append(gone)
+        # The widest gives first.
+        while (over := self._all(self._widths) - self._width) > 0:
+            wide = [name for name in self._columns if self._widths[name] > least[name]]
+            if not wide:
+                return
+            widest = max(wide, key=lambda name: self._widths[name])
+            others = [self._widths[name] for name in wide if name != widest]
+            down_to = max(
+                least[widest], self._widths[widest] - over, min(self._widths[widest] - 1, max(others, default=0))
+            )
+            self._widths[widest] = down_to
+
+    def _all(self, widths: Mapping[str, int]) -> int:
+        return sum(widths[name] for name in self._columns) + len(_GAP) * (len(self._columns) - 1)
+
+    def _least_important(self) -> str:
+        listed = [name for name in _LEAST_IMPORTANT if name in self._columns[1:]]
+        others = [name for name in self._columns[1:] if name not in _KEPT]
+        return (listed or others[::-1] or self._columns[::-1])[0]
+
+    def _in_lines(self, name: str, text: str, *, is_head: bool = False) -> list[str]:
+        if self._look.is_wide:
+            return [text]
+        return _wrapped(text, self._widths[name], len(text.split()) if is_head else _MAX_LINES)
+
+
+def _wrapped(text: str, width: int, most_lines: int | None = None) -> list[str]:
+    """A text in lines, wrapped between words; a word that is longer than a line is cut in the middle.
+
+    >>> _wrapped("s3://bucket/warehouse/db/events", 16), _wrapped("five small files of one day", 12)
+    (['s3://buc…/events'], ['five small', 'files of one', 'day'])
+    """
+    words = [_cut(word, width) for word in text.split()]
+    lines = textwrap.wrap(" ".join(words), width, break_long_words=False, break_on_hyphens=False) or [""]
+    if most_lines is not None and len(lines) > most_lines:
+        last = lines[most_lines - 1]
+        lines = [*lines[: most_lines - 1], f"{last[: width - 1].rstrip()}{_ELLIPSIS}"]
+    return lines
+
+
+def _cut(word: str, width: int) -> str:
+    if len(word) <= width:
+        return word
+    end = (width - 1) // 2
+    return f"{word[: width - 1 - end]}{_ELLIPSIS}{word[len(word) - end :]}"
+
+
+def _color(name: str, text: str) -> str:
+    """Of a score, a status and a number of faults; all else has none."""
+    if name == "status":
+        return _STATUSES.get(text, "")
+    if name in ("faults", "faults_count"):
+        return _RED if text.strip("-0") else ""
+    if name == "score":
+        score = text.split(maxsplit=1)[0]
+        if score.replace(".", "", 1).isdigit():
+            return _GREEN if float(score) >= 90 else _YELLOW if float(score) >= 70 else _RED
+    return ""
