@@ -10,7 +10,9 @@ import msgspec
 
 from icekeep.decoding import from_plain
 from icekeep.errors import OptionError
+from icekeep.spec.units import parse_bytes
 
+_BYTES = "-bytes"
 O = TypeVar("O", bound="Options")  # noqa: E741
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -39,12 +41,17 @@ def parse_options(cls: type[O], given: Mapping[str, Any] | O) -> O:
         hint = hints[attributes[name]]
         choices = get_args(hint) if get_origin(hint) is Literal else ()
         try:
-            plain = _choice(value, choices) if isinstance(value, str) else value
+            plain = _plain(name, value, choices) if isinstance(value, str) else value
             values[attributes[name]] = from_plain(plain, hint, strict=False)
         except msgspec.ValidationError as error:
             expected = f"one of {', '.join(choices)}" if choices else _expected(name, str(error))
             raise OptionError(name, given=value, expected=expected) from None
     return cls(**values)
+
+
+def _plain(name: str, text: str, choices: Sequence[str]) -> str | int:
+    size = parse_bytes(text) if name.endswith(_BYTES) and not text.strip().isdigit() else None
+    return _choice(text, choices) if size is None else size
 
 
 def _choice(text: str, choices: Sequence[str]) -> str:
@@ -56,7 +63,7 @@ def _choice(text: str, choices: Sequence[str]) -> str:
 def _expected(name: str, problem: str) -> str:
     """What msgspec expected of an option, from its message ("Expected `int` >= 1")."""
     text = problem.partition("Expected ")[2].partition(", got")[0].replace("`", "").replace(" | null", "")
-    number = "a whole number of bytes, such as 134217728," if name.endswith("-bytes") else "a whole number"
+    number = "a whole number of bytes, such as 134217728 or 128MB," if name.endswith(_BYTES) else "a whole number"
     for type_name, words in (("int", number), ("bool", "true or false"), ("float", "a number")):
         text = text.replace(type_name, words)
     return text.removesuffix(",") or "another value"

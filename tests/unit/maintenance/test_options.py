@@ -14,6 +14,7 @@ class SomeOptions(Options, frozen=True, kw_only=True):
     share: Annotated[float, Meta(gt=0, le=1)] = field(name="delete-ratio", default=0.3)
     all: bool = field(name="rewrite-all", default=False)
     order: Literal["none", "bytes-asc"] = field(name="job-order", default="none")
+    size: Annotated[int, Meta(gt=0)] = field(name="target-bytes", default=1)
 
 
 class OtherOptions(Options, frozen=True, kw_only=True):
@@ -26,6 +27,30 @@ def parsed(**given):
 
 def test_what_is_not_given_has_its_default():
     assert parse_options(SomeOptions, {}) == SomeOptions(count=5, limit=None, share=0.3, all=False, order="none")
+
+
+@for_each(
+    ("text", "size"),
+    [
+        ("134217728", 2**27),
+        ("128MB", 2**27),
+        ("128 mib", 2**27),
+        ("128m", 2**27),
+        ("1.5GiB", 3 * 2**29),
+        ("2 t", 2**41),
+        ("7b", 7),
+    ],
+)
+def test_a_size_may_have_a_unit_which_is_a_power_of_1024_as_in_spark(text, size):
+    assert parsed(target_bytes=text).size == size
+
+
+@for_each("text", ["128 miles", "MB", "-1MB", "1e3MB", "0MB"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(OptionError, match="a whole number of bytes, such as 134217728 or 128MB"):
+        parsed(target_bytes=text)
+    with pytest.raises(OptionError):
+        parsed(min_input_files="5k")
 
 
 @pytest.mark.parametrize("form", [str, lambda value: value])
@@ -84,7 +109,7 @@ def test_a_wrong_option_is_refused_and_the_error_says_what_to_give(name, given, 
     assert raised.value.facts["option"] == name
 
 
-KNOWN = "one of delete-ratio, job-order, max-files, min-input-files, rewrite-all"
+KNOWN = "one of delete-ratio, job-order, max-files, min-input-files, rewrite-all, target-bytes"
 
 
 @for_each(

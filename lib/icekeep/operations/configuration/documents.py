@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from icekeep.errors import ConfigError, UsageError
+from icekeep.spec.units import parse_bytes
 from icekeep.spelling import did_you_mean, near_words
 
 _MAX_DEPTH = 20
@@ -92,6 +93,11 @@ class Entry(msgspec.Struct, frozen=True):
         if number < minimum:
             raise self.wrong(f"is {number}; give a whole number of {minimum} or more")
         return number
+
+    def size(self) -> int:
+        """A number of bytes, perhaps with a unit such as `5GiB`."""
+        size = parse_bytes(self.value) if isinstance(self.value, str) and self.kind == "str" else None
+        return self.whole_number(minimum=0) if size is None else size
 
     def number(self, *, minimum: float) -> float:
         """A decimal number of at least `minimum`."""

@@ -171,7 +171,7 @@ def _files(entry: Entry) -> tuple[str, ...]:
 
 
 def _submit_over(entry: Entry) -> int | None:
-    return None if entry.is_null else entry.whole_number(minimum=0)
+    return None if entry.is_null else entry.size()
 
 
 def _tables(entry: Entry) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from icekeep.operations.configuration.documents import Entry
 from icekeep.settings import ALL, Kind, Setting, is_all
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
-from icekeep.spec.units import MAX_LONG
+from icekeep.spec.units import MAX_LONG, parse_bytes
 
 _BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 """A comma before a scheme or a slash; others are part of a name."""
@@ -32,7 +32,8 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         case Kind.DAYS:
             return whole_days(text)
         case Kind.NUMBER:
-            return _whole_number(text, setting.minimum)
+            size = parse_bytes(text) if setting.name.endswith("bytes") else None
+            return _whole_number(text if size is None else str(size), setting.minimum)
         case Kind.NUMBER_OR_ALL:
             return ALL if is_all(text) else _whole_number(text, setting.minimum, f" nor {ALL!r}")
         case Kind.IDS:
