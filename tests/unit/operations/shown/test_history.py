@@ -78,7 +78,7 @@ def test_two_tables_tell_what_changed_and_what_there_is_after_it():
         ["metadata_files_since", "0"],
     ]
     change, expired = rows[rows.index(["commits (2)"]) + 3 :][:2]
-    moment, operation = "2026-01-01 00:00:00", "replace"
+    moment, operation = "2026-01-01 00:00:00 UTC", "replace"
     # Of deletes that went it is known that there are three of one kind, but not how many of the others.
     assert change == [str(ENTRY.snapshot_id), moment, operation, "Spark 3.5.1", "+12 -1,095", "+336,776 -336,776", "-?"]
     assert expired == ["1", moment, "expired", "-", "-", "-", "-"]
