@@ -95,6 +95,7 @@ def test_what_the_scheduler_needs_has_defaults():
     assert (sent.deploy_mode, sent.py_files, sent.archives) == ("cluster", ("a.zip",), ("env.tar.gz#env",))
     assert (sent.files, sent.submit_over_bytes) == (("a", "b"), 7)
     assert policy(HEAD + "  jobs: {compact: {}}\n  submit_over: null\n").submit_over_bytes is None
+    assert policy(HEAD + "  jobs: {compact: {}}\n  submit_over: 2g\n").submit_over_bytes == 2 << 30
     assert sent.layer.keys["files"].text == "a, b"
 
 
@@ -168,7 +169,7 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
             "'both' is no deploy mode; give client or",
         ),
         (("jobs:", "files: [a, 'b,c']\n  jobs:"), "policies[0].files[1]", "holds a comma"),
-        (("jobs:", "submit_over: 2g\n  jobs:"), "policies[0].submit_over", "should be a whole number"),
+        (("jobs:", "submit_over: much\n  jobs:"), "policies[0].submit_over", "should be a whole number"),
         (("jobs:", "pol: x\n  jobs:"), "policies[0].pol", "there is no such key"),
     ],
 )
