@@ -145,7 +145,7 @@ def print_tables(title: str, values: Mapping[str, Any], stream: TextIO, look: Lo
     """
     encoded = cast("TextIO", _Encoded(stream, stream.encoding))
     console = Console(file=encoded, highlight=False, markup=False, emoji=False, **COLOR_SYSTEMS[look.color])
-    if console.is_terminal or look != DEFAULT_LOOK:
+    if console.is_terminal:
         print_on_terminal(console, title, values, look)
         return
     # Rich fills each line up to the width of its table; a file wants no blanks at the ends of lines.

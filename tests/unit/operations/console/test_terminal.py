@@ -138,6 +138,18 @@ def test_colour_says_what_is_well_and_what_is_not(name, value, is_coloured, prin
     assert "31m" not in printed({"rows": [row]}, color="never")
 
 
+def test_in_a_pipe_no_flag_changes_anything_but_colour_that_is_asked_for():
+    plain = io.StringIO()
+    print_tables("compact db.t: done", RESULT, plain)
+    for look in (Look(is_wide=True), Look(columns=("bytes",)), Look(color="never")):
+        piped = io.StringIO()
+        print_tables("compact db.t: done", RESULT, piped, look)
+        assert piped.getvalue() == plain.getvalue()
+    coloured = io.StringIO()
+    print_tables("compact db.t: done", RESULT, coloured, Look(color="always"))
+    assert "rewritten data files" in coloured.getvalue()
+
+
 def test_nobody_who_wants_no_colour_gets_any(monkeypatch, printed):
     assert "31m" in printed({}, title="compact db.t: failed")
     monkeypatch.setenv("NO_COLOR", "1")
