@@ -42,10 +42,10 @@ def value_bytes(leaf: pq.ColumnSchema) -> int | None:
     return struct.calcsize(LAYOUTS[leaf.physical_type])
 
 
-def order_of(leaf: pq.ColumnSchema, *, is_decimal: bool) -> Order:
+def order_of(leaf: pq.ColumnSchema) -> Order:
     """The order of a column: numbers by value, decimals in bytes too, all else byte by byte. NaN is in no order."""
     layout = LAYOUTS[leaf.physical_type] if leaf.physical_type in _NUMBERS else None
-    length = value_bytes(leaf)
+    length, is_decimal = value_bytes(leaf), leaf.logical_type.type == "DECIMAL"
 
     def order(value: bytes) -> Any:
         if length is not None and len(value) != length:

@@ -140,8 +140,7 @@ class NeededPages:
         if places is None or data is None or leaf.physical_type == "INT96":
             return None
         counts = np.diff(places.rows).tolist()
-        is_decimal = leaf.logical_type.type == "DECIMAL"
-        pages = pages_of_index(data, counts, order_of(leaf, is_decimal=is_decimal))
+        pages = pages_of_index(data, counts, order_of(leaf))
         if pages is None or not self._footer.has_order(position):
             return None
         return places.rows, page_metrics(pages, counts, id_, self._needed.types[id_], leaf)

@@ -169,13 +169,9 @@ class _Columns:
         if self._last is None or not self._last[0].equals(schema):
             ids = {field.name: field_id(field) for field in schema.to_arrow_schema()}
             leaves = [schema.column(position) for position in range(len(schema))]
-            places = {ids.get(leaf.path): _Place(n, stored_as(leaf), _order_of(leaf)) for n, leaf in enumerate(leaves)}
+            places = {ids.get(leaf.path): _Place(n, stored_as(leaf), order_of(leaf)) for n, leaf in enumerate(leaves)}
             self._last = schema, {id_: place for id_, place in places.items() if id_ is not None}
         return self._last[1]
-
-
-def _order_of(leaf: pq.ColumnSchema) -> Order:
-    return order_of(leaf, is_decimal=leaf.logical_type.type == "DECIMAL")
 
 
 class _Digest:

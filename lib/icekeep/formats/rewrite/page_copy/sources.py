@@ -30,7 +30,7 @@ from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.write_options import ParquetOptions
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, DecimalType, PrimitiveType
+from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, PrimitiveType
 
 _NOT_COUNTED = (BOOLEAN, FLOAT, DOUBLE)
 _OLD_WRITERS = re.compile(rb"parquet-mr version 1\.[0-7]\.")
@@ -195,7 +195,7 @@ def _splice_columns(schema: Schema, options: ParquetOptions, written: pq.Parquet
             field_id=id_,
             physical_type=leaf.physical_type,
             is_optional=leaf.max_definition_level > 0,
-            order=order_of(leaf, is_decimal=isinstance(type_, DecimalType)),
+            order=order_of(leaf),
             stored=stored_as(leaf),
             has_statistics=wishes.statistics.get(field.name, True),
         )
