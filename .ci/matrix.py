@@ -42,6 +42,7 @@ COMBINATIONS = (
     Combination("spark-4.2", "3.13", ("pyspark==4.2.*",)),
     Combination("spark-4.1", "3.12", ("pyspark==4.1.*",)),
     Combination("spark-4.0", "3.11", ("pyspark==4.0.*",)),
+    Combination("spark-3.5", "3.11", ("pyspark==3.5.*",)),
     Combination("lowest", "3.11", is_lowest=True),
 )
 IN_SPARK = ("tests/spark", "tests/end_to_end/test_jobs.py", "tests/end_to_end/test_own_session.py")

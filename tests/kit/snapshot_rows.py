@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
+from icekeep.planning.spark.rows import arrow_table
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
@@ -135,7 +136,7 @@ def main_history(metadata: TableMetadata) -> list[Snapshot]:
 
 def rows_by_our_scan(table: Table, spark: SparkSession, snapshot: Snapshot) -> Rows:
     """A snapshot's rows by the library's own scan."""
-    return Counter(as_rows(scan(table, spark, snapshot_id=snapshot.snapshot_id).toArrow()))
+    return Counter(as_rows(arrow_table(scan(table, spark, snapshot_id=snapshot.snapshot_id))))
 
 
 def rows_by_pyiceberg(table: Any, snapshot: Snapshot) -> Rows:

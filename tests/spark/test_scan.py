@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError
 from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import Engine, SparkSource
 from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
 from icekeep.spec.types import DOUBLE, LONG
@@ -31,7 +32,7 @@ def place(request: pytest.FixtureRequest, spark_session: SparkSession, in_tasks:
 
 
 def rows_of(frame: DataFrame) -> Counter[str]:
-    return multiset(frame.toArrow())
+    return multiset(arrow_table(frame))
 
 
 def ids(frame: DataFrame) -> list[int]:

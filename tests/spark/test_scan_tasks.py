@@ -13,6 +13,7 @@ from icekeep.planning.deletes import delete_join, delete_tasks
 from icekeep.planning.scan import plan as scan_plan
 from icekeep.planning.scan import task_groups
 from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import Engine
 from icekeep.tables.scan import scan
 from kit.lake import Lake, multiset
@@ -47,7 +48,7 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
 
 def scan_again(frame: DataFrame) -> pa.Table:
     """The rows of a frame, planned by Spark anew."""
-    return frame.select("*").toArrow()
+    return arrow_table(frame.select("*"))
 
 
 def with_deletes(lake: Lake, files: int) -> Any:
@@ -101,11 +102,11 @@ def test_partitions_that_are_crowded_with_deletes_give_the_same_tasks(
         monkeypatch.setattr(delete_tasks, "CROWDED_COUNT", crowded)
         monkeypatch.setattr(scan_plan, "CROWDED_COUNT", crowded)
         rows = plan_tasks(table, in_tasks).sort("file_path", "start").drop("task_id").collect()
-        found.append(([row.asDict(recursive=True) for row in rows], multiset(scan(table, in_tasks).toArrow())))
+        found.append(([row.asDict(recursive=True) for row in rows], multiset(arrow_table(scan(table, in_tasks)))))
         monkeypatch.setattr(scan_plan, "with_deletes", None)
     assert found[0] == found[1]
     assert {len(row["deletes"]) for row in found[0][0]} == {1, 2}
-    assert found[0][1] == multiset(scan(table, in_tasks.spark).toArrow())
+    assert found[0][1] == multiset(arrow_table(scan(table, in_tasks.spark)))
 
 
 def test_a_large_scan_without_files_has_no_rows(lake: Lake, in_tasks: Engine) -> None:
@@ -124,7 +125,7 @@ def test_a_plan_that_spark_makes_otherwise_when_rows_are_read_gives_each_split_i
     settings = {"spark.sql.shuffle.partitions": "16", "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1b"}
     with configured(spark_session, settings | {COALESCED: "1"}):
         frame = scan(table, in_tasks, select=["id", "_file"])
-        expected = multiset(frame.toArrow())
+        expected = multiset(arrow_table(frame))
         assert expected.total() == 12 * 19
         for other in ({COALESCED: "16"}, {"spark.sql.adaptive.enabled": "false"}):
             with configured(spark_session, other):

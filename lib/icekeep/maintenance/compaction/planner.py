@@ -49,7 +49,7 @@ from icekeep.maintenance.groups.options import in_job_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
 from icekeep.planning.spark.lazily import F, from_arrow_schema
-from icekeep.planning.spark.rows import collected
+from icekeep.planning.spark.rows import arrow_dataframe, collected
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
@@ -362,7 +362,7 @@ def _packer(
     plan_files = planned_files_with_deletes if deletes else planned_files
     planned = plan_files(scan, spark, columns)
     if only is not None:
-        paths = started(spark).createDataFrame(pa.table({"file_path": sorted(only)}))
+        paths = arrow_dataframe(started(spark), pa.table({"file_path": sorted(only)}))
         planned = planned.join(F.broadcast(paths), "file_path", "left_semi")
     cuts = cuts_of(scan, spark, rules)
     files = with_stretches(many_planned_files(planned, rules), rules, cuts)

@@ -162,28 +162,33 @@ def _plain_list(name: str, rows: "DataFrame", *, is_text: bool) -> "DataFrame":
                 f"{argument('file_list_view')} {name!r} has a column {column} of type {types[column]}{zone}; {_WANTED}",
                 file_list_view=name,
             )
-    size = F.col("size").try_cast("bigint") if "size" in types else F.lit(None).cast("bigint")
-    return _files(F.col("file_path"), size, F.col("last_modified"), rows)
+    size = _tried("size", "bigint") if "size" in types else F.lit(None).cast("bigint")
+    return _files(F.col("file_path"), size, "last_modified", rows)
 
 
 def _inventory(rows: "DataFrame", columns: set[str]) -> "DataFrame":
     """The current versions of an inventory's objects."""
     if "is_latest" in columns:
-        rows = rows.where(F.coalesce(F.col("is_latest").try_cast("boolean"), F.lit(True)))
+        rows = rows.where(F.coalesce(_tried("is_latest", "boolean"), F.lit(True)))
     if "is_delete_marker" in columns:
-        rows = rows.where(~F.coalesce(F.col("is_delete_marker").try_cast("boolean"), F.lit(False)))
+        rows = rows.where(~F.coalesce(_tried("is_delete_marker", "boolean"), F.lit(False)))
     location = F.concat(F.lit("s3://"), F.col("bucket"), F.lit("/"), F.col("key"))
-    size = F.col("size").try_cast("bigint") if "size" in columns else F.lit(None).cast("bigint")
-    return _files(location, size, F.col("last_modified_date"), rows)
+    size = _tried("size", "bigint") if "size" in columns else F.lit(None).cast("bigint")
+    return _files(location, size, "last_modified_date", rows)
 
 
-def _files(location: "Column", size: "Column", modified: "Column", rows: "DataFrame") -> "DataFrame":
-    """Rows of the three columns; a moment that is none stays null, and then nobody takes the file for old enough."""
+def _files(location: "Column", size: "Column", modified: str, rows: "DataFrame") -> "DataFrame":
+    """Rows of the three columns, `modified` by its name; what is no moment stays null, and is never old enough."""
     return rows.where(location.isNotNull()).select(
         location.alias("location"),
         size.alias("size_bytes"),
-        F.unix_millis(modified.try_cast("timestamp")).alias("modified_ms"),
+        F.unix_millis(_tried(modified, "timestamp")).alias("modified_ms"),
     )
+
+
+def _tried(column: str, type_: str) -> "Column":
+    """A column as another type, null where a value is none of it: in SQL, since Spark 3.5's `Column` has no `try_cast`."""
+    return F.expr(f"try_cast({column} AS {type_})")
 
 
 def _is_plain(suffix: str, rows: "DataFrame") -> bool:

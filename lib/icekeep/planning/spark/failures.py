@@ -21,8 +21,8 @@ _THREAD_REMEDY = "give this machine, or its container, more memory"
 _TASK = re.compile(r"Task (\d+) in stage \S+ failed \d+ times")
 _LOST = re.compile(r"ExecutorLostFailure \((executor [^)]*?)\)(?: Reason: (.*))?")
 _MENTION = re.compile(
-    # As Python prints an error at the end of a traceback, or as Spark wraps the text of `raise_error`.
-    r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
+    # As Python prints an error at the end of a traceback, or as Spark 4 or 3.5 wraps the text of `raise_error`.
+    r"^(?:.*(?:\[USER_RAISED_EXCEPTION\]|java\.lang\.RuntimeException:) )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
     re.MULTILINE,
 )
 _PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")

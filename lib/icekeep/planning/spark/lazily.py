@@ -70,6 +70,11 @@ def is_session(one: object) -> bool:
     return kind is not None and isinstance(one, kind)
 
 
+def spark_is_3(spark: Any) -> bool:
+    """Whether a session is of Spark 3.5, the one release before 4.0 that is supported: it lacks a few calls."""
+    return bool(spark.version.startswith("3."))
+
+
 def active_session() -> Any:
     """The session that this thread works with; `None` where it has none."""
     kind = _of_module("pyspark.sql", "SparkSession")

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import mmh3
 import pyarrow as pa
 
 from icekeep.planning.spark.failures import translated
-from icekeep.planning.spark.lazily import F, from_arrow_schema
+from icekeep.planning.spark.lazily import F, from_arrow_schema, spark_is_3, to_arrow_schema
 from icekeep.planning.spark.steps import described, in_spark
 
 if TYPE_CHECKING:
@@ -22,7 +23,27 @@ def arrow_dataframe(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     """Rows that the driver holds as a DataFrame, nullability and all."""
     # Spark stops reading at a batch without rows, and fails at a column without chunks.
     whole = rows.combine_chunks() if rows.num_rows else pa.Table.from_pylist([], schema=rows.schema)
-    return spark.createDataFrame(whole, from_arrow_schema(rows.schema))
+    schema = from_arrow_schema(rows.schema)
+    if spark_is_3(spark):
+        return _spark_3_dataframe(spark, whole.cast(to_arrow_schema(schema)), schema)
+    return spark.createDataFrame(whole, schema)
+
+
+def _spark_3_dataframe(spark: "SparkSession", rows: pa.Table, schema: Any) -> "DataFrame":
+    """What `createDataFrame` of Spark 4 does with an Arrow table, by the same parts, which Spark 3.5 has for one of pandas."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    jvm = spark._jvm
+    size = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+    batches = rows.to_batches(max_chunksize=size if size > 0 else None)
+    streams = spark.sparkContext._serialize_to_jvm(
+        batches,
+        ArrowStreamSerializer(),
+        lambda path: jvm.PythonSQLUtils.readArrowStreamFromFile(path),
+        lambda: jvm.ArrowIteratorServer(),
+    )
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(streams, schema.json(), spark._jsparkSession), spark)
 
 
 def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int = 10_000) -> Iterator[pa.RecordBatch]:
@@ -45,8 +66,14 @@ def collected(rows: "DataFrame", step: str | None = None) -> list["Row"]:
 
 def arrow_table(rows: "DataFrame", step: str | None = None) -> pa.Table:
     """The same as an Arrow table."""
+    spark = rows.sparkSession
     with described(step), translated():
-        return in_spark(rows.sparkSession, rows.toArrow)
+        return in_spark(spark, partial(_spark_3_arrow_table, rows) if spark_is_3(spark) else rows.toArrow)
+
+
+def _spark_3_arrow_table(rows: "DataFrame") -> pa.Table:
+    """`DataFrame.toArrow` of Spark 4, by what Spark 3.5 collects for `toPandas`."""
+    return pa.Table.from_batches(rows._collect_as_arrow(), to_arrow_schema(rows.schema))
 
 
 def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:

@@ -18,6 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from icekeep.events import Listener
+from icekeep.planning.spark.lazily import spark_is_3
 from icekeep.planning.spark.watching import SparkWatch, stages_of
 from icekeep.runtime import SYSTEM
 
@@ -198,7 +199,8 @@ def inherited(spark: "SparkSession | None", work: Callable[[A], R]) -> Callable[
         return run
     from pyspark import inheritable_thread_target
 
-    target: Callable[[A], R] = inheritable_thread_target(spark)(run)
+    wrapped = inheritable_thread_target if spark_is_3(spark) else inheritable_thread_target(spark)
+    target: Callable[[A], R] = wrapped(run)
     return target
 
 
