@@ -15,6 +15,7 @@ import msgspec
 from markdown_tables import code, meanings_of, prose, table
 
 from icekeep.operations.commands.document_schema import result_types
+from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.policy_calls import Held
 
@@ -83,7 +84,10 @@ def _tables(result: Any, shown: set[type[Any]]) -> Iterator[str]:
         hints = get_type_hints(cls)
         rows = []
         for field in cls.__struct_fields__:
-            rows.append((code(field), _kind(hints[field]), prose(meaning_of(cls, field))))
+            kind = _kind(hints[field])
+            # As `plain_values` writes them.
+            kind = kind.replace("whole number", "text") if is_snapshot_id(field) else kind
+            rows.append((code(field), kind, prose(meaning_of(cls, field))))
             waiting += [(f"{path}.{field}" if path else field, one) for one in _structs(hints[field])]
         if path:
             yield f"In {code(path)}:"

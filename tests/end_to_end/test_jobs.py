@@ -21,7 +21,7 @@ def test_jobs_by_spark_submit_and_by_themselves_keep_every_row(operator: Operato
     compacted = operator.run("compact", "--output", "json", submit=True)
     assert (compacted.status, compacted.json["status"]) == (0, "done")
     assert compacted.json["result"]["rewritten_data_files_count"] == 18
-    summary = operator.lake.foreign().snapshot_by_id(compacted.json["snapshot_id_after"]).summary
+    summary = operator.lake.foreign().snapshot_by_id(int(compacted.json["snapshot_id_after"])).summary
     assert (summary["engine-name"], summary["icekeep.run-id"]) == ("icekeep", compacted.json["run_id"])
     rewritten = operator.run("rewrite_manifests", "--output", "json")
     assert rewritten.json["result"]["rewritten_manifests_count"] == 6

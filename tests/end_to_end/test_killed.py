@@ -65,7 +65,7 @@ def test_a_killed_compaction_leaves_the_table_whole_and_the_next_one_carries_on(
     run.check_nothing_was_committed_since()
     left = check_table(operator.lake, rows, head)
     [killed] = operator.run("runs", "--output", "json").json["result"]["runs"]
-    assert (killed["job"], killed["snapshot_id_before"]) == ("compact", head)
+    assert (killed["job"], killed["snapshot_id_before"]) == ("compact", str(head))
     # A driver that outlives spark-submit says how it ended.
     told = {("failed", 75), ("interrupted", 143)} if submit else {("unfinished", None)}
     assert (killed["status"], killed["exit_status"]) in told

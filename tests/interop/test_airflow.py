@@ -122,7 +122,7 @@ def test_a_listed_table_is_maintained_by_spark_submit(ran):
     assert (done["state"], {task["state"] for task in done["tasks"].values()}) == ("success", {"success"})
     left = done["tasks"]["local.db.a.compact[-1]"]["left"]
     assert (left["status"], left["result"]["rewritten_data_files_count"]) == ("done", 5)
-    head = loaded(lake, "a").current_snapshot_id
+    head = str(loaded(lake, "a").current_snapshot_id)
     assert [(uri, task, extra["snapshot_id_after"]) for uri, task, extra in done["events"]] == [
         ("iceberg://local/db/a", "local.db.a.compact", head),
     ]

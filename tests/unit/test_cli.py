@@ -55,7 +55,7 @@ def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(capsys):
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
     assert json.loads(out) == {
-        "schema_version": 1,
+        "schema_version": 2,
         "job": "compact",
         "table": "local.db.t",
         "run_id": f"compact-{FakeRuntime().new_uuid()}",
@@ -65,8 +65,8 @@ def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(capsys):
         "ended_ms": START_MS,
         "dry_run": False,
         "status": "done",
-        "snapshot_id_before": 2,
-        "snapshot_id_after": 2,
+        "snapshot_id_before": "2",
+        "snapshot_id_after": "2",
         "metadata_location_before": "/wh/1.metadata.json",
         "metadata_location_after": "/wh/2.metadata.json",
         "result": {"status": "done", "rewritten_data_files_count": 12},
@@ -131,7 +131,7 @@ def test_an_error_is_one_line_one_object_and_its_exit_status(failure, status, ki
     assert run("compact", "--table", "db.t", "--output", "json") == status
     out, err = capsys.readouterr()
     assert json.loads(out) == {
-        "schema_version": 1,
+        "schema_version": 2,
         "job": "compact",
         "table": "local.db.t",
         "run_id": f"compact-{FakeRuntime().new_uuid()}",
@@ -150,7 +150,7 @@ def test_the_facts_of_an_error_are_for_machines(capsys):
     FAILURES.append(ConflictError("x", snapshot_id=7, other={1}, kind=object))
     run("compact", "--table", "db.t", "--output", "json")
     facts = json.loads(capsys.readouterr().out)["error"]["facts"]
-    assert facts == {"snapshot_id": 7, "other": [1], "kind": "<class 'object'>"}
+    assert facts == {"snapshot_id": "7", "other": [1], "kind": "<class 'object'>"}
 
 
 def test_an_error_in_a_table_leaves_stdout_empty(capsys):

@@ -25,7 +25,7 @@ from icekeep.spec.snapshots import MAIN
 
 _LOG = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 DONE, FAILURE, PARTIAL = 0, 1, 3
 _BY_SIGINT = 130

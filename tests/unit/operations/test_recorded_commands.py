@@ -70,9 +70,10 @@ def test_a_job_on_a_branch_tells_of_that_branch(lake, capsys):
     status, document, _ = run(capsys, "compact", "--branch", "dev", "--option", "rewrite-all=true")
     assert status == 0
     metadata = lake.load().metadata
-    assert (document["snapshot_id_before"], document["snapshot_id_after"]) == (head, metadata.refs["dev"].snapshot_id)
-    assert metadata.current_snapshot_id == head != document["snapshot_id_after"]
-    summary = metadata.snapshot(document["snapshot_id_after"]).summary
+    now = metadata.refs["dev"].snapshot_id
+    assert (document["snapshot_id_before"], document["snapshot_id_after"]) == (str(head), str(now))
+    assert metadata.current_snapshot_id == head != now
+    summary = metadata.snapshot(now).summary
     assert summary["icekeep.run-id"] == document["run_id"] == document["result"]["run_id"] == written()[-1].run_id
 
 
@@ -83,7 +84,7 @@ def test_a_table_that_is_dropped_and_taken_in_again(lake, capsys):
     assert (dropped["metadata_location_after"], dropped["snapshot_id_after"]) == (None, None)
     status, taken, _ = run(capsys, "register", "--metadata-location", before.metadata_location)
     assert (status, taken["metadata_location_before"]) == (0, None)
-    assert taken["snapshot_id_after"] == before.metadata.current_snapshot_id
+    assert taken["snapshot_id_after"] == str(before.metadata.current_snapshot_id)
     assert [(one.job, one.metadata_location_after) for one in written()] == [
         ("drop", None),
         ("register", taken["metadata_location_after"]),

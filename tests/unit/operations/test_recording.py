@@ -11,6 +11,7 @@ import pytest
 from icekeep import cli
 from icekeep.errors import ConflictError
 from icekeep.operations.configuration.file import CatalogSettings
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.recording import beside_warehouse
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
@@ -58,7 +59,7 @@ def test_a_run_is_written_down_beside_the_warehouse_as_its_document_tells_it(cap
     assert (record.job, record.table, record.policy, record.parent_id) == ("compact", "local.db.t", None, None)
     told = ("run_id", "version", "arguments", "started_ms", "ended_ms", "result")
     told += ("snapshot_id_before", "snapshot_id_after", "metadata_location_before", "metadata_location_after")
-    assert {name: getattr(record, name) for name in told} == {name: document[name] for name in told}
+    assert plain_values({name: getattr(record, name) for name in told}) == {name: document[name] for name in told}
     assert record.arguments == {"where": "id > 1"}
     assert record.host
     # The application has ended by the time at which the run is written down.

@@ -72,8 +72,12 @@ def run(lake, run_on):
 
 
 def moves(document):
+    def number(text):
+        return None if text is None else int(text)
+
     return [
-        (r["ref"], r["type"], r["previous_snapshot_id"], r["current_snapshot_id"]) for r in document["result"]["refs"]
+        (r["ref"], r["type"], number(r["previous_snapshot_id"]), number(r["current_snapshot_id"]))
+        for r in document["result"]["refs"]
     ]
 
 
@@ -181,7 +185,7 @@ def test_list_shows_main_then_branches_then_tags_as_they_are(lake, run):
         ("dev", "branch"),
         ("v1", "tag"),
     ]
-    assert {r["name"]: r["snapshot_id"] for r in refs} == foreign_refs(lake)
+    assert {r["name"]: int(r["snapshot_id"]) for r in refs} == foreign_refs(lake)
     assert refs[2]["min_snapshots_to_keep"] == 2
     committed_at = datetime.fromisoformat(refs[2]["committed_at"])
     assert committed_at.timestamp() * 1000 == lake.load().metadata.snapshots[1].timestamp_ms

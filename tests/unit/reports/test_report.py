@@ -233,7 +233,7 @@ def test_it_round_trips_as_json_under_known_keys(world):
     spoil(world, ("db", "some"))
     found = report(world.catalog, no_spark, prices=Prices(core_hour=1.0, currency="EUR"))
     text = format_json(plain_values(found))
-    assert msgspec.json.decode(text, type=ReportResult) == found
+    assert msgspec.json.decode(text, type=ReportResult, strict=False) == found
     known = Path(KEYS).read_text().splitlines()
     assert [line for line in keys_of(ReportResult) if line not in known] == []
 

@@ -98,7 +98,7 @@ class _History:
         parent_ms = self.made_ms.get(commit.parent_snapshot_id) if commit.parent_snapshot_id is not None else None
         return CommitEntry(
             snapshot_id=commit.snapshot_id,
-            parent_id=commit.parent_snapshot_id,
+            parent_snapshot_id=commit.parent_snapshot_id,
             timestamp_ms=commit.timestamp_ms,
             since_previous_ms=None if parent_ms is None else commit.timestamp_ms - parent_ms,
             operation=commit.operation,

@@ -81,7 +81,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     snapshot_id: int
-    parent_id: int | None = None
+    parent_snapshot_id: int | None = None
     timestamp_ms: int
     since_previous_ms: int | None = None
     operation: str | None = None

@@ -13,6 +13,7 @@ import msgspec
 
 from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.commands.config_show import ConfigShown
+from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.known_words import LISTED, require_known
 from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Outcome
@@ -105,6 +106,17 @@ def _as_text(_: type) -> dict[str, Any]:
     return {"type": "string"}
 
 
+def _id_as_text(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field as documents have it: ids of snapshots are numbers in Python, and text in JSON."""
+    if not is_snapshot_id(name):
+        return schema
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_id_as_text(name, one) for one in schema["anyOf"]]}
+    if "items" in schema:
+        return {**schema, "items": _id_as_text(name, schema["items"])}
+    return {"type": "string"} if schema.get("type") == "integer" else schema
+
+
 def _plain(schema: Any) -> Any:
     """A schema of what documents hold: fields with defaults are always there, and what these are says nothing of the document."""
     if isinstance(schema, list):
@@ -114,7 +126,7 @@ def _plain(schema: Any) -> Any:
     plain = {key: _plain(value) for key, value in schema.items() if key not in ("default", "description", "properties")}
     if "properties" in schema:
         fields = schema["properties"]
-        plain["properties"] = {name: _plain(one) for name, one in fields.items()}
+        plain["properties"] = {name: _id_as_text(name, _plain(one)) for name, one in fields.items()}
         required = {*schema.get("required", ()), *(name for name, one in fields.items() if "default" in one)}
         plain["required"] = [name for name in fields if name in required]
     return plain

@@ -33,6 +33,7 @@ from icekeep.events import (
 from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.progress import ByRun, PlainProgress, about_run, describe
 from icekeep.operations.console.streams import LossyStream, lines_of_stderr
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.runbooks import ending_of
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import without_secrets
@@ -68,7 +69,7 @@ class JsonLines(_Utc):
         line |= {"message": record.getMessage(), "logger": record.name}
         facts = getattr(record, "facts", None)
         if facts:
-            line["facts"] = facts
+            line["facts"] = plain_values(facts)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)

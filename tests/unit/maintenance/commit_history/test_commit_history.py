@@ -32,8 +32,12 @@ def test_appends_are_told_with_what_they_added_and_how_large_the_table_is_after_
     assert asdict(newest.removed) == NOTHING
     assert (newest.after.data_files_count, newest.after.record_count, newest.after.bytes) == (6, 60, 600)
     assert (newest.after.delete_files_count, newest.after.position_deletes_count) == (0, 0)
-    assert (newest.operation, newest.parent_id, newest.since_previous_ms) == ("append", middle.snapshot_id, HOUR_MS)
-    assert (oldest.parent_id, oldest.since_previous_ms) == (None, None)
+    assert (newest.operation, newest.parent_snapshot_id, newest.since_previous_ms) == (
+        "append",
+        middle.snapshot_id,
+        HOUR_MS,
+    )
+    assert (oldest.parent_snapshot_id, oldest.since_previous_ms) == (None, None)
     rows = raw_list(table)
     listed = sum(row["manifest_length"] for row in rows)
     list_bytes = len(table.storage.read(table.metadata.current_snapshot.manifest_list))

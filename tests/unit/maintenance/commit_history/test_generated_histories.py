@@ -75,9 +75,9 @@ def test_manifests_are_created_kept_and_replaced_as_the_lists_name_them(setting:
     reader = StorageManifestReader(table.storage)
     paths = {s.snapshot_id: {m.manifest_path for m in reader.manifests(s)} for s in table.metadata.snapshots}
     for commit in whole_history(table).commits:
-        if commit.is_expired or (commit.parent_id is not None and commit.parent_id not in paths):
+        if commit.is_expired or (commit.parent_snapshot_id is not None and commit.parent_snapshot_id not in paths):
             continue
-        mine, before = paths[commit.snapshot_id], paths.get(commit.parent_id or 0, set())
+        mine, before = paths[commit.snapshot_id], paths.get(commit.parent_snapshot_id or 0, set())
         told = commit.manifests
         assert (told.created_count, told.kept_count) == (len(mine - before), len(mine & before))
         assert told.replaced_count == len(before - mine)

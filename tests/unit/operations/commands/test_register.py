@@ -63,7 +63,7 @@ def test_a_dropped_table_is_taken_back_with_all_of_its_rows_and_snapshots(lake, 
         "metadata_location": back.metadata_location,
         "table_uuid": table.metadata.table_uuid,
         "location": table.metadata.location,
-        "current_snapshot_id": table.metadata.current_snapshot_id,
+        "current_snapshot_id": str(table.metadata.current_snapshot_id),
         "snapshots_count": 3,
     }
     assert back.metadata == table.metadata

@@ -224,7 +224,7 @@ def test_as_json_progress_is_lines_of_the_log_with_their_run(capsys):
             **run,
             facts={"attempt": 1, "wait_ms": 1500, "is_conflict": True},
         ),
-        line("db.t: committed snapshot 7", **run, facts={"snapshot_id": 7, "metadata_location": "m"}),
+        line("db.t: committed snapshot 7", **run, facts={"snapshot_id": "7", "metadata_location": "m"}),
         line("rewriting: 100 of 1,200 files", step="rewriting", **run),
         line("rewriting: done in 6.0 s", step="rewriting", **run),
         line(
@@ -296,7 +296,7 @@ def test_facts_that_json_has_not_become_text(capsys):
     configure_logs(verbose=False, log_format="json")
     say_error("no", {"one": {1}, "kind": object})
     [found] = lines_of(capsys)
-    assert found["facts"] == {"one": "{1}", "kind": "<class 'object'>"}
+    assert found["facts"] == {"one": [1], "kind": "<class 'object'>"}
 
 
 def test_in_text_lines_of_parts_of_a_run_say_of_which_job_and_table_they_are(capsys):

@@ -138,7 +138,7 @@ def test_json_is_one_line_and_reads_back():
     text = format_json(document)
     assert "\n" not in text
     assert json.loads(text) == {
-        "snapshot_id": 2**62,
+        "snapshot_id": "4611686018427387904",
         "sizes": {"target_bytes": 1},
         "ref_names": ["ü"],
         "files": [{"file_path": "a\nb", "size_bytes": 1, "record_count": None}],

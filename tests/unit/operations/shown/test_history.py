@@ -26,7 +26,7 @@ from kit.lake import Lake
 MS = 1_767_225_600_000
 ENTRY = CommitEntry(
     snapshot_id=8059227605345665384,
-    parent_id=8062083685166986604,
+    parent_snapshot_id=8062083685166986604,
     timestamp_ms=MS + 250,
     since_previous_ms=5_400_000,
     operation="replace",
@@ -64,7 +64,7 @@ def printed(result):
 
 def test_its_json_round_trips_under_known_keys():
     known = KEYS.read_text().splitlines()
-    assert msgspec.json.decode(format_json(plain_values(RESULT)), type=CommitHistoryResult) == RESULT
+    assert msgspec.json.decode(format_json(plain_values(RESULT)), type=CommitHistoryResult, strict=False) == RESULT
     assert [line for line in keys_of(CommitHistoryResult) if line not in known] == []
 
 
