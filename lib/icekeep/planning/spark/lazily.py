@@ -72,7 +72,8 @@ def is_session(one: object) -> bool:
 
 def spark_is_3(spark: Any) -> bool:
     """Whether a session is of Spark 3.5, the one release before 4.0 that is supported: it lacks a few calls."""
-    return bool(spark.version.startswith("3."))
+    # A session's own version is asked of its SQL, which has not begun in one that begins it late.
+    return bool(spark.sparkContext.version.startswith("3."))
 
 
 def active_session() -> Any:

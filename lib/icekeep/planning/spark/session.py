@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -24,7 +25,8 @@ from icekeep.shipped import LOG4J, shipped_file
 
 _FORCED = {
     "spark.sql.defaultCatalog": "spark_catalog",
-    "spark.sql.catalog.spark_catalog": "builtin",
+    # Spark 3.5 has no word for its own catalog: one that is configured there has to be on its classpath.
+    **({} if pyspark.__version__.startswith("3.") else {"spark.sql.catalog.spark_catalog": "builtin"}),
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
 }
