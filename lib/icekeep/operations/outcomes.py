@@ -124,6 +124,8 @@ class Begun(msgspec.Struct):
         location: of the table, by which errors name it; `None` before it is loaded.
         app_id: the Spark application that it started; it has ended when the run is written down.
         only_tells: whether it changes nothing, and only tells what is, or what it would do.
+        changes_by_commits: whether all that it changes in a table it changes by commits, which are counted in `commits_count` as
+            they land: an interrupt during one is an unknown outcome.
         told: which of its beginning and its end listeners have heard of.
     """
 
@@ -135,6 +137,8 @@ class Begun(msgspec.Struct):
     before: Position | None = None
     app_id: str | None = None
     only_tells: bool = False
+    changes_by_commits: bool = False
+    commits_count: int = 0
     told: set[str] = msgspec.field(default_factory=set)
 
     def begin(self, job: str, arguments: Mapping[str, Any], runtime: Runtime, run: Run | None = None) -> Run:
@@ -182,6 +186,19 @@ class Begun(msgspec.Struct):
             **({} if self.run is None else self._names(self.run)),
         )
 
+    def left(self) -> str:
+        """What an interrupt leaves of the run, as the end of a sentence; empty where that is not known."""
+        if self.commits_count:
+            stay = (
+                "1 commit has landed and stays"
+                if self.commits_count == 1
+                else f"{self.commits_count:,} commits have landed and stay"
+            )
+            return f"; {stay}, run it again for the rest"
+        if self.run is not None and self.only_tells:
+            return "; nothing was changed"
+        return "; nothing was committed, the table is as it was" if self.changes_by_commits else ""
+
     def named(self, message: str) -> str:
         """A message about the table at its location, as one about the table that was asked for."""
         if self.table is None or self.location is None:
@@ -220,7 +237,7 @@ def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *
     if isinstance(failure, SystemExit | KeyboardInterrupt) or (signal is not None and not is_more):
         name = "SIGINT" if signal is None else signal.name
         exit_status = _BY_SIGINT if signal is None else 128 + signal
-        message = f"interrupted by {name}" + (f": {ours.message}" if ours is not None else "")
+        message = f"interrupted by {name}{begun.left()}" + (f": {ours.message}" if ours is not None else "")
         told = ErrorTold(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
         return Ended(INTERRUPTED, exit_status, told)
     exit_status = FAILURE if ours is None else ours.exit_status

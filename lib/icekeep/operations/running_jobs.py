@@ -39,7 +39,7 @@ from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
 from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
-from icekeep.settings import Job, Kind
+from icekeep.settings import CatalogChange, Job, Kind
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
@@ -75,6 +75,7 @@ def run_job(
         run = run_of_plan(given, job.name, runtime)
     begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
     begun.only_tells, surroundings = command.dry_run, surroundings.in_run(command.conf)
+    begun.changes_by_commits = job.asks is CatalogChange.COMMIT
     shared = surroundings.shared
     catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
     reference = find_table(catalogs, command.table, command.catalog)

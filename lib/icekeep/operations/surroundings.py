@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.events import SILENT, Event, InRun, Listener, RunEnded, RunStarted
+from icekeep.events import Event, InRun, Listener, RunEnded, RunStarted, SnapshotCommitted
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.outcomes import Begun
@@ -41,12 +41,15 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfRun:
-    """Tells a listener of what happens in one run, so that it knows which."""
+    """Tells a listener of what happens in one run, so that it knows which, and counts the run's commits."""
 
-    def __init__(self, run_id: str, listener: Listener) -> None:
-        self._run_id, self._listener = run_id, listener
+    def __init__(self, run_id: str, listener: Listener, begun: Begun) -> None:
+        self._run_id, self._listener, self._begun = run_id, listener, begun
 
     def on(self, event: Event) -> None:
+        if isinstance(event, SnapshotCommitted):
+            # Commits of a run are made by one thread.
+            self._begun.commits_count += 1
         self._listener.on(event if isinstance(event, InRun | RunStarted | RunEnded) else InRun(self._run_id, event))
 
 
@@ -83,7 +86,5 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
             conf: the configuration as it was given.
         """
         assert self.begun.run is not None
-        if self.listener is SILENT:
-            return self
-        of_run = OfRun(self.begun.run.run_id, self.listener)
+        of_run = OfRun(self.begun.run.run_id, self.listener, self.begun)
         return msgspec.structs.replace(self, listener=CompletingListener(of_run, self.begun, conf))

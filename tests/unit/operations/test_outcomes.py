@@ -5,13 +5,14 @@ from signal import SIGTERM
 import pytest
 
 from icekeep.errors import JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError
-from icekeep.events import RunEnded
+from icekeep.events import SILENT, RunEnded, SnapshotCommitted
 from icekeep.operations.interrupts import Interrupted, Interrupts
 from icekeep.operations.outcomes import Begun, how_it_ended
 from icekeep.operations.recording import recorded
 from icekeep.operations.surroundings import Seams, Shared, Surroundings
 from kit.cases import for_each
 from kit.changes import Recorder
+from kit.fake_jobs import SEAMS
 from kit.runtime import FakeRuntime
 
 CANCELLED = [JobFailedError("Job 3 cancelled"), UnavailableError("no Spark"), ValueError("no JVM"), Interrupted(130)]
@@ -24,6 +25,40 @@ def test_what_a_signal_s_own_cancel_fails_was_interrupted_in_a_part_of_a_run(err
     assert (ended.status, ended.exit_status, ended.error.kind) == ("interrupted", 143, "interrupted")
     ours = getattr(error, "message", None)
     assert ended.error.message == ("interrupted by SIGTERM" if ours is None else f"interrupted by SIGTERM: {ours}")
+
+
+@pytest.mark.parametrize(
+    ("known", "left"),
+    [
+        ({"changes_by_commits": True}, "; nothing was committed, the table is as it was"),
+        (
+            {"changes_by_commits": True, "commits_count": 1},
+            "; 1 commit has landed and stays, run it again for the rest",
+        ),
+        (
+            {"changes_by_commits": True, "commits_count": 12},
+            "; 12 commits have landed and stay, run it again for the rest",
+        ),
+        ({"changes_by_commits": True, "only_tells": True}, "; nothing was changed"),
+        # What is deleted is no commit.
+        ({}, ""),
+    ],
+)
+def test_an_interrupt_says_what_became_of_the_work(known, left):
+    begun = Begun(**known)
+    begun.begin("compact", {}, FakeRuntime())
+    assert how_it_ended(KeyboardInterrupt(), None, begun).error.message == f"interrupted by SIGINT{left}"
+
+
+def test_commits_are_counted_as_they_land():
+    begun = Begun()
+    begun.begin("compact", {}, FakeRuntime())
+    surroundings = Surroundings(
+        seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=FakeRuntime(), begun=begun
+    )
+    for number in range(2):
+        surroundings.in_run(None).listener.on(SnapshotCommitted("db.t", number, "m"))
+    assert begun.commits_count == 2
 
 
 @pytest.mark.parametrize("error", OF_ITS_OWN)
