@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+BYTES = "bytes"
+"""The unit of a step whose progress is in bytes."""
+
 
 class Event(msgspec.Struct, frozen=True, tag=True):
     """A fact that somebody may want to see; sub-classes say which."""

@@ -14,7 +14,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.errors import IcekeepBug, IcekeepError
-from icekeep.events import Listener, StepAdvanced
+from icekeep.events import Listener
 from icekeep.formats.rewrite.moved_positions import moves_locations
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.rewrite.verify import problem_of_rows
@@ -27,6 +27,7 @@ from icekeep.maintenance.compaction.stitched import STITCHED_FILES_A_JOB, Metric
 from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
 from icekeep.maintenance.groups.commits import FailedGroup, of_partition
 from icekeep.maintenance.groups.one_job import TASKS_A_JOB, groups_at_once, in_one_job, jobs_of
+from icekeep.maintenance.groups.progress import ByteProgress
 from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.failures import spark_failed
@@ -112,7 +113,13 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     storage, stop = stopping(table.storage, in_threads=workers.spark is None)
     if workers.spark is not None:
         storage = execution.written.telling(storage)
-    running = _Running(plan, execution, storage)
+    progress = ByteProgress(
+        execution.listener,
+        STEP,
+        plan.rewritten_bytes_count,
+        are_workers_here=workers.spark is not None and workers.is_local,
+    )
+    running = _Running(plan, execution, progress.counting(storage))
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
@@ -122,9 +129,10 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
         number, line = finished.group.number + 1, _outcome_line(finished)
         context = log_context(table, STEP)
         _LOG.info("%s: group %d of %d: %s", table.name, number, len(plan.groups), line, extra=context)
-        execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
+        added = finished.added if isinstance(finished, RewrittenGroup) else ()
+        progress.finish(finished.group.bytes, sum(file.file_size_in_bytes for file in added))
 
-    finished = side_by_side(
+    finished_groups = side_by_side(
         running.items(),
         running.rewrite,
         workers.spark,
@@ -133,7 +141,8 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
         stop=stop,
         undo=undo,
     )
-    yield from told(finished, tell, undo)
+    with progress:
+        yield from told(finished_groups, tell, undo)
 
 
 class _Running:

@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
-from icekeep.events import Listener, StepFinished, StepStarted, Warned
+from icekeep.events import BYTES, Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.compaction.commits import CommittedGroups, commit_groups
 from icekeep.maintenance.compaction.execute import STEP, execute
 from icekeep.maintenance.compaction.given_groups import cost_of, exact_lines
@@ -238,7 +238,7 @@ def _rewritten(run: Run, planned: RewritePlan, listener: Listener, count: Count)
     estimated = run.estimated(planned, methods, workers)
     if run.strategy.ordering is not None or any(group.is_moved for group in planned.groups):
         warn_of_memory(workers, BUDGET_BYTES, listener)
-    listener.on(StepStarted(STEP, planned.rewritten_data_files_count, "files"))
+    listener.on(StepStarted(STEP, planned.rewritten_bytes_count, BYTES))
     run_id = run.run_id
     only_dangling = run.only_dangling(planned, methods)
     with (

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from typing import TextIO, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from icekeep.events import (
+    BYTES,
     CommitRetried,
     Event,
     InRun,
@@ -27,9 +29,15 @@ from icekeep.events import (
 )
 from icekeep.operations.console.streams import LossyStream
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spelling import counted, singular
+from icekeep.spec.times import about_span
+from icekeep.spec.units import format_bytes
+from icekeep.spelling import counted
 
 _INTERVAL_MS = 5_000
+_WIDE = 100
+"""Terminals narrower than that have shorter bars."""
+_SURE_MS = 2_000
+"""What has run for less time says nothing of the time that is left."""
 
 
 @contextmanager
@@ -41,15 +49,58 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
         return
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}", markup=False),
-        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=40 if console.width >= _WIDE else 10),
+        _Done(table_column=Column(no_wrap=True, justify="right")),
+        _Left(table_column=Column(no_wrap=True, justify="right")),
     )
     # stdout may be a pipe that takes the result, so only stderr is redirected through the display.
     with Progress(*columns, console=console, redirect_stdout=False, transient=True) as display:
         yield ByRun(lambda started: TerminalProgress(display, part_of_many(started)))
+
+
+class _Done(ProgressColumn):
+    """How much of a step is done."""
+
+    def render(self, task: Task) -> Text:
+        done, unit = int(task.completed), task.fields["unit"]
+        return Text("" if task.total is None and not done else amount_done(done, task.total and int(task.total), unit))
+
+
+class _Left(ProgressColumn):
+    """How long a step will still take, or has taken so far where that is not known."""
+
+    def render(self, task: Task) -> Text:
+        elapsed_ms = int((task.elapsed or 0) * 1000)
+        left_ms = time_left_ms(int(task.completed), task.total and int(task.total), elapsed_ms)
+        return Text(
+            f"{elapsed_ms // 60_000}:{elapsed_ms // 1000 % 60:02}" if left_ms is None else f"{about_span(left_ms)} left"
+        )
+
+
+def amount_done(done: int, total: float | None, unit: str) -> str:
+    """How much is done, of how much if that is known.
+
+    >>> amount_done(400, 1095, "files"), amount_done(7, None, ""), amount_done(12_900_000, 104_857_600, "bytes")
+    ('400 of 1,095 files', '7', '12.3 of 100.0 MiB')
+    """
+    if unit != BYTES:
+        return (f"{done:,} of {counted(int(total), unit)}" if total is not None else counted(done, unit)).rstrip()
+    if total is None:
+        return format_bytes(done)
+    (number, done_unit), (whole, total_unit) = format_bytes(done).split(), format_bytes(int(total)).split()
+    return f"{number}{'' if done_unit == total_unit else f' {done_unit}'} of {whole} {total_unit}"
+
+
+def time_left_ms(done: int, total: float | None, elapsed_ms: int) -> int | None:
+    """What the rest takes if it goes on as it did; `None` where that says nothing yet.
+
+    >>> time_left_ms(25, 100, 10_000), time_left_ms(25, 100, 500), time_left_ms(0, 100, 10_000), time_left_ms(9, None, 10_000)
+    (30000, None, None, None)
+    """
+    if total is None or not 0 < done < total or elapsed_ms < _SURE_MS:
+        return None
+    return int(elapsed_ms * (total - done) / done)
 
 
 def _plain(stream: TextIO, runtime: Runtime, started: RunStarted | None) -> Listener:
@@ -143,7 +194,8 @@ class PlainProgress:
         self._totals[step] = total, unit
         self._done[step] = 0
         self._began_ms[step] = self._told_ms[step] = now_ms
-        return f"{step}: started" + ("" if total is None else f", {counted(total, unit)}".rstrip())
+        size = "" if total is None else format_bytes(total) if unit == BYTES else counted(total, unit)
+        return f"{step}: started" + (f", {size}".rstrip() if size else "")
 
     def _advanced(self, step: str, done: int, new_total: int | None) -> str | None:
         now_ms = self._runtime.monotonic_ms()
@@ -155,9 +207,11 @@ class PlainProgress:
         if now_ms - self._told_ms.get(step, now_ms - self._interval_ms) < self._interval_ms:
             return None
         self._told_ms[step] = now_ms
-        if total is None:
-            return f"{step}: {counted(self._done[step], unit)}".rstrip()
-        return f"{step}: {self._done[step]:,} of {counted(total, unit)}".rstrip()
+        elapsed_ms = now_ms - self._began_ms.get(step, now_ms)
+        left_ms = time_left_ms(self._done[step], total, elapsed_ms)
+        rate = f", {format_bytes(self._done[step] * 1000 // elapsed_ms)}/s" if unit == BYTES and elapsed_ms else ""
+        left = "" if left_ms is None else f", about {about_span(left_ms)} left"
+        return f"{step}: {amount_done(self._done[step], total, unit)}{rate}{left}"
 
     def _write(self, line: str, _event: Event) -> None:
         self._stream.write(f"{line}\n")
@@ -188,24 +242,31 @@ class TerminalProgress:
         self._display, self._about, self._part = display, about_run(part), part
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}
+        """In the order in which they began."""
 
     def on(self, event: Event) -> None:
         with self._lock:
             match event:
                 case StepStarted(step=step, total=total, unit=unit):
-                    self._tasks[step] = self._display.add_task(
-                        self._about + step, total=total, unit=singular(unit) if total == 1 else unit
-                    )
+                    self._tasks[step] = self._display.add_task(self._about + step, total=total, unit=unit)
+                    self._show_bars()
                 case StepAdvanced(step=step, done=done, total=total) if step in self._tasks:
                     self._display.update(self._tasks[step], advance=done, total=total)
                 case StepFinished(step=step) if step in self._tasks:
                     self._display.remove_task(self._tasks.pop(step))
+                    self._show_bars()
                     self._say(event)
                 case RunEnded():
                     self._end_bars()
                     self._say(event)
                 case _:
                     self._say(event)
+
+    def _show_bars(self) -> None:
+        """A part of a run has one line: of the step that began last."""
+        if self._part is not None:
+            for number, task in enumerate(reversed(self._tasks.values())):
+                self._display.update(task, visible=number == 0)
 
     def _end_bars(self) -> None:
         """Take away the bars of steps that something ended in their middle."""

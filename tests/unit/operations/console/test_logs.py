@@ -225,7 +225,7 @@ def test_as_json_progress_is_lines_of_the_log_with_their_run(capsys):
             facts={"attempt": 1, "wait_ms": 1500, "is_conflict": True},
         ),
         line("db.t: committed snapshot 7", **run, facts={"snapshot_id": "7", "metadata_location": "m"}),
-        line("rewriting: 100 of 1,200 files", step="rewriting", **run),
+        line("rewriting: 100 of 1,200 files, about 66.0 s left", step="rewriting", **run),
         line("rewriting: done in 6.0 s", step="rewriting", **run),
         line(
             "run compact-1: failed",

@@ -17,6 +17,7 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.operations.console.progress import PartProgress, PlainProgress, describe, telling_progress
+from icekeep.spec.units import MIB
 from kit.cases import for_each
 from kit.runtime import FakeRuntime
 
@@ -36,8 +37,24 @@ def test_a_step_is_told_when_it_starts_every_few_seconds_and_when_it_is_over():
     progress.on(StepFinished("rewrite", "3 groups"))
     assert stream.getvalue().splitlines() == [
         "rewrite: started, 1,200 files",
-        "rewrite: 500 of 1,200 files",
-        "rewrite: 1,000 of 1,200 files",
+        "rewrite: 500 of 1,200 files, about 7.0 s left",
+        "rewrite: 1,000 of 1,200 files, about 2.0 s left",
+        "rewrite: done in 10.0 s, 3 groups",
+    ]
+
+
+def test_bytes_are_reported_with_their_rate_and_the_time_that_is_left():
+    stream, runtime = io.StringIO(), FakeRuntime()
+    progress = PlainProgress(stream, runtime)
+    progress.on(StepStarted("rewrite", total=100 * MIB, unit="bytes"))
+    for _ in range(2):
+        runtime.pass_ms(5_000)
+        progress.on(StepAdvanced("rewrite", 25 * MIB))
+    progress.on(StepFinished("rewrite", "3 groups"))
+    assert stream.getvalue().splitlines() == [
+        "rewrite: started, 100.0 MiB",
+        "rewrite: 25.0 of 100.0 MiB, 5.0 MiB/s, about 15.0 s left",
+        "rewrite: 50.0 of 100.0 MiB, 5.0 MiB/s, about 10.0 s left",
         "rewrite: done in 10.0 s, 3 groups",
     ]
 
@@ -71,8 +88,8 @@ def test_a_step_may_turn_out_to_be_longer():
         progress.on(event)
     assert stream.getvalue().splitlines() == [
         "read: started, 4 tasks",
-        "read: 4 of 10 tasks",
-        "read: 6 of 10 tasks",
+        "read: 4 of 10 tasks, about 7.5 s left",
+        "read: 6 of 10 tasks, about 6.7 s left",
     ]
 
 
