@@ -166,7 +166,7 @@ class JobContract:
         known = KEYS.read_text().splitlines()
         for document in (ran.plan, ran.result):
             text = format_json(plain_values(document))
-            assert msgspec.json.decode(text, type=type(document)) == document
+            assert msgspec.json.decode(text, type=type(document), strict=False) == document
             assert [line for line in keys_of(type(document)) if line not in known] == [], f"not so in {KEYS.name}"
             assert problems_of_result(self.job.name, json.loads(text)) == []
 

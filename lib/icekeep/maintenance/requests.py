@@ -88,6 +88,12 @@ def takes(
                 asked = request(*positional, **named)
             except TypeError as error:
                 raise TypeError(f"{function.__name__}(): {error}") from None
+            if isinstance(table, str):
+                raise UsageError(
+                    f"{function.__name__}() takes a table, not its name; load it: "
+                    f'load_catalog("CATALOG").load({table!r})',
+                    given=table,
+                )
             check_source(asked.spark)
             asked = msgspec.structs.replace(asked, listener=unfailing(asked.listener))
             properties = checked_properties(getattr(asked, "snapshot_properties", None) or {})

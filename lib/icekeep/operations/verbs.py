@@ -242,6 +242,21 @@ VERBS: Mapping[str, Verb] = {
         },
         examples=("", "--table local.demo.flights", "--catalog local --match 'demo.*' --output html > report.html"),
     ),
+    "tables": Verb(
+        summary="list the tables of catalogs, with what their metadata files say: files, bytes, snapshots, the last change",
+        run="icekeep.operations.commands.tables:tables",
+        settings=(
+            Setting(
+                "match",
+                Kind.TEXT,
+                "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*' (default: all)",
+                shown="PATTERN",
+            ),
+        ),
+        changes=False,
+        about=About.POLICIES,
+        examples=("", "--catalog local", "--match 'local.demo.*' --output json"),
+    ),
     "runs": Verb(
         summary="show what became of runs of jobs and commands, the newest first",
         run="icekeep.operations.commands.runs:runs",
@@ -406,7 +421,7 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 """What the first word of commands of two words is about."""
 
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "many tables": ("maintain", "report", "policy", "runs"),
+    "many tables": ("maintain", "tables", "report", "policy", "runs"),
     "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "register"),
     "set-up": ("demo", "doctor", "config", "path", "schema", "help"),
 }

@@ -87,7 +87,7 @@ def report(
         raise UsageError(f"{argument('match')} and {argument('tables')} both say which tables; give one of them")
     began_ms = catalog.runtime.monotonic_ms()
     not_read: list[NotRead] = []
-    chosen = [*dict.fromkeys(map(as_identifier, tables))] or _all_tables(catalog, glob, not_read)
+    chosen = [*dict.fromkeys(map(as_identifier, tables))] or tables_matching(catalog, glob, not_read)
     for identifier in chosen if tables else ():
         catalog.find(identifier)
     found = look_over(catalog, chosen, spark, prices=prices, listener=listener)
@@ -162,7 +162,7 @@ def _result(
     )
 
 
-def _all_tables(catalog: Catalog, glob: Glob | None, not_read: list[NotRead]) -> list[Identifier]:
+def tables_matching(catalog: Catalog, glob: Glob | None, not_read: list[NotRead]) -> list[Identifier]:
     """The tables that a pattern matches, of all namespaces where it may; one of these that cannot be listed is told."""
     found: list[Identifier] = []
     for namespace in catalog.list_namespaces():

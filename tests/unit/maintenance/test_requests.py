@@ -13,6 +13,8 @@ from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
 from kit.tables import memory_table
 
+TABLE = object()
+
 
 class Asked(JobRequest, frozen=True, kw_only=True):
     where: str = "true"
@@ -20,31 +22,31 @@ class Asked(JobRequest, frozen=True, kw_only=True):
 
 
 @takes(Asked)
-def job(table: str, request: Asked) -> tuple[str, Asked]:
+def job(table: object, request: Asked) -> tuple[object, Asked]:
     """What the job does."""
     return table, request
 
 
 def test_keyword_arguments_become_the_request():
-    assert job("t", no_spark, where="a = 1") == ("t", Asked(no_spark, where="a = 1"))
-    assert job(table="t", spark=None, count=3) == ("t", Asked(count=3))
-    assert job("t")[1].listener is SILENT
+    assert job(TABLE, no_spark, where="a = 1") == (TABLE, Asked(no_spark, where="a = 1"))
+    assert job(table=TABLE, spark=None, count=3) == (TABLE, Asked(count=3))
+    assert job(TABLE)[1].listener is SILENT
 
 
 @pytest.mark.parametrize("wrong", [{"were": "a = 1"}, {"table": "u"}])
 def test_an_argument_that_is_none_is_refused_with_the_job_s_name(wrong):
     with pytest.raises(TypeError, match=r"^job\(\)"):
-        job("t", **wrong)
+        job(TABLE, **wrong)
 
 
 def test_only_spark_may_be_given_without_its_name():
     with pytest.raises(TypeError, match=r"^job\(\): "):
-        job("t", None, "a = 1")
+        job(TABLE, None, "a = 1")
 
 
 def test_what_is_no_session_is_refused():
     with pytest.raises(UsageError, match="no Spark session"):
-        job("t", "a = 1")
+        job(TABLE, "a = 1")
 
 
 def test_help_shows_the_arguments():
@@ -52,7 +54,7 @@ def test_help_shows_the_arguments():
     shown = inspect.signature(job)
     assert list(shown.parameters) == ["table", "spark", "listener", "where", "count"]
     assert shown.parameters["where"].default == "true"
-    assert shown.return_annotation == tuple[str, Asked]
+    assert shown.return_annotation == tuple[object, Asked]
 
 
 class Took(msgspec.Struct, frozen=True):
@@ -113,3 +115,10 @@ def test_a_result_that_has_a_place_for_it_says_how_long_the_run_took():
     table = memory_table(MemoryCatalog())
     assert slow_job(table) == Took(1_500)
     assert slow_job(table, count=3) == 3
+
+
+def test_a_name_in_the_place_of_a_table_is_refused_with_how_to_load_it():
+    with pytest.raises(
+        UsageError, match=r"^nested\(\) takes a table, not its name; load it: load_catalog\(.*'db\.t'\)$"
+    ):
+        outer("db.t")

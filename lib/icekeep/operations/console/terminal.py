@@ -43,6 +43,8 @@ _LEAST_IMPORTANT = (
     *(
         "since_snapshot_id",
         "parent_id",
+        "parent_snapshot_id",
+        "location",
         "run",
         "run_id",
         "policy",

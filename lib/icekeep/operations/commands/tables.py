@@ -1,0 +1,130 @@
+"""The command `tables`: which tables there are, and what their metadata files alone say of them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier
+from icekeep.errors import IcekeepError, NotFoundError, first_line
+from icekeep.health.commits import number_of
+from icekeep.names import full_name
+from icekeep.operations.commands.each_catalog import of_each_catalog
+from icekeep.operations.configuration.catalogs import Catalogs, find_pattern
+from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.policies.globs import Glob
+from icekeep.reports.job import TABLES_AT_ONCE, tables_matching
+from icekeep.reports.side_by_side import in_threads
+from icekeep.reports.values import NotRead
+
+
+class TableListed(msgspec.Struct, frozen=True, kw_only=True):
+    """A table by its metadata file; `report` looks at manifests too.
+
+    Attributes:
+        table: `catalog.namespace.name`.
+        data_files_count, delete_files_count, bytes: as the summary of the current snapshot says; null where it does not.
+        snapshots_count: that have not expired.
+        last_updated_ms: when the table was last changed, epoch milliseconds.
+    """
+
+    table: str
+    format_version: int
+    data_files_count: int | None
+    delete_files_count: int | None
+    bytes: int | None
+    snapshots_count: int
+    last_updated_ms: int
+    location: str
+
+
+class TablesFound(msgspec.Struct, frozen=True, kw_only=True):
+    """Tables in the order of their names.
+
+    Attributes:
+        status: `partial` where something could not be read.
+        not_read: tables whose metadata does not load, and namespaces and catalogs that cannot be listed.
+    """
+
+    status: str
+    catalogs: tuple[str, ...]
+    tables_count: int
+    not_read: tuple[NotRead, ...]
+    tables: tuple[TableListed, ...]
+
+
+def tables(
+    config: Config,
+    catalogs: Catalogs,
+    opens: Callable[[CatalogSettings], Catalog],
+    catalog: str | None,
+    *,
+    match: str | None = None,
+) -> TablesFound:
+    """List the tables of a catalog, or of each that is configured.
+
+    Raises:
+        UsageError: the pattern can match no table, or no catalog is configured.
+        NotFoundError: there is no such catalog, or no table that the pattern matches.
+        IcekeepError: the only catalog cannot be opened or listed.
+    """
+    pattern = None if match is None else find_pattern(catalogs, match, catalog)
+    if pattern is not None:
+        chosen = [*pattern.catalogs]
+    else:
+        chosen = [catalogs.get(catalog)] if catalog is not None else [*catalogs.all().values()]
+    if not chosen:
+        catalogs.get(None)
+    listed, unread = of_each_catalog(chosen, lambda one: _listed(one, opens, None if pattern is None else pattern.glob))
+    found = [each for some in listed for each in some]
+    read = sorted((one for one in found if isinstance(one, TableListed)), key=lambda one: one.table)
+    not_read = [*unread, *(one for one in found if isinstance(one, NotRead))]
+    if pattern is not None and not found and not unread:
+        hint = pattern.doubt or "`icekeep tables` lists all"
+        raise NotFoundError(f"{match!r} matches no table of {', '.join(one.name for one in chosen)}; {hint}")
+    return TablesFound(
+        status="partial" if not_read else "done",
+        catalogs=tuple(one.name for one in chosen),
+        tables_count=len(read) + sum(not one.name.endswith("*") for one in not_read),
+        not_read=tuple(sorted(not_read, key=lambda one: one.name)),
+        tables=tuple(read),
+    )
+
+
+def _listed(
+    settings: CatalogSettings, opens: Callable[[CatalogSettings], Any], glob: Glob | None
+) -> list[TableListed | NotRead]:
+    with settings.placing():
+        catalog = opens(settings)
+        not_read: list[NotRead] = []
+        identifiers = tables_matching(catalog, glob, not_read)
+        found = in_threads(partial(_loaded, catalog), identifiers, TABLES_AT_ONCE)
+        return [*not_read, *(one for one in found if one is not None)]
+
+
+def _loaded(catalog: Catalog, identifier: Identifier) -> TableListed | NotRead | None:
+    """A table; `None` for one that was dropped meanwhile."""
+    name = full_name(catalog.name, identifier)
+    try:
+        table = catalog.load(identifier)
+    except NotFoundError:
+        return None
+    except IcekeepError as error:
+        return NotRead(name=name, kind=error.kind, reason=first_line(error))
+    metadata, head = table.metadata, table.current_snapshot
+    totals = (
+        [number_of(head.summary, key) for key in ("total-data-files", "total-delete-files", "total-files-size")]
+        if head is not None
+        else [0, 0, 0]
+    )
+    return TableListed(
+        table=name,
+        format_version=metadata.format_version,
+        data_files_count=totals[0],
+        delete_files_count=totals[1],
+        bytes=totals[2],
+        snapshots_count=len(metadata.snapshots),
+        last_updated_ms=metadata.last_updated_ms,
+        location=metadata.location,
+    )
