@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import croniter  # noqa: F401 - as it is imported it asks `file` for the platform, which a test must not do
 import pytest
 from hypothesis import HealthCheck, core, settings
 

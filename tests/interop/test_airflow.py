@@ -4,10 +4,12 @@ from collections import Counter
 
 import pytest
 
+from icekeep.errors import UsageError
 from icekeep.operations.arguments import parse_command
+from icekeep.policies.scheduling import parse_schedule
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from kit.in_airflow import look, run
+from kit.in_airflow import look, run, takes_schedules
 from kit.lake import SCHEMA, events
 from kit.shell import Operator
 
@@ -70,6 +72,34 @@ def test_airflow_retries_only_what_may_pass(seen):
         "137": "AirflowException",
         "143": "AirflowException",
     }
+
+
+SCHEDULES = [
+    *(
+        "0 2 * * *",
+        "*/5 0,12 1-7 * 0",
+        "0 2 * * MON-FRI",
+        "0 2 * * 7",
+        "0 2 * * 1#2",
+        "0 2 L * *",
+        "0 0 29 2 *",
+        "0  2 * * *",
+    ),
+    *("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"),
+    *("0 25 * * *", "99 99 * * *", "0 2 * *", "*/0 * * * *", "H 2 * * *", "@sometimes", "@reboot", "0 2 * * fry", "x"),
+]
+
+
+def test_a_schedule_is_taken_where_airflow_takes_it(tmp_path):
+    def is_taken(text):
+        try:
+            return bool(parse_schedule(text))
+        except UsageError:
+            return False
+
+    taken = takes_schedules(tmp_path, SCHEDULES)
+    assert taken == [is_taken(text) for text in SCHEDULES]
+    assert {*taken} == {True, False}
 
 
 POLICIES = """

@@ -1,6 +1,7 @@
 """Looks at our DAGs from inside a real Airflow, or runs them; in `.venv-airflow`, writes one JSON object as its last line.
 
 airflow_probe.py look DIRECTORY     what the DAGs are; and what becomes of a task for each exit status of $STATUSES
+airflow_probe.py schedules SCHEDULES  of each of a JSON list whether Airflow takes it
 airflow_probe.py runs DIRECTORY RUNS each of RUNS, a JSON list of [DAG, CONF], by `dag.test()`
 """
 
@@ -87,6 +88,19 @@ def run(directory: str, runs: str) -> list[Any]:
     return found
 
 
+def schedules(texts: str) -> list[bool]:
+    from airflow.sdk import DAG
+
+    def takes(text: str) -> bool:
+        try:
+            DAG("d", schedule=text, max_active_runs=1).validate()
+        except Exception:  # noqa: BLE001 - whatever it is, Airflow drops the file
+            return False
+        return True
+
+    return [takes(text) for text in json.loads(texts)]
+
+
 def _instance(one: Any) -> dict[str, Any]:
     left = one.xcom_pull(task_ids=one.task_id, map_indexes=one.map_index)
     return {"state": str(one.state), "name": one.rendered_map_index, "left": left}
@@ -100,5 +114,5 @@ def _events(session: Any, run_id: str) -> list[Any]:
 
 
 if __name__ == "__main__":
-    answer = run(*sys.argv[2:]) if sys.argv[1] == "runs" else look(sys.argv[2])
+    answer = {"runs": run, "look": look, "schedules": schedules}[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write(json.dumps(answer, default=str) + "\n")

@@ -22,6 +22,12 @@ def look(home: Path, **environ: str) -> Any:
     return _probe(home, {**told, **environ}, "look", str(DAGS))
 
 
+def takes_schedules(home: Path, texts: list[str]) -> list[bool]:
+    """Of each schedule whether a DAG of Airflow may have it."""
+    taken: list[bool] = _probe(home, {}, "schedules", json.dumps(texts))
+    return taken
+
+
 def run(home: Path, conf: Path, runs: list[Any], **environ: str) -> Any:
     """What becomes of runs of the DAGs of a configuration, `[DAG, CONF]` each, one after the other.
 

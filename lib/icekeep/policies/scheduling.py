@@ -5,16 +5,38 @@ a run begins: then `icekeep maintain --list` is asked.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
-from icekeep.errors import and_more
+from icekeep.errors import UsageError, and_more
 from icekeep.policies.resolution import JobRule, TableRules, rules_for
 from icekeep.policies.triggers import ALWAYS
 from icekeep.policies.values import SUBMIT_OVER, JobCall, Mode, Policy, Rules
 from icekeep.policies.windows import Window, is_open
 
 DRY_RUN = "--dry-run"
+
+_PRESETS = {
+    "@once": None,
+    "@continuous": None,
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
+    "@yearly": "0 0 1 1 *",
+}
+"""The words that Airflow takes for a schedule, as cron; `None` where none says the same."""
+
+SCHEDULE_FORM = (
+    "five fields ('0 2 * * *': minute 0-59, hour 0-23, day of the month 1-31, month 1-12 or jan-dec, day of the week 0-7 or "
+    f"sun-sat), one of {', '.join(sorted(_PRESETS))}, or null"
+)
+"""What a schedule may be, as errors say it."""
+
+_FIRST = datetime(2024, 1, 1, tzinfo=UTC)
+"""Where a schedule begins that is looked at for its first time; `never` must not depend on the day on which it is read."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -54,6 +76,31 @@ class NeverRun(msgspec.Struct, frozen=True, kw_only=True):
             f"no schedule runs {self.job} on {where}, which policy {self.policy!r} asks for: policy {self.decided_by!r} stands "
             "before it, decides of that job there, and has no schedule"
         )
+
+
+def parse_schedule(text: str) -> str:
+    """The text of a schedule, in UTC, without space around it: what Airflow takes, and nothing that it would refuse.
+
+    >>> parse_schedule(" 0 2 * * mon-fri ")
+    '0 2 * * mon-fri'
+
+    Raises:
+        UsageError: a field is missing or out of its range, or the time never comes.
+    """
+    # The parser that Airflow has. It takes a while to import, and only files with policies need it.
+    from croniter import CroniterBadCronError, CroniterBadDateError, croniter
+
+    text = text.strip()
+    cron = _PRESETS.get(text, text)
+    if cron is None:
+        return text
+    try:
+        croniter(cron, _FIRST).get_next()
+    except CroniterBadDateError:
+        raise UsageError(f"{text!r} never comes: no year has such a day") from None
+    except CroniterBadCronError:
+        raise UsageError(f"{text!r} is not a cron schedule; give {SCHEDULE_FORM}") from None
+    return text
 
 
 def never_run(rules: Rules, found: Iterable[TableRules], asking: Collection[str] | None = None) -> tuple[NeverRun, ...]:

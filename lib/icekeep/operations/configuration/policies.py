@@ -16,6 +16,7 @@ from icekeep.operations.configuration.layers import KEYS, layer_of, source_of, s
 from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.policies.globs import Glob, parse_glob
 from icekeep.policies.resolution import JobRule, layered
+from icekeep.policies.scheduling import SCHEDULE_FORM, parse_schedule
 from icekeep.policies.values import SUBMIT_OVER, JobCall, Kind, Layer, Policy, Rules, Said
 
 RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
@@ -23,9 +24,6 @@ RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SPARK_CONF = "spark_conf"
-_PRESETS = frozenset({"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
-_SCHEDULE_FORM = f"five fields ('0 2 * * *'), one of {', '.join(sorted(_PRESETS))}, or null"
-_CRON_FIELD = re.compile(r"[A-Za-z0-9*/,#-]+")
 _FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms", SUBMIT_OVER: "submit_over_bytes"}
 _DEPLOY_MODES = ("client", "cluster")
 
@@ -65,7 +63,7 @@ def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
     given = entry.mapping(POLICY_KEYS)
     name = _name(entry.required("name"))
     if "schedule" not in defaults.keys:
-        entry.required("schedule", _SCHEDULE_FORM)
+        entry.required("schedule", SCHEDULE_FORM)
     layer = layer_of(
         entry, Kind.POLICY, name=name, extra_keys=POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
     )
@@ -148,11 +146,11 @@ def _name(entry: Entry) -> str:
 def _schedule(entry: Entry) -> str | None:
     if entry.is_null:
         return None
-    text = entry.text().strip()
-    fields = text.split()
-    if text not in _PRESETS and not (len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)):
-        raise entry.wrong(f"{text!r} is not cron; give {_SCHEDULE_FORM}")
-    return text
+    text = entry.text()
+    try:
+        return parse_schedule(text)
+    except UsageError as error:
+        raise entry.wrong(error.message) from None
 
 
 def _deploy_mode(entry: Entry) -> str:

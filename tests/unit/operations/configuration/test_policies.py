@@ -99,7 +99,13 @@ def test_what_the_scheduler_needs_has_defaults():
     assert sent.layer.keys["files"].text == "a, b"
 
 
-@for_each("schedule", ["null", "'@daily'", "'0 2 * * MON-FRI'", "'*/5 0,12 1-7 * 0'"])
+AIRFLOW_TAKES = [
+    *("'@once'", "'@continuous'", "'@hourly'", "'@daily'", "'@weekly'", "'@monthly'", "'@quarterly'", "'@yearly'"),
+    *("'0 2 * * MON-FRI'", "'*/5 0,12 1-7 * 0'", "'0 2 * * 1#2'", "'0 2 L * *'", "'0 0 29 2 *'", "'0 2 * * 7'"),
+]
+
+
+@for_each("schedule", ["null", *AIRFLOW_TAKES])
 def test_a_schedule_is_cron_a_preset_or_null(schedule):
     found = policy(f"policies: [{{name: n, schedule: {schedule}, tables: [c.d.t], jobs: {{compact: }}}}]")
     assert found.schedule == (None if schedule == "null" else schedule.strip("'"))
@@ -109,8 +115,16 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
     ("change", "key_path", "problem"),
     [
         (("nightly", "'a b'"), "policies[0].name", "'a b' cannot be a name"),
-        (("'0 2 * * *'", "'0 2 * *'"), "policies[0].schedule", "'0 2 * *' is not cron"),
-        (("'0 2 * * *'", "'@sometimes'"), "policies[0].schedule", "'@sometimes' is not cron"),
+        (
+            ("'0 2 * * *'", "'0 2 * *'"),
+            "policies[0].schedule",
+            "'0 2 * *' is not a cron schedule; give five fields ('0 2 * * *': minute 0-59, hour 0-23",
+        ),
+        (("'0 2 * * *'", "'0 25 * * *'"), "policies[0].schedule", "'0 25 * * *' is not a cron schedule"),
+        (("'0 2 * * *'", "'99 99 * * *'"), "policies[0].schedule", "'99 99 * * *' is not a cron schedule"),
+        (("'0 2 * * *'", "'H 2 * * *'"), "policies[0].schedule", "'H 2 * * *' is not a cron schedule"),
+        (("'0 2 * * *'", "'@sometimes'"), "policies[0].schedule", "'@sometimes' is not a cron schedule"),
+        (("'0 2 * * *'", "'0 0 31 2 *'"), "policies[0].schedule", "'0 0 31 2 *' never comes"),
         (("'0 2 * * *'", "5"), "policies[0].schedule", "should be text, but is a number"),
         (("  schedule: '0 2 * * *'\n", ""), "policies[0].schedule", "is missing"),
         (("c.da.z", "da.z"), "policies[0].tables[2]", "'da.z' is not a full name"),
