@@ -8,6 +8,8 @@ it. With `--check` nothing is written, and the exit status is 1 where a page is 
     result NAME     the fields of its result
     jobs, commands  all of them, each with its page
     statuses        what exit statuses mean
+
+The stub by which editors know the operators of Airflow is made too.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import msgspec
 from markdown_tables import as_sentence, code, meanings_of, prose, table
 from result_fields import result_block
 
+from icekeep.airflow.signatures import stub
 from icekeep.operations.arguments import CONFIG_SUMMARIES, command_parser, job_parser
 from icekeep.operations.help_texts import EXIT_STATUSES
 from icekeep.operations.jobs import JOBS, resolve
@@ -29,6 +32,9 @@ from icekeep.settings import Setting
 from icekeep.spec.units import GIB, MAX_INT, MAX_LONG, MIB
 
 DOCS = Path(__file__).parents[2] / "docs"
+STUB = DOCS.parent / "lib" / "icekeep" / "airflow" / "__init__.pyi"
+"""What editors know of the operators of Airflow."""
+
 _BLOCK = re.compile(r"^(<!-- begin: (\w+)(?: ([^>]+?))? -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
 _DEFAULT = re.compile(r" ?\(default: ([^)]*)\)")
 _OURS = frozenset({"stitch"})
@@ -120,8 +126,8 @@ def pages() -> list[Path]:
 
 
 def main(check: bool) -> int:
-    made = {path: written(path.read_text()) for path in pages()}
-    behind = [path for path, text in made.items() if text != path.read_text()]
+    made = {**{path: written(path.read_text()) for path in pages()}, STUB: stub()}
+    behind = [path for path, text in made.items() if not path.exists() or text != path.read_text()]
     for path in behind:
         if check:
             print(f"{path.relative_to(DOCS.parent)} is behind the code: run `make reference`", file=sys.stderr)

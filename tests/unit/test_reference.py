@@ -35,6 +35,12 @@ def test_what_is_made_is_what_the_pages_have(tools: dict[str, ModuleType]) -> No
     assert behind == []
 
 
+def test_editors_know_the_operators_of_airflow_as_they_are(tools: dict[str, ModuleType]) -> None:
+    """If not: `make reference`."""
+    reference = tools["reference"]
+    assert reference.STUB.read_text() == reference.stub()
+
+
 @pytest.mark.slow
 def test_each_job_and_command_has_its_flags_options_and_result_on_a_page(tools: dict[str, ModuleType]) -> None:
     """The actions of `ref` have some of these in common."""

@@ -4,6 +4,10 @@
 
     globals().update(dags("/etc/icekeep/icekeep.yaml"))
 
+An operator for each job, for DAGs of one's own, is here too:
+
+    from icekeep.airflow import CompactOperator, ExpireSnapshotsOperator
+
 Airflow imports this and reads the file often: neither needs Spark, Arrow, a catalog or the network. The jobs themselves run in
 processes of their own, by spark-submit or by the Python that has icekeep (`installation.py`).
 Each name is imported when it is first used, as Airflow asks for `get_provider_info` whatever it is about to do.
@@ -12,7 +16,20 @@ Each name is imported when it is first used, as Airflow asks for `get_provider_i
 from importlib import import_module
 from typing import Any
 
+_OPERATORS = "icekeep.airflow.job_operators"
 _HOMES = {
+    **dict.fromkeys(
+        (
+            "CompactOperator",
+            "RewritePositionDeletesOperator",
+            "RewriteManifestsOperator",
+            "ExpireSnapshotsOperator",
+            "RemoveOrphanFilesOperator",
+            "CheckOperator",
+            "JobOperator",
+        ),
+        _OPERATORS,
+    ),
     "dags": "icekeep.airflow.factory",
     "MaintenanceOperator": "icekeep.airflow.operators",
     "Installation": "icekeep.airflow.installation",

@@ -142,9 +142,9 @@ class MaintenanceOperator(SparkSubmitOperator):
         """The driver is elsewhere: what `--files` sends lies in its working directory, and its result comes by another way."""
         results, conf = self.installation.results, self.installation.conf
         file = None if results is None else Path(results) / f"icekeep-{SYSTEM.new_uuid()}.json"
-        words = job_words(call, self.policy, Path(conf).name, file, "json")
-        files = [*filter(None, [self._given_files]), conf]
-        status = self._submitted(call, words, ",".join(files), context)
+        words = job_words(call, self.policy, conf and Path(conf).name, file, "json")
+        files = ",".join(filter(None, (self._given_files, conf)))
+        status = self._submitted(call, words, files or None, context)
         document = None
         if file is not None:
             document = document_in(file)

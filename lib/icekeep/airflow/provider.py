@@ -17,7 +17,10 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [
-            {"integration-name": "Apache Iceberg", "python-modules": ["icekeep.airflow.operators"]},
+            {
+                "integration-name": "Apache Iceberg",
+                "python-modules": ["icekeep.airflow.job_operators", "icekeep.airflow.operators"],
+            },
         ],
         "asset-uris": [
             {

@@ -37,7 +37,9 @@ class Recorded:
 
     def _runs(self, *words: str) -> list[Mapping[str, Any]]:
         self._file.unlink(missing_ok=True)
-        told = [_RUNS, *words, f"--config={self._installation.conf}", f"--result-file={self._file}"]
+        conf = self._installation.conf
+        config = [] if conf is None else [f"--config={conf}"]
+        told = [_RUNS, *words, *config, f"--result-file={self._file}"]
         try:
             Worker(self._installation, told, self._say).run()
         except OSError:
