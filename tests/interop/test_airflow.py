@@ -35,7 +35,12 @@ def test_loading_the_dags_loads_no_spark(seen):
 
 
 def test_airflow_knows_the_provider_and_its_assets(seen):
-    assert seen["provider"] == {"name": "icekeep", "assets": ["iceberg://prod/db/t"], "wrong": "ValueError"}
+    assert seen["provider"] == {
+        "name": "icekeep",
+        "assets": ["iceberg://prod/db/t"],
+        "wrong": "ValueError",
+        "connection": ["icekeep.airflow.connections.IcekeepHook", "icekeep_conn_id"],
+    }
 
 
 def test_the_dag_is_as_the_policy_says(seen):

@@ -1,5 +1,6 @@
 """The operators of the jobs in a DAG of somebody's own, by `dag.test()` of a real Airflow, on a real table with real deletion."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,19 +8,23 @@ import pytest
 
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from kit.in_airflow import run
+from kit.in_airflow import SAID, run
 from kit.lake import SCHEMA, events
 from kit.shell import Operator
 
 pytestmark = pytest.mark.deep
 
 DAG = """
+import os
+
 from airflow.sdk import DAG
 
 from icekeep.airflow import (
-    CheckOperator, CompactOperator, ExpireSnapshotsOperator, RemoveOrphanFilesOperator, RewriteManifestsOperator,
+    Installation, CheckOperator, CompactOperator, ExpireSnapshotsOperator, RemoveOrphanFilesOperator, RewriteManifestsOperator,
     RewritePositionDeletesOperator,
 )
+
+PLACE = {"python": os.environ["ICEKEEP_PYTHON"], "home": os.environ["ICEKEEP_HOME"]}
 
 with DAG("own", schedule=None, params={"table": "local.db.t", "age": "0d", "files": 2}) as dag:
     table = {"table": "{{ params.table }}", "retries": 0}
@@ -36,10 +41,17 @@ with DAG("own", schedule=None, params={"table": "local.db.t", "age": "0d", "file
         >> CheckOperator(task_id="check", deep=True, **table)
     )
 
+with DAG("connected", schedule=None) as connected:
+    common = {"table": "local.db.t", "icekeep_conn_id": "my_lake", "installation": Installation(conf=None, **PLACE)}
+    CheckOperator(task_id="worker", **common)
+    CheckOperator(task_id="submitted", spark=True, **common)
+    CheckOperator(task_id="cluster", spark=True, deploy_mode="cluster", **common)
+
 with DAG("wrong", schedule=None) as wrong:
     ExpireSnapshotsOperator(task_id="expire", table="local.db.t", older_than="{{ 'yesterday' }}", retries=3)
 """
 FILES_COUNT = 6
+SECRET = "s3cr3t-of-the-lake"
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +66,12 @@ def ran(tmp_path_factory):
     orphan.write_bytes(b"nobody's")
     os.utime(orphan, (0, 0))
     before = {path.name for path in (directory / "data").rglob("*.parquet")}
-    done = run(home, operator.conf, [["own", None], ["wrong", None]], DAG)
-    return dict(zip(("own", "wrong"), done, strict=True)), operator.lake, directory, before
+    extra = {**operator.lake.properties, "s3.secret-access-key": SECRET}
+    connection = json.dumps({"conn_type": "icekeep", "schema": "local", "extra": extra})
+    names = ("own", "wrong", "connected")
+    done = run(home, operator.conf, [[name, None] for name in names], DAG, AIRFLOW_CONN_MY_LAKE=connection)
+    logs = (home / SAID).read_text()
+    return dict(zip(names, done, strict=True)), operator.lake, directory, before, logs
 
 
 def left(runs, task):
@@ -63,7 +79,7 @@ def left(runs, task):
 
 
 def test_each_job_has_an_operator_and_does_its_work_on_the_table_that_a_template_names(ran):
-    runs, lake, directory, before = ran
+    runs, lake, directory, before, _ = ran
     tasks = runs["own"]["tasks"]
     assert {name: task["state"] for name, task in tasks.items()} == dict.fromkeys(tasks, "success")
     assert {left(runs, task)["table"] for task in ("compact", "expire", "check")} == {"local.db.t"}
@@ -77,7 +93,7 @@ def test_each_job_has_an_operator_and_does_its_work_on_the_table_that_a_template
 
 
 def test_a_dry_run_deletes_nothing_and_what_follows_does(ran):
-    runs, _, _, _ = ran
+    runs = ran[0]
     assert (left(runs, "plan")["status"], left(runs, "plan")["dry_run"]) == ("planned", True)
     assert left(runs, "orphans")["status"] == "done"
 
@@ -94,3 +110,19 @@ def test_a_value_that_a_template_made_wrong_begins_no_job_and_is_not_tried_again
         "failed",
         None,
     )
+
+
+def test_a_connection_is_a_catalog_for_the_worker_and_for_spark_submit(ran):
+    tasks = ran[0]["connected"]["tasks"]
+    states = {name: (task["state"], (task["left"] or {}).get("status")) for name, task in tasks.items()}
+    assert states == {
+        "worker[-1]": ("success", "sound"),
+        "submitted[-1]": ("success", "sound"),
+        "cluster[-1]": ("failed", None),
+    }
+
+
+def test_no_secret_of_a_connection_is_shown(ran):
+    assert SECRET not in json.dumps(ran[0])
+    assert "submitted" in ran[4]
+    assert SECRET not in ran[4]

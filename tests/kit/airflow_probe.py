@@ -41,7 +41,14 @@ def _provider() -> dict[str, Any]:
         wrong = Asset("iceberg://prod/t").uri
     except ValueError as error:
         wrong = type(error).__name__
-    return {"name": data["name"], "assets": [Asset("iceberg://prod/db/t/").uri], "wrong": wrong}
+    hook = ProvidersManager().hooks["icekeep"]
+    connection = [hook.hook_class_name, hook.connection_id_attribute_name] if hook else None
+    return {
+        "connection": connection,
+        "name": data["name"],
+        "assets": [Asset("iceberg://prod/db/t/").uri],
+        "wrong": wrong,
+    }
 
 
 def _dag(dag: Any) -> dict[str, Any]:

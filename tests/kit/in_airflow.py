@@ -13,6 +13,9 @@ from kit.spark_processes import SPARK_HOME
 
 PYTHON = ROOT / ".venv-airflow" / "bin" / "python"
 DAGS = ROOT / "airflow_dags"
+SAID = "airflow.log"
+"""The file, in the home of an Airflow, of all that its last process has printed, logs of tasks with it."""
+
 _TIMEOUT_S = 900
 
 
@@ -72,6 +75,7 @@ def _probe(home: Path, environ: dict[str, str], *words: str) -> Any:
         check=False,
         timeout=_TIMEOUT_S,
     )
+    (home / SAID).write_text(done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -32,6 +32,7 @@ _HOMES = {
     ),
     "dags": "icekeep.airflow.factory",
     "MaintenanceOperator": "icekeep.airflow.operators",
+    "IcekeepHook": "icekeep.airflow.connections",
     "Installation": "icekeep.airflow.installation",
     "table_uri": "icekeep.airflow.assets",
 }

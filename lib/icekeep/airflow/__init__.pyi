@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from icekeep.airflow.assets import table_uri as table_uri
+from icekeep.airflow.connections import IcekeepHook as IcekeepHook
 from icekeep.airflow.factory import dags as dags
 from icekeep.airflow.installation import Installation as Installation
 from icekeep.airflow.job_operators import JobOperator as JobOperator
@@ -29,6 +30,7 @@ class CompactOperator(JobOperator):
         dry_run: whether it shows its plan and changes nothing.
         installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
             ICEKEEP_RESULTS of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -48,6 +50,7 @@ class CompactOperator(JobOperator):
         spark: bool = False,
         dry_run: bool = False,
         installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -69,6 +72,7 @@ class RewritePositionDeletesOperator(JobOperator):
         dry_run: whether it shows its plan and changes nothing.
         installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
             ICEKEEP_RESULTS of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -86,6 +90,7 @@ class RewritePositionDeletesOperator(JobOperator):
         spark: bool = False,
         dry_run: bool = False,
         installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -109,6 +114,7 @@ class RewriteManifestsOperator(JobOperator):
         dry_run: whether it shows its plan and changes nothing.
         installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
             ICEKEEP_RESULTS of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -129,6 +135,7 @@ class RewriteManifestsOperator(JobOperator):
         spark: bool = False,
         dry_run: bool = False,
         installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -157,6 +164,7 @@ class ExpireSnapshotsOperator(JobOperator):
         dry_run: whether it shows its plan and changes nothing.
         installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
             ICEKEEP_RESULTS of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -180,6 +188,7 @@ class ExpireSnapshotsOperator(JobOperator):
         spark: bool = False,
         dry_run: bool = False,
         installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -213,6 +222,7 @@ class RemoveOrphanFilesOperator(JobOperator):
         dry_run: whether it shows its plan and changes nothing.
         installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
             ICEKEEP_RESULTS of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -240,6 +250,7 @@ class RemoveOrphanFilesOperator(JobOperator):
         spark: bool = False,
         dry_run: bool = False,
         installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -257,6 +268,7 @@ class CheckOperator(JobOperator):
         dry_run: whether it shows its plan and changes nothing.
         installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
             ICEKEEP_RESULTS of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -272,6 +284,7 @@ class CheckOperator(JobOperator):
         spark: bool = False,
         dry_run: bool = False,
         installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...

@@ -41,6 +41,7 @@ def dags(
     results: str | Path | None = None,
     units_count_max: int = UNITS_COUNT_MAX,
     submit: Mapping[str, Any] | None = None,
+    icekeep_conn_id: str | None = None,
 ) -> dict[str, DAG]:
     """A DAG for each policy of a configuration, `icekeep_POLICY`, and `icekeep_by_hand`; by their ids.
 
@@ -52,6 +53,7 @@ def dags(
             result in XCom, and no asset event.
         units_count_max: see `UNITS_COUNT_MAX`.
         submit: more arguments of Airflow's `SparkSubmitOperator`, such as `num_executors`, for all jobs.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog all jobs have beside those of the configuration.
 
     Raises:
         NotFoundError: there is no such file.
@@ -65,15 +67,16 @@ def dags(
         results=None if results is None else str(results),
     )
     found = {}
+    common = {**(submit or {}), **({"icekeep_conn_id": icekeep_conn_id} if icekeep_conn_id else {})}
     for policy in config.policies:
-        dag = _policy_dag(config, policy, installation, units_count_max, submit or {})
+        dag = _policy_dag(config, policy, installation, units_count_max, common)
         found[dag.dag_id] = dag
     if BY_HAND in found:
         logging.getLogger("icekeep").warning(
             "%s: a policy has the name by_hand, so there is no DAG to run a job by hand", conf
         )
     else:
-        found[BY_HAND] = by_hand_dag(config.rules.defaults, installation, submit or {})
+        found[BY_HAND] = by_hand_dag(config.rules.defaults, installation, common)
     for dag in found.values():
         # Airflow takes the file of the frame that makes a DAG for the file of the DAG, and looks for it there later.
         dag.fileloc = sys._getframe(1).f_code.co_filename
@@ -91,6 +94,7 @@ class _Maker:
     def __init__(self, rules: Rules, policy: Policy, installation: Installation, submit: Mapping[str, Any]) -> None:
         self.rules, self.policy, self.installation = rules, policy, installation
         self._submit = {**submit_arguments(policy), **submit}
+        self.icekeep_conn_id = submit.get("icekeep_conn_id")
 
     @property
     def dag_id(self) -> str:
@@ -168,6 +172,7 @@ def _mapped(maker: _Maker, units_count_max: int) -> None:
         policy=maker.policy,
         rules=maker.rules,
         units_count_max=units_count_max,
+        icekeep_conn_id=maker.icekeep_conn_id,
         pool=_NO_POOL,
     )
 

@@ -8,6 +8,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from datetime import datetime
+from types import new_class
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -148,16 +149,18 @@ def _operator(job: Job) -> type[JobOperator]:
 
     __init__.__signature__ = signature_of(job)  # type: ignore[attr-defined]
     templated = ("table", *(setting.argument for setting in job.settings))
-    made: type[JobOperator] = type(JobOperator)(
+    made: type[JobOperator] = new_class(
         operator_name(job),
         (JobOperator,),
-        {
-            "JOB": job,
-            "__doc__": doc_of(job),
-            "__module__": __name__,
-            "__init__": __init__,
-            "template_fields": (*MaintenanceOperator.template_fields, *templated),
-        },
+        exec_body=lambda names: names.update(
+            {
+                "JOB": job,
+                "__doc__": doc_of(job),
+                "__module__": __name__,
+                "__init__": __init__,
+                "template_fields": (*MaintenanceOperator.template_fields, *templated),
+            }
+        ),
     )
     return made
 

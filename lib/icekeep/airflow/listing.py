@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from icekeep.airflow.connections import connected
 from icekeep.airflow.due_calls import due_calls
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.outcomes import Ended, document_in, of_process
@@ -29,23 +30,34 @@ class DueOperator(BaseOperator):
 
     Args:
         units_count_max: how many mapped task groups there may be; where more tables have something due, several share one.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog is asked too.
     """
 
     def __init__(
-        self, *, installation: Installation, policy: Policy, rules: Rules, units_count_max: int, **arguments: Any
+        self,
+        *,
+        installation: Installation,
+        policy: Policy,
+        rules: Rules,
+        units_count_max: int,
+        icekeep_conn_id: str | None = None,
+        **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
         self.installation, self.policy, self.rules = installation, policy, rules
-        self.units_count_max = units_count_max
+        self.units_count_max, self.icekeep_conn_id = units_count_max, icekeep_conn_id
         self._worker: Worker | None = None
 
     def execute(self, context: Any) -> list[Any]:
         """Ask, and give the units; raises Airflow's exceptions where there is no answer."""
-        with TemporaryDirectory(prefix="icekeep-") as directory:
+        with (
+            connected(self.icekeep_conn_id, self.installation) as here,
+            TemporaryDirectory(prefix="icekeep-") as directory,
+        ):
             file = Path(directory) / "due.json"
-            words = ["--list", f"--policy={self.policy.name}", f"--config={self.installation.conf}"]
+            words = ["--list", f"--policy={self.policy.name}", f"--config={here.conf}"]
             told = [LISTING, *words, f"--result-file={file}"]
-            self._worker = Worker(self.installation, told, lambda line: self.log.info("%s", line))
+            self._worker = Worker(here, told, lambda line: self.log.info("%s", line))
             try:
                 status = of_process(self._worker.run())
             except OSError as error:

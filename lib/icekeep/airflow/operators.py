@@ -8,6 +8,7 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from icekeep.airflow.assets import table_uri
+from icekeep.airflow.connections import connected
 from icekeep.airflow.installation import Installation, job_words
 from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
 from icekeep.airflow.process_lines import Said
@@ -42,6 +43,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         job: of these only its calls; a task without any is skipped.
         policy: whose jobs they are; `None` where somebody asks for them.
         alias: the asset alias through which events are emitted; `None` for no events.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog the jobs have beside those of the configuration.
         arguments: of `SparkSubmitOperator`.
     """
 
@@ -56,6 +58,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         job: str | None = None,
         policy: str | None = None,
         alias: str | None = None,
+        icekeep_conn_id: str | None = None,
         **arguments: Any,
     ) -> None:
         if alias is not None:
@@ -66,7 +69,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         # A task may submit several times, and a retry of Airflow's own kind would take one submission for another.
         self.durable = False
         self.installation, self.calls, self.unit, self.job = installation, calls, unit, job
-        self.policy, self.alias = policy, alias
+        self.policy, self.alias, self.icekeep_conn_id = policy, alias, icekeep_conn_id
+        self._here = installation
         self._said = Said()
         self._worker: Worker | None = None
         self._is_killed = False
@@ -76,7 +80,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         calls = [call for call in self._all_calls() if self.job in (None, call.job)]
         if not calls:
             raise AirflowSkipException(f"{self.job} is not due")
-        ended = [one for call in calls if (one := self._run(call, context)) is not None]
+        with connected(self.icekeep_conn_id, self.installation) as self._here:
+            ended = [one for call in calls if (one := self._run(call, context)) is not None]
         if not ended:
             raise AirflowSkipException("the window in which it may begin is closed")
         if all(one.held_by is not None for one in ended):
@@ -122,14 +127,19 @@ class MaintenanceOperator(SparkSubmitOperator):
         if not call.submit:
             return self._by_worker(call, directory / _RESULT)
         if self._mode() == _CLUSTER:
+            if self.icekeep_conn_id is not None:
+                raise AirflowFailException(
+                    f"connection {self.icekeep_conn_id!r} cannot be given to a driver in cluster mode without showing its "
+                    "secrets; put the catalog into the configuration with ${NAME} in their place, or use client mode"
+                )
             return self._in_cluster(call, directory, context)
-        words = job_words(call, self.policy, self.installation.conf, directory / _RESULT)
+        words = job_words(call, self.policy, self._here.conf, directory / _RESULT)
         status = self._submitted(call, words, self._given_files, context)
         return Ended(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
 
     def _by_worker(self, call: Call, file: Path) -> Ended:
-        words = job_words(call, self.policy, self.installation.conf, file)
-        self._worker = Worker(self.installation, [call.job, *words], self._say)
+        words = job_words(call, self.policy, self._here.conf, file)
+        self._worker = Worker(self._here, [call.job, *words], self._say)
         try:
             status = of_process(self._worker.run())
         except OSError as error:

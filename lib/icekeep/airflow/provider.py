@@ -22,6 +22,14 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["icekeep.airflow.job_operators", "icekeep.airflow.operators"],
             },
         ],
+        "hooks": [{"integration-name": "Apache Iceberg", "python-modules": ["icekeep.airflow.connections"]}],
+        "connection-types": [
+            {
+                "connection-type": "icekeep",
+                "hook-class-name": "icekeep.airflow.connections.IcekeepHook",
+                "hook-name": "Icekeep",
+            }
+        ],
         "asset-uris": [
             {
                 "schemes": ["iceberg"],

@@ -35,10 +35,17 @@ _COMMON = {
     "dry_run": ("bool", "whether it shows its plan and changes nothing."),
     "installation": ("Installation | None", "where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, "
                      "ICEKEEP_HOME and ICEKEEP_RESULTS of the worker say."),
+    "icekeep_conn_id": ("str | None", "a connection of type `icekeep`, whose catalog the job has too."),
     "alias": ("str | None", "the asset alias under which a commit is an event; by default there are no events."),
 }  # fmt: skip
 _REQUIRED = ("task_id", "table")
-_DEFAULTS: dict[str, Any] = {"spark": False, "dry_run": False, "installation": None, "alias": None}
+_DEFAULTS: dict[str, Any] = {
+    "spark": False,
+    "dry_run": False,
+    "installation": None,
+    "icekeep_conn_id": None,
+    "alias": None,
+}
 
 
 def operator_name(job: Job) -> str:
@@ -90,6 +97,7 @@ def _stub_lines() -> Iterator[str]:
     yield ""
     for name, home in (
         ("table_uri", "assets"),
+        ("IcekeepHook", "connections"),
         ("dags", "factory"),
         ("Installation", "installation"),
         ("JobOperator", "job_operators"),

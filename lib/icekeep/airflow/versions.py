@@ -22,6 +22,11 @@ try:
 except ImportError:
     from airflow.hooks.base import BaseHook
 
+try:
+    from airflow.sdk.log import mask_secret
+except ImportError:
+    from airflow.utils.log.secrets_masker import mask_secret
+
 __all__ = [
     "DAG",
     "AirflowException",
@@ -32,6 +37,7 @@ __all__ = [
     "BaseHook",
     "BaseOperator",
     "Param",
+    "mask_secret",
     "states_of_run",
     "task_group",
 ]

@@ -18,6 +18,7 @@ from icekeep.spelling import did_you_mean, near_words
 
 _MAX_DEPTH = 20
 _MIN_ENTRIES = 10_000
+_TAG_MAP = "tag:yaml.org,2002:map"
 _PLAIN_TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
 )
@@ -163,6 +164,37 @@ def read_document(path: str) -> Entry | None:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else (error.strerror or "").lower()
         raise UsageError(f"cannot read configuration file {path!r}: {reason}", path=path) from error
     return parse_document(text, path)
+
+
+def with_mapping(path: str | None, key: str, name: str, values: Mapping[str, str]) -> str:
+    """The text of a file's document, or of an empty one, with a mapping of texts added as `key.name`.
+
+    Scalars keep their spelling: `22:00` stays the time that it is.
+
+    Raises:
+        UsageError: the file cannot be read, is not YAML, or has such a mapping already.
+    """
+    added = yaml.MappingNode(_TAG_MAP, [(_text_node(one), _text_node(value)) for one, value in values.items()])
+    entry = (_text_node(name), added)
+    root: yaml.Node | None = None
+    # What is wrong with a file is for `read_document` to say.
+    if path is not None and read_document(path) is not None:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    root = root or yaml.MappingNode(_TAG_MAP, [])
+    below = next((node for known, node in root.value if known.value == key), None)
+    if below is None:
+        root.value.append((_text_node(key), yaml.MappingNode(_TAG_MAP, [entry])))
+    elif not isinstance(below, yaml.MappingNode):
+        raise UsageError(f"key {key!r} of {path!r} is no mapping; give names with properties")
+    elif any(known.value == name for known, _ in below.value):
+        raise UsageError(f"{key}.{name} is in {path!r} too; leave it out of one of the two")
+    else:
+        below.value.append(entry)
+    return str(yaml.serialize(root))
+
+
+def _text_node(text: str) -> yaml.ScalarNode:
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text, style='"')
 
 
 def parse_document(text: str, path: str) -> Entry | None:

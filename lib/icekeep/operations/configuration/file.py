@@ -178,7 +178,7 @@ def _written(entries: Iterable[Entry]) -> Iterator[Written]:
 def _catalogs(entry: Entry) -> dict[str, CatalogSettings]:
     catalogs = {}
     for name, below in entry.mapping().items():
-        if not _CATALOG_NAME.fullmatch(name):
+        if not is_catalog_name(name):
             raise below.wrong("a catalog's name holds letters, digits, dashes and underscores")
         properties = {key: _property(item) for key, item in below.mapping().items()}
         if not below.required("type").scalar().strip():
@@ -186,6 +186,11 @@ def _catalogs(entry: Entry) -> dict[str, CatalogSettings]:
         sources = {key: item.place for key, item in below.mapping().items()}
         catalogs[name] = CatalogSettings(name, properties, sources, has_placeholders=True)
     return catalogs
+
+
+def is_catalog_name(name: str) -> bool:
+    """Whether a catalog can have that name in the file."""
+    return _CATALOG_NAME.fullmatch(name) is not None
 
 
 def _prices(entry: Entry) -> Prices:
