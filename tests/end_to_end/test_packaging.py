@@ -19,6 +19,7 @@ from icekeep.shipped import shipped_files
 from kit.shell import BIN, ROOT, Operator
 
 LIB = ROOT / "lib"
+TYPED = {"icekeep/py.typed", "icekeep/__init__.pyi", "icekeep/airflow/__init__.pyi"}
 SHIPPED = sorted(f"icekeep/shipped/{name}" for name in shipped_files())
 
 WHERE = """
@@ -116,7 +117,7 @@ def test_the_wheel_holds_the_whole_package_and_what_is_shipped_beside_it(dist: P
     assert len(modules) > 700
     assert len(templates) > 5
     assert len(runbooks) > 20
-    assert held == modules | templates | runbooks | {*SHIPPED, "icekeep/py.typed", "icekeep/__init__.pyi"}
+    assert held == modules | templates | runbooks | {*SHIPPED, *TYPED}
 
 
 def test_the_sdist_has_what_the_wheel_is_built_from_and_nothing_private(dist: Path) -> None:
