@@ -24,6 +24,9 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 TESTS = Path(__file__).parent
+# A configuration of the user's own is not that of the tests.
+os.environ.pop("ICEKEEP_CONFIG", None)
+os.environ["XDG_CONFIG_HOME"] = str(TESTS / "no-configuration")
 MARKS = {
     "local": ("server",),
     "spark": ("spark",),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from icekeep.errors import UsageError
-from icekeep.operations.configuration.file import DEFAULT_PATH
+from icekeep.operations.configuration.file import CONFIG_VARIABLE, DEFAULT_PATH
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting
 from icekeep.operations.console.looks import COLORS, FORMATS
 from icekeep.settings import Kind, Setting
@@ -35,7 +35,7 @@ def add_conf(parser: argparse.ArgumentParser) -> None:
         dest="conf",
         metavar="FILE",
         type=_argument(_configuration),
-        help=f"the configuration (default: {DEFAULT_PATH}, if it is there)",
+        help=f"the configuration (default: ${CONFIG_VARIABLE}, {DEFAULT_PATH}, or ~/.config/icekeep/icekeep.yaml)",
     )
 
 

@@ -19,7 +19,7 @@ def load_catalog(name: str | None = None, *, conf: str | None = None) -> Catalog
 
     Args:
         name: may be left out where only one catalog, or one called `default`, is configured.
-        conf: the YAML file; without it `conf/icekeep.yaml` of the current directory, if it is there. Catalogs that are
+        conf: the YAML file; without it the one that `read_config` finds. Catalogs that are
             not in it are looked up in Spark's configuration and in PyIceberg's.
 
     Raises:

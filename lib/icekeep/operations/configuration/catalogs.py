@@ -12,7 +12,7 @@ import msgspec
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, split_name, without_catalog
-from icekeep.operations.configuration.file import DEFAULT_PATH, CatalogSettings, Config
+from icekeep.operations.configuration.file import WHERE, CatalogSettings, Config
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.policies.globs import MANY, Glob, parse_glob
@@ -114,7 +114,7 @@ class Catalogs:
         path = self._config.path
         if path:
             return f"not in {path}, nor in Spark's or PyIceberg's configuration"
-        return f"there is no {DEFAULT_PATH} in this directory; make one, or name a file with --config"
+        return f"there is no configuration ({WHERE}); make one, or name a file with --config"
 
     def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
         while len(self._asked) <= number:

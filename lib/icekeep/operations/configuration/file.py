@@ -5,6 +5,7 @@ catalog nor the network, so that a scheduler can do it often. Environment variab
 written (`${NAME}`) until a catalog is opened.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,13 @@ from icekeep.policies.values import Policy, Rules
 from icekeep.secrets import is_own_file
 
 DEFAULT_PATH = "conf/icekeep.yaml"
-"""The file that is read if it is there and nobody names another."""
+"""The file of the current directory that is read if it is there and nobody names another."""
+
+CONFIG_VARIABLE = "ICEKEEP_CONFIG"
+"""The environment variable that names a file where no flag does."""
+
+WHERE = f"the file that {CONFIG_VARIABLE} names, {DEFAULT_PATH} or ~/.config/icekeep/icekeep.yaml"
+"""For people: where a configuration is looked for, in this order."""
 
 KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS}) | RULES_KEYS
 """Of the file, at the top."""
@@ -111,7 +118,8 @@ def read_config(path: str | None = None) -> Config:
     """Read a configuration file.
 
     Args:
-        path: the file, which must exist; `None` to read `DEFAULT_PATH` if it is there.
+        path: the file, which must exist; `None` for the one that `CONFIG_VARIABLE` names, which must exist too, or else the
+            first of `DEFAULT_PATH` and the user's own below `XDG_CONFIG_HOME` that is there.
 
     Raises:
         NotFoundError: there is no such file.
@@ -119,32 +127,41 @@ def read_config(path: str | None = None) -> Config:
             variables.
         ConfigError: a key is unknown, missing, or has a value that it cannot take.
     """
-    if path is None:
-        return _found_config()
-    chosen = path
+    chosen = os.environ.get(CONFIG_VARIABLE) or None if path is None else path
+    if chosen is None:
+        found = _found_path()
+        return Config(None, {}) if found is None else _found_config(found)
     if not Path(chosen).exists():
-        raise NotFoundError(f"there is no configuration file {chosen!r}; name another with --config", path=chosen)
+        by = "" if path is not None else f", which {CONFIG_VARIABLE} names"
+        raise NotFoundError(f"there is no configuration file {chosen!r}{by}; name another with --config", path=chosen)
     return _config(read_document(chosen), chosen)
 
 
-def _found_config() -> Config:
-    if not Path(DEFAULT_PATH).is_file():
-        return Config(None, {})
-    config = _config(read_document(DEFAULT_PATH), DEFAULT_PATH)
+def _found_path() -> str | None:
+    """The first file that is there, of those that are read though nobody names them."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    # The XDG specification has relative paths ignored.
+    own = Path(base if os.path.isabs(base) else os.path.expanduser("~/.config")) / "icekeep" / "icekeep.yaml"
+    return next((path for path in (DEFAULT_PATH, str(own)) if Path(path).is_file()), None)
+
+
+def _found_config(path: str) -> Config:
+    config = _config(read_document(path), path)
     given = [value for one in config.catalogs.values() for value in one.properties.values()]
     variable = next(filter(None, map(_PLACEHOLDER.search, [*given, *(one.value for one in config.written)])), None)
-    if variable is not None and not is_own_file(DEFAULT_PATH):
+    if variable is not None and not is_own_file(path):
         raise UsageError(
-            f"configuration file {DEFAULT_PATH!r} of this directory belongs to another user, and takes {variable[0]} from the "
-            f"environment; if you trust it, name it with --config {DEFAULT_PATH}",
-            path=DEFAULT_PATH,
+            f"configuration file {path!r} belongs to another user, and takes {variable[0]} from the environment; "
+            f"if you trust it, name it with --config {path}",
+            path=path,
         )
     return config
 
 
 def config_words(path: str | None) -> tuple[str, ...]:
     """What a command that is shown to people needs to read the same configuration: nothing for the one by default."""
-    return () if path in (None, DEFAULT_PATH) else ("--config", path)
+    found = os.environ.get(CONFIG_VARIABLE) or _found_path()
+    return () if path is None or path == found else ("--config", path)
 
 
 def parse_config(text: str, path: str = "icekeep.yaml") -> Config:

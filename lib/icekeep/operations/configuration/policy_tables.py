@@ -8,7 +8,7 @@ from icekeep.catalog.base import Catalog, Identifier
 from icekeep.catalog.stored_policies import StoresPolicies
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
-from icekeep.operations.configuration.file import DEFAULT_PATH, Config
+from icekeep.operations.configuration.file import WHERE, Config
 from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import told_by_polaris
 from icekeep.policies.resolution import TableRules, rules_for
@@ -62,7 +62,7 @@ def require_file(config: Config) -> str:
     """The path of the configuration; raises `NotFoundError` where there is none, and so no policies."""
     if config.path is None:
         raise NotFoundError(
-            f"there is no {DEFAULT_PATH} in this directory, and so there are no policies; make one, or name a file with --config"
+            f"there is no configuration ({WHERE}), and so there are no policies; make one, or name a file with --config"
         )
     return config.path
 

@@ -94,7 +94,7 @@ def test_where_nothing_is_configured_the_error_says_where_it_looked(tmp_path):
     without_file = Catalogs(Config(None, {}), dict, {}, tmp_path)
     with pytest.raises(
         NotFoundError,
-        match=r"^no catalog is configured: there is no conf/icekeep\.yaml in this directory; make one, or name a",
+        match=r"^no catalog is configured: there is no configuration \(.*ICEKEEP_CONFIG names, conf/icekeep\.yaml or .*\); make",
     ):
         without_file.get(None)
     with pytest.raises(NotFoundError, match=r"no catalog is configured: not in icekeep\.yaml, nor in Spark's"):

@@ -8,7 +8,14 @@ import pytest
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.configuration import file
-from icekeep.operations.configuration.file import DEFAULT_PATH, Config, parse_config, read_config
+from icekeep.operations.configuration.file import (
+    CONFIG_VARIABLE,
+    DEFAULT_PATH,
+    Config,
+    config_words,
+    parse_config,
+    read_config,
+)
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.spec.units import DAY_MS
 from kit.cases import for_each
@@ -196,3 +203,60 @@ def test_a_file_that_another_user_left_in_this_directory_gets_no_variable_of_our
         assert read_config(DEFAULT_PATH).path == DEFAULT_PATH
         (tmp_path / DEFAULT_PATH).write_text("catalogs: {c: {type: sql, uri: 'sqlite:///x.db'}}")
         assert read_config().catalogs
+
+
+def _layout(tmp_path, monkeypatch):
+    """A directory with a configuration in each place that is looked at, by the name of its only catalog."""
+    places = {
+        "named": tmp_path / "named.yaml",
+        "here": tmp_path / DEFAULT_PATH,
+        "own": tmp_path / "xdg/icekeep/icekeep.yaml",
+        "home": tmp_path / ".config/icekeep/icekeep.yaml",
+    }
+    for name, path in places.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"catalogs: {{{name}: {{type: sql, uri: '${{DB}}'}}}}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv(CONFIG_VARIABLE, str(places["named"]))
+    return places
+
+
+def test_the_variable_comes_before_this_directory_and_that_before_the_users_own_file(tmp_path, monkeypatch):
+    places = _layout(tmp_path, monkeypatch)
+    assert [*read_config(DEFAULT_PATH).catalogs] == ["here"]
+    assert [*read_config().catalogs] == ["named"]
+    assert config_words(str(places["named"])) == ()
+    assert config_words(DEFAULT_PATH) == ("--config", DEFAULT_PATH)
+    monkeypatch.setenv(CONFIG_VARIABLE, "")
+    assert [*read_config().catalogs] == ["here"]
+    assert config_words(DEFAULT_PATH) == ()
+    places["here"].unlink()
+    assert [*read_config().catalogs] == ["own"]
+    assert config_words(read_config().path) == ()
+    for ignored in ("", "xdg"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", ignored)
+        assert [*read_config().catalogs] == ["home"]
+    places["home"].unlink()
+    assert read_config() == Config(None, {})
+
+
+def test_a_file_that_the_variable_names_must_be_there(tmp_path, monkeypatch):
+    places = _layout(tmp_path, monkeypatch)
+    places["named"].unlink()
+    with pytest.raises(
+        NotFoundError, match=r"no configuration file '.*named.yaml', which ICEKEEP_CONFIG names; name another"
+    ):
+        read_config()
+
+
+def test_only_a_file_that_nobody_named_is_asked_for_its_owner(tmp_path, monkeypatch):
+    places = _layout(tmp_path, monkeypatch)
+    monkeypatch.setattr(file, "is_own_file", lambda _: False)
+    assert read_config().catalogs
+    monkeypatch.delenv(CONFIG_VARIABLE)
+    for place in ("here", "own"):
+        with pytest.raises(UsageError, match=r"belongs to another user, and takes \$\{DB\} from the environment"):
+            read_config()
+        places[place].unlink()
