@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from icekeep.catalog.base import Catalog, Identifier, validate_namespace
-from icekeep.errors import UsageError, one_line
+from icekeep.errors import NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.formats.processors import processors_count
 from icekeep.names import split_name
@@ -102,7 +102,7 @@ def _examined(
         look_at_driver(notes, needs, os.environ, with_spark=executors or SUBMITTED_VARIABLE in os.environ)
     subjects: list[Subject] = []
     places: list[StorePlace] = []
-    notes.look("catalogs", "configuration", partial(_configured, subjects_of, subjects))
+    notes.look("catalogs", "configuration", partial(_configured, subjects_of, subjects, site))
     for subject in subjects:
         about = f"catalog {subject.name}"
         with _step(listener, f"looking at {about}"), _unbroken(notes, about):
@@ -143,11 +143,14 @@ def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subjec
     ]
 
 
-def _configured(subjects_of: Callable[[], list[Subject]], subjects: list[Subject]) -> str:
+def _configured(subjects_of: Callable[[], list[Subject]], subjects: list[Subject], site: TrialSite) -> str:
     subjects += subjects_of()
+    if not subjects and site.location is not None:
+        raise NotTried("no catalog is configured, and the location alone is tried")
     if not subjects:
-        raise NotTried(
-            "no catalog is configured; give --config FILE, start where conf/icekeep.yaml is, or set spark.sql.catalog.NAME.*"
+        raise NotFoundError(
+            "no catalog is configured; give --config FILE, set ICEKEEP_CONFIG, start where conf/icekeep.yaml is, or set "
+            "spark.sql.catalog.NAME.*"
         )
     return f"{len(subjects)} configured: {', '.join(subject.name for subject in subjects)}"
 

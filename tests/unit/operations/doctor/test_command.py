@@ -104,11 +104,15 @@ def test_a_configuration_that_is_wrong_is_a_finding_too(tmp_path: Path, capsys: 
     assert (status, unwell(document)[0]) == (2, ("catalogs", "configuration", "wrong"))
 
 
-def test_without_any_catalog_the_rest_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_any_catalog_the_configuration_is_wrong_and_the_rest_is_looked_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     status, document = run(capsys)
-    assert (status, unwell(document)) == (0, [("catalogs", "configuration", "not-tried"), NO_EXECUTORS])
+    assert (status, unwell(document)) == (2, [("catalogs", "configuration", "wrong"), NO_EXECUTORS])
     told = " ".join(one["message"] for one in document["result"]["findings"])
-    assert all(way in told for way in ("--config FILE", "conf/icekeep.yaml", "spark.sql.catalog.NAME.*"))
+    assert all(
+        way in told for way in ("--config FILE", "ICEKEEP_CONFIG", "conf/icekeep.yaml", "spark.sql.catalog.NAME.*")
+    )
 
 
 def test_a_store_is_tried_without_a_catalog_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
