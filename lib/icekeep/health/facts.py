@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from icekeep.health.values import TableHealth
 from icekeep.policies.triggers import Facts
+from icekeep.spec.snapshots import MAIN
 
 _SWEEPING = frozenset({"expire_snapshots", "remove_orphan_files"})
 """Jobs that also finish what earlier runs left, of which a table's health says nothing."""
@@ -23,10 +24,15 @@ def facts_of(health: TableHealth, job: str, last_run_ms: int | None = None, *, a
         delete_ratio=health.deletes.deleted_ratio,
         manifests=health.metadata.manifests_count,
         overlap=health.metadata.mean_overlap,
-        snapshots=health.snapshots.snapshots_count,
+        snapshots=health.snapshots.snapshots_count - _named_count(health),
         last_run_ms=seen if last_run_ms is None else last_run_ms,
         idle="" if arguments or job in _SWEEPING else _idle(health, job),
     )
+
+
+def _named_count(health: TableHealth) -> int:
+    """The snapshots that no expiration can remove, since a tag or a branch beside `main` names them."""
+    return len({ref.snapshot_id for ref in health.refs if ref.ref != MAIN})
 
 
 def _idle(health: TableHealth, job: str) -> str:

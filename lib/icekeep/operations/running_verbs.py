@@ -77,7 +77,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     catalogs = known_catalogs(command.conf, surroundings.seams)
     reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
-    changes = (verb.changes or verb.also_changes) and not command.dry_run and not command.arguments.get("lists")
+    changes = (verb.changes or verb.also_changes) and not _only_looks(command)
     place = place_of(catalogs, reference, surroundings) if changes else None
     begun.only_tells = not changes
     with recorded(begun, place, surroundings) as recording:
@@ -116,9 +116,14 @@ def _run_on_table(
         return begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
     extras = {"listener": surroundings.listener} if verb.takes_listener else {}
     result = _with_spark(command, verb, surroundings, partial(function, table, **command.arguments, **extras))
-    is_read = not verb.also_changes or command.arguments.get("lists")
-    after = None if is_read else position_after(table, ref)
-    return begun.outcome(getattr(result, "status", "done"), result, runtime, after=after)
+    after = position_after(table, ref) if verb.also_changes and not _only_looks(command) else None
+    is_planned = bool(command.arguments.get("dry_run"))
+    return begun.outcome(getattr(result, "status", "done"), result, runtime, is_dry_run=is_planned, after=after)
+
+
+def _only_looks(command: Command) -> bool:
+    """Whether a command that may change a table is asked not to."""
+    return bool(command.dry_run or command.arguments.get("lists") or command.arguments.get("dry_run"))
 
 
 def _ref_of(command: Command) -> str | None:

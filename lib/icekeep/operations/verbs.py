@@ -99,9 +99,13 @@ VERBS: Mapping[str, Verb] = {
         settings=(_BRANCH, _IF_EXISTS),
     ),
     "ref drop-tag": Verb(
-        summary="drop a tag; its snapshot stays until it expires",
-        run="icekeep.tables.refs:drop_tag",
-        settings=(_TAG, _IF_EXISTS),
+        summary="drop a tag, or all of a pattern; their snapshots stay until they expire",
+        run="icekeep.operations.commands.references:drop_tags",
+        settings=(_IF_EXISTS,),
+        one_of=(
+            Setting("name", Kind.NAME, "the tag", is_positional=True),
+            Setting("match", Kind.TEXT, "all tags of a pattern, e.g. 'restored-*'", shown="PATTERN"),
+        ),
     ),
     "ref set-retention": Verb(
         summary="set limits of a branch or tag; those that are not given stay",
@@ -149,7 +153,7 @@ VERBS: Mapping[str, Verb] = {
         for_people="icekeep.operations.shown.history:history_shown",
     ),
     "restore": Verb(
-        summary="bring back what a run removed: files from the trash, expired snapshots under tags; or undo a repair",
+        summary="undo a run: bring back files from the trash, and expired snapshots under tags; or undo a repair",
         run="icekeep.operations.commands.references:restore",
         settings=(
             Setting(
@@ -160,6 +164,13 @@ VERBS: Mapping[str, Verb] = {
                 shown="RUN",
             ),
             Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),
+            Setting(
+                "keep_for",
+                Kind.AGE,
+                "how long the tags keep the snapshots, e.g. 7d (default: until the tags are dropped)",
+                minimum=1,
+            ),
+            Setting("dry_run", Kind.SWITCH, "look at every file and say what would come back, and change nothing"),
         ),
         changes=False,
         also_changes=True,

@@ -4,6 +4,8 @@ Each verb decides on the table that it is given and returns the table after it. 
 so that the decision is no longer about what is there, it is a conflict: load the table again and look.
 """
 
+from fnmatch import fnmatchcase
+
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.base import Change
 from icekeep.commit.changes.manage_refs import (
@@ -11,6 +13,7 @@ from icekeep.commit.changes.manage_refs import (
     CreateOrReplaceRef,
     CreateRef,
     DropRef,
+    DropRefs,
     FastForwardBranch,
     RefType,
     RenameBranch,
@@ -26,6 +29,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.times import Span, span_ms
+from icekeep.spelling import counted
 
 
 def create_branch(  # noqa: PLR0913 - the words of the statement in SQL
@@ -206,6 +210,28 @@ def drop_branch(table: Table, name: str, *, if_exists: bool = False) -> Table:
 def drop_tag(table: Table, name: str, *, if_exists: bool = False) -> Table:
     """Drop a tag and commit; returns the table after it. Takes and raises what `drop_branch` does."""
     return _drop(table, name, "tag", if_exists=if_exists)
+
+
+def drop_matching_tags(table: Table, pattern: str, *, if_exists: bool = False) -> Table:
+    """Drop all tags whose names match a pattern, in one commit; returns the table after it.
+
+    Args:
+        pattern: a name in which `*` is any text, `?` any character and `[...]` any of some, such as `restored-*`.
+        if_exists: do nothing where no tag matches.
+
+    Raises:
+        NotFoundError: no tag matches.
+        ConflictError: others have moved one of them since `table` was loaded; further as `commit` raises it.
+        OutcomeUnknownError: as `commit` raises it.
+    """
+    tags = {name: ref for name, ref in table.metadata.refs.items() if not ref.is_branch}
+    chosen = sorted(name for name in tags if fnmatchcase(name, pattern))
+    if not chosen:
+        if if_exists:
+            return table
+        raise NotFoundError(f"no tag matches {pattern!r}; the table has {counted(len(tags), 'tags')}", ref=pattern)
+    drops = tuple(DropRef(name=name, type="tag", expected_id=tags[name].snapshot_id) for name in chosen)
+    return commit(table, DropRefs(drops)).table
 
 
 def set_ref_retention(

@@ -10,6 +10,7 @@ from icekeep.health.job import table_health
 from icekeep.maintenance.compaction.job import compact
 from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.policies.triggers import MEASURED, Facts, Trigger, is_due
+from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import for_each
 from kit.job_world import World
 from kit.no_spark import no_spark
@@ -52,6 +53,16 @@ def test_files_that_are_too_few_in_their_partitions_make_no_job_due(files):
     for number in range(5 - files):
         world.append(100 + number)
     assert facts_of(table_health(world.table, no_spark), "compact").small_files == 6
+
+
+def test_snapshots_that_tags_and_branches_name_make_no_expiration_due():
+    """It would remove none of them, and be due each night."""
+    world = World(2)
+    for number in range(4):
+        world.append(number)
+    ids = [snapshot.snapshot_id for snapshot in world.table.metadata.snapshots]
+    table = create_tag(create_tag(create_branch(world.table, "b", ids[0]), "t", ids[0]), "u", ids[1])
+    assert facts_of(table_health(table, no_spark), "expire_snapshots").snapshots == 2
 
 
 WITH_WORK = {

@@ -103,6 +103,7 @@ COMMANDS = {
     "ref rename-branch dev --to work": [("work", "branch", None, 1), ("dev", "branch", 1, None)],
     "ref drop-branch dev": [("dev", "branch", 1, None)],
     "ref drop-tag v1": [("v1", "tag", 1, None)],
+    "ref drop-tag --match v*": [("v1", "tag", 1, None)],
     "ref set-retention dev --max-snapshot-age 7d": [("dev", "branch", 1, 1)],
     "rollback --snapshot-id {0}": [("main", "branch", 2, 0)],
     "rollback --timestamp {time}": [("main", "branch", 2, 1)],
@@ -143,6 +144,7 @@ def test_a_command_is_rehearsed_to_the_letter_and_then_done(lake, run, words, ex
         "ref create-tag v1 --or-replace --snapshot-id {1}",
         "ref drop-branch gone --if-exists",
         "ref drop-tag gone --if-exists",
+        "ref drop-tag --match gone-* --if-exists",
     ],
 )
 def test_what_is_there_or_gone_already_is_done_without_an_effect(lake, run, words):
@@ -239,6 +241,8 @@ WRONG = [
     ("ref drop-tag v2", "not-found", "no tag 'v2'; there is 'v1'"),
     ("ref drop-branch v1", "usage", "'v1' is a tag, not a branch"),
     ("ref drop-tag dev", "usage", "'dev' is a branch, not a tag"),
+    # A branch is none of a pattern's tags.
+    ("ref drop-tag --match d*", "not-found", "no tag matches 'd*'; the table has 1 tag"),
     ("ref drop-branch main", "usage", "main cannot be dropped"),
     ("ref replace-branch v1 --snapshot-id {0}", "usage", "'v1' is a tag"),
     ("ref replace-tag v1 --snapshot-id 12", "not-found", "no snapshot 12"),

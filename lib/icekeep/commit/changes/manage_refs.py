@@ -189,6 +189,15 @@ class DropRef(msgspec.Struct, frozen=True, kw_only=True):
         return (RemoveSnapshotRef(self.name),)
 
 
+class DropRefs(msgspec.Struct, frozen=True):
+    """Branches and tags to go together: where one cannot, none does."""
+
+    drops: tuple[DropRef, ...]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        return tuple(update for drop in self.drops for update in drop.apply(base, attempt))
+
+
 class SetRefRetention(msgspec.Struct, frozen=True, kw_only=True):
     """Limits to set on a branch or tag, wherever it is; those that are null stay as they are."""
 

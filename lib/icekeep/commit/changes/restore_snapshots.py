@@ -24,16 +24,20 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
     """Snapshots to be taken back as they were in the metadata `before` they expired.
 
     Those that are there stay as they are, with no tag: they did not expire, or others have taken them back.
+
+    Attributes:
+        keep_for_ms: how long from now on the tags keep them; `None`: until they are dropped.
     """
 
     before: TableMetadata
     snapshot_ids: tuple[int, ...]
+    keep_for_ms: int | None = None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         snapshots = tuple(missing(self._snapshots(), base.snapshots, "snapshot", "snapshot_id"))
         if not snapshots:
             return ()
-        tags = tuple(_tag(snapshot, base) for snapshot in snapshots)
+        tags = tuple(self._tag(snapshot, base, attempt.now_ms) for snapshot in snapshots)
         specs = self._specs(snapshots, base, attempt)
         ids = {s.snapshot_id for s in snapshots}
         restored = RestoreSnapshots(
@@ -48,7 +52,17 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, base: TableMetadata) -> None:
         """Raise what `apply` would raise on this base, as far as it can be told while files are not in their places."""
         for snapshot in missing(self._snapshots(), base.snapshots, "snapshot", "snapshot_id"):
-            _tag(snapshot, base)
+            self._tag(snapshot, base, 0)
+
+    def _tag(self, snapshot: Snapshot, base: TableMetadata, now_ms: int) -> SetSnapshotRef:
+        name = restored_tag(snapshot.snapshot_id)
+        if (taken := base.refs.get(name)) is not None:
+            raise ref_exists(name, taken)
+        age_ms = FOREVER_MS
+        if self.keep_for_ms is not None:
+            # The age of a reference is that of its snapshot.
+            age_ms = min(FOREVER_MS, max(0, now_ms - snapshot.timestamp_ms) + self.keep_for_ms)
+        return SetSnapshotRef(name, SnapshotRef(snapshot_id=snapshot.snapshot_id, type="tag", max_ref_age_ms=age_ms))
 
     def _snapshots(self) -> list[Snapshot]:
         wanted = {*self.snapshot_ids}
@@ -80,10 +94,3 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
 def restored_tag(snapshot_id: int) -> str:
     """The name of the tag under which a snapshot comes back."""
     return f"restored-{snapshot_id}"
-
-
-def _tag(snapshot: Snapshot, base: TableMetadata) -> SetSnapshotRef:
-    name = restored_tag(snapshot.snapshot_id)
-    if (taken := base.refs.get(name)) is not None:
-        raise ref_exists(name, taken)
-    return SetSnapshotRef(name, SnapshotRef(snapshot_id=snapshot.snapshot_id, type="tag", max_ref_age_ms=FOREVER_MS))

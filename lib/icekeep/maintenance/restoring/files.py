@@ -110,28 +110,39 @@ class Returning(msgspec.Struct, frozen=True):
     """A plan whose files are to come back, and what all tasks share that look at them, or move them.
 
     Attributes:
+        claim: on the plan; `None` where it is only looked at.
         places: where files of the table lie; none is moved elsewhere, whatever the plan says.
     """
 
     plan: DeletionPlan
-    claim: Claim
+    claim: Claim | None
     places: Territory
     storage: Storage
     runtime: Runtime
 
 
-def check_targets(work: Returning, spark: SparkSource) -> None:
-    """Look at every file of a plan before the first is moved.
+class Away(msgspec.Struct, frozen=True):
+    """The files of a plan that are in its trash, and not in their places."""
+
+    count: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Away") -> "Away":
+        return Away(self.count + other.count, self.bytes + other.bytes)
+
+
+def check_targets(work: Returning, spark: SparkSource) -> Away:
+    """Look at every file of a plan before the first is moved; returns those that would be.
 
     Raises:
         SafetyError: one lies outside the table's places.
         SafetyError: the path of one is in use again, or one is neither in the trash nor in its place.
         ClaimedError: another run has taken the plan over.
     """
-    plan, missing, taken = work.plan, Names(), Names()
+    plan, missing, taken, away = work.plan, Names(), Names(), Away()
     looked_at = _each_part(_look_at_part, work, spark, "looking at what is to come back")
-    for _, (missing_here, taken_here) in looked_at:
-        missing, taken = missing + missing_here, taken + taken_here
+    for _, (missing_here, taken_here, away_here) in looked_at:
+        missing, taken, away = missing + missing_here, taken + taken_here, away + away_here
     if taken:
         raise SafetyError(
             f"cannot restore run {plan.run!r}: {taken.first[0]!r}{and_more(range(taken.count))} is in use again by another "
@@ -146,6 +157,7 @@ def check_targets(work: Returning, spark: SparkSource) -> None:
             "--table NAME --list`), else they are gone; nothing was restored",
             locations=[*missing.first],
         )
+    return away
 
 
 def move_back(work: Returning, spark: SparkSource, listener: Listener) -> Returned:
@@ -184,24 +196,29 @@ def _each_part(
 
 
 def _act_in_task(act: Callable[[PlanPart, Returning], R], part: PlanPart, work: Returning) -> R:
-    return act(part, msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime)))
+    claim = work.claim and work.claim.arrived(work.runtime)
+    return act(part, msgspec.structs.replace(work, claim=claim))
 
 
-def _look_at_part(part: PlanPart, work: Returning) -> tuple[Names, Names]:
-    """The files of a part that are gone, and those whose places are taken."""
+def _look_at_part(part: PlanPart, work: Returning) -> tuple[Names, Names, Away]:
+    """The files of a part that are gone, those whose places are taken, and those that are to be moved."""
     plan, storage = work.plan, work.storage
-    work.claim.check(storage, work.runtime)
+    if work.claim is not None:
+        work.claim.check(storage, work.runtime)
     files = _files(part, work)
     originals = head_many([file.original for file in files], storage)
     trashed = head_many([file.trash for file in files], storage)
     missing: list[str] = []
     taken: list[str] = []
+    away = Away()
     for file, found, trash in zip(files, originals, trashed, strict=True):
-        if found is None and (trash is None or not plan.is_trash):
+        if found is None and trash is not None and plan.is_trash:
+            away += Away(1, file.size_bytes or 0)
+        elif found is None and (trash is None or not plan.is_trash):
             missing.append(file.original)
         elif found is not None and _is_other(found, trash, file, storage):
             taken.append(file.original)
-    return Names.of(missing), Names.of(taken)
+    return Names.of(missing), Names.of(taken), away
 
 
 def _move_part_back(part: PlanPart, work: Returning) -> Returned:
@@ -210,7 +227,8 @@ def _move_part_back(part: PlanPart, work: Returning) -> Returned:
     total = Returned()
     for start in range(0, len(files), _MOVES_AT_ONCE):
         some = files[start : start + _MOVES_AT_ONCE]
-        work.claim.check(storage, work.runtime)
+        if work.claim is not None:
+            work.claim.check(storage, work.runtime)
         with confined_to(work.places.roots):
             total += _moved(some, storage) if plan.is_trash else Returned(missing=Names.of(_absent(some, storage)))
     return total

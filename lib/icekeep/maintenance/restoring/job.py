@@ -18,7 +18,16 @@ from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
-from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError, NotFoundError, SafetyError, reason_of
+from icekeep.errors import (
+    ClaimedError,
+    InvalidTableError,
+    MissingFileError,
+    NotFoundError,
+    SafetyError,
+    UsageError,
+    argument,
+    reason_of,
+)
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, unfailing
 from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, last_work, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
@@ -46,17 +55,23 @@ from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runs import new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.times import Span, span_ms
 from icekeep.spec.updates import Update
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 
 
 def restore(
-    table: Table, spark: SparkSource = None, *, run: str | None = None, listener: Listener = SILENT
+    table: Table,
+    spark: SparkSource = None,
+    *,
+    run: str | None = None,
+    keep_for: Span | None = None,
+    listener: Listener = SILENT,
 ) -> RestoreResult:
     """Bring back the files and the snapshots that one run removed, or take back what a repair has committed.
 
-    Each snapshot comes back under a tag `restored-<snapshot id>` of its own, which does not expire; `main` and all other
+    Each snapshot comes back under a tag `restored-<snapshot id>` of its own, which `keep_for` may end; `main` and all other
     references stay where they are. Where the catalog takes no snapshots back only files come, and the result says why.
 
     Args:
@@ -64,6 +79,8 @@ def restore(
             many files Spark has a part in it.
         run: as `list_restorable` names it, or its beginning; `None`: the newest run that has removed something which is not
             back yet. A repair is only taken back where it is named, and only from branches that end with it.
+        keep_for: how long the tags keep the snapshots, a timedelta, text such as 7d, or milliseconds: the first expiration after
+            that lets them go again; `None`: until the tags are dropped.
 
     Raises:
         NotFoundError: there is no such run, or none with anything to bring back.
@@ -79,15 +96,14 @@ def restore(
         UnavailableError: the store failed; run it again.
     """
     check_source(spark)
+    keep_for_ms = _keep_for_ms(keep_for, run)
     runtime, listener = table.runtime, unfailing(listener)
     table = table.refresh()
     if table.run is None:
         table = table.for_run(new_run(RESTORE, runtime))
     if run is not None and is_repair(run):
-        return take_back(table, run, listener)
+        return take_back(table, run, listener, dry_run=False)
     plan, storage = _chosen(table, run), table.storage
-    if plan.table_uuid != table.metadata.table_uuid:
-        raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
     now_ms = earlier_clock_ms(table, runtime)
     claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms)
     claim.is_unchanged = True
@@ -104,7 +120,7 @@ def restore(
             shared = (_share(other, plan, storage, runtime, now_ms, others) for other in sharing)
             held = [claim, *filter(None, shared)]
             # Others may have committed until the plan was ours.
-            return _restored(table.refresh(), plan, held, spark, runtime, listener)
+            return _restored(table.refresh(), plan, held, spark, runtime, listener, keep_for_ms)
         except MissingFileError as error:
             if storage.head(f"{plan.directory}/{HEAD}") is not None:
                 raise
@@ -114,7 +130,68 @@ def restore(
             ) from error
 
 
+def plan_restore(
+    table: Table,
+    spark: SparkSource = None,
+    *,
+    run: str | None = None,
+    keep_for: Span | None = None,
+    listener: Listener = SILENT,
+) -> RestoreResult:
+    """What `restore` would bring back now, with its checks; it writes nothing, and so leaves a run that is at work to its work.
+
+    Raises:
+        IcekeepError: as `restore` raises it, but for `ClaimedError`.
+    """
+    check_source(spark)
+    keep_for_ms = _keep_for_ms(keep_for, run)
+    table = table.refresh()
+    if run is not None and is_repair(run):
+        return take_back(table, run, listener, dry_run=True)
+    plan = _chosen(table, run)
+    if last_work(plan.directory, table.storage).deletes:
+        raise NotFoundError(f"the files of run {plan.run!r} are being deleted for good: nothing of it comes back")
+    around = neighbours(table, refuses_overlap=False, listener=unfailing(listener))
+    work = Returning(plan, None, territory(table, (), around.other_roots), table.storage, table.runtime)
+    change = _change(table, plan, keep_for_ms)
+    if change is not None:
+        change.check(table.metadata)
+    away = check_targets(work, spark)
+    snapshot_ids: tuple[int, ...] = ()
+    if change is not None:
+        check_needs(plan, change.before, table, spark)
+        snapshot_ids = tuple(i for i in plan.snapshot_ids if i not in table.metadata.snapshots_by_id)
+    return RestoreResult(
+        status="planned",
+        run=plan.run,
+        job=plan.job,
+        restored_files_count=away.count,
+        restored_bytes_count=away.bytes,
+        restored_snapshots_count=len(snapshot_ids),
+        restored_tags=tuple(map(restored_tag, snapshot_ids)),
+        note="; ".join(_no_snapshots(table, plan, change)) or None,
+    )
+
+
+def _keep_for_ms(keep_for: Span | None, run: str | None) -> int | None:
+    if keep_for is None:
+        return None
+    if run is not None and is_repair(run):
+        raise UsageError(f"{argument('keep_for')} is for the tags of expired snapshots, and a repair brings none back")
+    keep_for_ms = span_ms(keep_for)
+    if keep_for_ms <= 0:
+        raise UsageError(f"{argument('keep_for')} is {keep_for!r}; give a span above 0, such as 7d")
+    return keep_for_ms
+
+
 def _chosen(table: Table, run: str | None) -> DeletionPlan:
+    plan = _found(table, run)
+    if plan.table_uuid != table.metadata.table_uuid:
+        raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
+    return plan
+
+
+def _found(table: Table, run: str | None) -> DeletionPlan:
     try:
         return chosen_plan(table, run)
     except NotFoundError as error:
@@ -161,12 +238,13 @@ def _restored(
     spark: SparkSource,
     runtime: Runtime,
     listener: Listener,
+    keep_for_ms: int | None,
 ) -> RestoreResult:
     """Restore a plan by the claims on it, which comes first, and on those that name some of its files."""
     claim, storage = claims[0], table.storage
     around = neighbours(table, refuses_overlap=False, listener=listener)
     work = Returning(plan, claim, territory(table, (), around.other_roots), storage, runtime)
-    change = _change(table, plan)
+    change = _change(table, plan, keep_for_ms)
     if change is not None:
         change.check(table.metadata)
     listener.on(StepStarted(STEP, plan.files_count, "files"))
@@ -280,7 +358,7 @@ def list_restorable(table: Table) -> tuple[Restorable, ...]:
     return (*(described(plan, table.metadata) for plan in plans), *restorable_repairs(table.metadata))
 
 
-def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:
+def _change(table: Table, plan: DeletionPlan, keep_for_ms: int | None) -> RestoreExpired | None:
     """The change that brings the plan's snapshots back; `None` where there are none, or the catalog takes none."""
     if not plan.snapshot_ids or not table.catalog.restores_snapshots:
         return None
@@ -296,7 +374,7 @@ def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:
                 location=location,
             )
         return None
-    return RestoreExpired(before=before, snapshot_ids=plan.snapshot_ids)
+    return RestoreExpired(before=before, snapshot_ids=plan.snapshot_ids, keep_for_ms=keep_for_ms)
 
 
 def _back(plan: DeletionPlan, base: TableMetadata, now: TableMetadata) -> tuple[int, ...]:

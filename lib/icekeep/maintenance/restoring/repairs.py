@@ -33,8 +33,8 @@ def is_repair(run: str) -> bool:
     return run.startswith(f"{JOB.name}-")
 
 
-def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
-    """Set branches back to their snapshots before a repair.
+def take_back(table: Table, run: str, listener: Listener, *, dry_run: bool) -> RestoreResult:
+    """Set branches back to their snapshots before a repair, or say with `dry_run` which would go.
 
     Raises:
         NotFoundError: no snapshot of the table is of that run, or the one before it has expired.
@@ -57,7 +57,8 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
         )
         raise SafetyError(f"no branch ends with a snapshot of run {run!r} any more: {why}", run=run)
     stay = [*_others_with(metadata, run, {move.name for move in moves})]
-    commit(table, _Moves(tuple(moves)), listener=listener)
+    if not dry_run:
+        commit(table, _Moves(tuple(moves)), listener=listener)
     notes = [
         "only branches went back: counters that the repair raised stay, as do files that it put back, and statistics that it "
         "took out are not there again"
@@ -65,7 +66,7 @@ def take_back(table: Table, run: str, listener: Listener) -> RestoreResult:
     if stay:
         notes.insert(0, f"branches that have later commits keep it: {', '.join(map(repr, stay))}")
     return RestoreResult(
-        status="partial" if stay else "done",
+        status="planned" if dry_run else "partial" if stay else "done",
         run=run,
         job=JOB.name,
         restored_files_count=0,

@@ -5,13 +5,14 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import UsageError
 from icekeep.events import Listener
-from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.restoring.job import list_restorable, plan_restore
 from icekeep.maintenance.restoring.job import restore as restore_run
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.times import format_time
+from icekeep.tables.refs import drop_matching_tags, drop_tag
 from icekeep.tables.rollback import (
     cherrypick_snapshot,
     publish_changes,
@@ -77,14 +78,29 @@ class RunsShown(msgspec.Struct, frozen=True):
 
 
 def restore(
-    table: Table, *, run: str | None = None, lists: bool = False, spark: SparkSource = None, listener: Listener
+    table: Table,
+    *,
+    run: str | None = None,
+    lists: bool = False,
+    keep_for: int | None = None,
+    dry_run: bool = False,
+    spark: SparkSource = None,
+    listener: Listener,
 ) -> RestoreResult | RunsShown:
     """Bring back what a run removed, or show which can be; raises what `maintenance/restoring` raises."""
     if lists:
         if run is not None:
             raise UsageError("--list shows all runs, and --run brings one back; give one of them")
         return RunsShown(table.metadata_location, list_restorable(table))
-    return restore_run(table, run=run, spark=spark, listener=listener)
+    bring_back = plan_restore if dry_run else restore_run
+    return bring_back(table, run=run, keep_for=keep_for, spark=spark, listener=listener)
+
+
+def drop_tags(table: Table, *, name: str = "", match: str | None = None, if_exists: bool = False) -> Table:
+    """Drop a tag, or all whose names match, in one commit; raises what the verbs of `tables/refs.py` raise."""
+    if match is None:
+        return drop_tag(table, name, if_exists=if_exists)
+    return drop_matching_tags(table, match, if_exists=if_exists)
 
 
 def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:

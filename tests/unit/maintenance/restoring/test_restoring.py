@@ -23,7 +23,8 @@ from icekeep.errors import (
 from icekeep.maintenance.deletion.claims import LEASE_MS, new_claim
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
 from icekeep.maintenance.deletion.plans import DONE, HEAD, write_head
-from icekeep.maintenance.restoring.job import list_restorable, restore
+from icekeep.maintenance.restoring.job import list_restorable, plan_restore, restore
+from icekeep.spec.retention import select_expired
 from icekeep.spec.snapshots import StatisticsFile
 from icekeep.storage.base import DeleteOutcome, MoveOutcome, MoveStatus
 from kit.cases import for_each
@@ -32,7 +33,7 @@ from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog, 
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table, raw, set_ref
-from kit.trash import DAY_MS, expired, in_trash, moves_of, written_plan
+from kit.trash import ALL_BUT_HEADS, DAY_MS, expired, in_trash, moves_of, written_plan
 
 LOCATION = "memory://lake/wh/db/events"
 
@@ -607,3 +608,44 @@ def test_progress_is_told():
     restore(world.load(), listener=Listening())
     assert [type(event).__name__ for event in told][:2] == ["StepStarted", "StepAdvanced"]
     assert sum(event.done for event in told if type(event).__name__ == "StepAdvanced") == world.plan.files_count
+
+
+@pytest.mark.parametrize("trash", [True, False])
+def test_a_dry_run_says_what_would_come_back_and_writes_nothing(trash: bool):
+    world = World(trash=trash)
+    files, swaps = contents(world.storage.inner, LOCATION), len(world.catalog.swaps)
+    planned = plan_restore(world.load())
+    assert (contents(world.storage.inner, LOCATION), len(world.catalog.swaps)) == (files, swaps)
+    done = world.restore()
+    assert planned == replace(done, status="planned")
+    with pytest.raises(NotFoundError):
+        plan_restore(world.load())
+
+
+def test_a_dry_run_refuses_what_a_run_refuses():
+    world = World()
+    world.storage.create(data_file("a").file_path, b"another file")
+    with pytest.raises(SafetyError, match="is in use again by another file"):
+        plan_restore(world.load())
+
+
+def test_tags_keep_what_came_back_for_as_long_as_they_are_asked_to():
+    world = World()
+    # The age of a tag is that of its snapshot, which is old where it had expired.
+    world.catalog.runtime.pass_ms(30 * DAY_MS)
+    restore(world.load(), keep_for="7d")
+    metadata, now_ms = world.load().metadata, world.catalog.runtime.now_ms()
+    assert select_expired(metadata, ALL_BUT_HEADS, now_ms + 7 * DAY_MS - 1).ref_names == frozenset()
+    ended = select_expired(metadata, ALL_BUT_HEADS, now_ms + 7 * DAY_MS + 1)
+    assert (ended.ref_names, ended.snapshot_ids) == ({f"restored-{i}" for i in world.gone}, {*world.gone})
+
+
+@pytest.mark.parametrize(
+    ("run", "keep_for", "said"),
+    [(None, 0, "keep_for is 0; give a span above 0"), ("repair-1", "7d", "a repair brings none back")],
+)
+def test_a_time_to_keep_that_means_nothing_is_refused(run: str | None, keep_for: str | int, said: str):
+    world = World()
+    for function in (restore, plan_restore):
+        with pytest.raises(UsageError, match=said):
+            function(world.load(), run=run, keep_for=keep_for)
