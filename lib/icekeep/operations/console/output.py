@@ -139,9 +139,6 @@ def print_tables(title: str, values: Mapping[str, Any], stream: TextIO, look: Lo
 
     On a terminal they fit its width (`terminal.py`); elsewhere nothing is left out, cut or coloured, and names are those of JSON.
     What the stream's encoding does not have is escaped.
-
-    Raises:
-        UsageError: a column is asked for that no table has.
     """
     encoded = cast("TextIO", _Encoded(stream, stream.encoding))
     console = Console(file=encoded, highlight=False, markup=False, emoji=False, **COLOR_SYSTEMS[look.color])

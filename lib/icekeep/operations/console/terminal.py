@@ -8,10 +8,11 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from icekeep.errors import UsageError, printable
+from icekeep.errors import printable
 from icekeep.operations.console.looks import Color, Look
 from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, is_bytes, is_moment, split_values
 from icekeep.rendered import Details
@@ -99,10 +100,12 @@ def shown_value(name: str, value: Any) -> str:
 
 
 def print_on_terminal(console: Console, title: str, values: Mapping[str, Any], look: Look) -> None:
-    """Show plain values to people; raises `UsageError` where a column is asked for that no table has."""
+    """Show plain values to people; columns that no table has are named below what there is: the work is done by then."""
     single, rows = split_values(values)
     advice = single.pop(_NEXT, None)
-    _require_columns(look.columns, rows)
+    unknown = _unknown_columns(look.columns, rows)
+    if unknown:
+        look = msgspec.structs.replace(look, columns=tuple(name for name in look.columns if name not in unknown))
     name, _, ended = title.rpartition(": ")
     heading = Text.assemble(
         (f"{printable(name)}: " if name else "", "bold"), (printable(ended), f"bold {_color('status', ended)}")
@@ -130,17 +133,17 @@ def print_on_terminal(console: Console, title: str, values: Mapping[str, Any], l
     if left_out:
         what = "value that is 0 or unknown is" if left_out == 1 else "values that are 0 or unknown are"
         console.print(Text(f"{left_out} {what} not shown; --wide shows everything", style="dim"), soft_wrap=True)
+    for name, known in unknown.items():
+        _print_wrapped(console, f"--columns: no table here has a column {printable(name)!r}; there are {known}", look)
 
 
-def _require_columns(asked: Sequence[str], rows: Mapping[str, Sequence[Any]]) -> None:
-    known = [
+def _unknown_columns(asked: Sequence[str], rows: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """The columns that are asked for and that no table has, each with those that there are."""
+    columns = [
         column for items in rows.values() if isinstance(items[0], Mapping) for column in columns_of(items[:MAX_ROWS])
     ]
-    for name in asked:
-        if known and name not in known and name not in map(label, known):
-            raise UsageError(
-                f"--columns: no table here has a column {name!r}; there are {', '.join(dict.fromkeys(known))}"
-            )
+    known = {*columns, *map(label, columns)}
+    return {name: ", ".join(dict.fromkeys(columns)) for name in asked if known and name not in known}
 
 
 def _says_something(value: Any) -> bool:
