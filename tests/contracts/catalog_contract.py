@@ -525,7 +525,7 @@ class CatalogContract:
     def test_a_table_that_others_commit_to_is_dropped_by_its_uuid_and_not_by_its_metadata(self, catalog, other, create):
         planned = create()
         after = other.swap(other.load(EVENTS), [], set_counter(1)).table
-        with pytest.raises(ConflictError, match="another writer committed, or made it anew"):
+        with pytest.raises(ConflictError, match="another writer committed, or created it again"):
             catalog.drop(EVENTS, metadata_location=planned.metadata_location)
         assert catalog.load(EVENTS).metadata == after.metadata
         catalog.drop(EVENTS, table_uuid=planned.metadata.table_uuid)
@@ -619,7 +619,7 @@ class RestCatalogContract(CatalogContract):
     test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict = None
 
     def test_no_metadata_is_attached_since_the_server_writes_it(self, catalog, create):
-        with pytest.raises(UnsupportedError, match=r"writes metadata itself.*'db.events': mend it at the server"):
+        with pytest.raises(UnsupportedError, match=r"writes metadata itself.*'db.events': fix it at the server"):
             catalog.reattach(create())
 
     def test_a_swap_of_a_base_that_was_replaced_is_a_conflict_and_leaves_no_file(self, catalog, other, create, files):

@@ -1,4 +1,4 @@
-"""The page docs/faults.md, written from the classes of faults: `python -m kit.fault_page` in `tests/` writes it anew."""
+"""The page docs/faults.md, written from the classes of faults: `python -m kit.fault_page` in `tests/` rewrites it."""
 
 from pathlib import Path
 

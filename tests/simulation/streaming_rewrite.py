@@ -110,7 +110,7 @@ class Rewrite:
             finished, commits, Heartbeat(commits.table, commits.run_id, "compact", commits.runtime, SILENT)
         )
         self.carried_count = done.result.carried_delete_files_count
-        self.table.require(done.refusal is None, "C11", f"{len(done.refused)} groups are planned anew: {done.refusal}")
+        self.table.require(done.refusal is None, "C11", f"{len(done.refused)} groups are planned again: {done.refusal}")
         self.table.require(done.result.commits_count == len(self.attempts), "C2", "commits are not counted right")
         assert self.table.current is not None
         old = {file.file_path for group in groups for file in self._files[group.number]}

@@ -274,7 +274,7 @@ class Database:
             return UnavailableError(f"{self._title} is away: {what}; bring its disk back", path=path, **self._facts)
         return ConfigError(
             self._key_path,
-            f"{what}; mend the path; a new catalog begins with a namespace, by Spark's CREATE NAMESPACE or "
+            f"{what}; correct the path; a new catalog begins with a namespace, by Spark's CREATE NAMESPACE or "
             "load_catalog(...).create_namespace(...)",
             path=path,
             **self._facts,

@@ -264,7 +264,7 @@ class FilesystemCatalog(DirectoryNamespaces):
         if head is None:
             return Conflict("the table was dropped", is_final=True)
         if canonical(head.location) == canonical(table.metadata_location):
-            # Numbers come again when a table is dropped and made anew, so the content decides.
+            # Numbers come again when a table is dropped and created again, so the content decides.
             current = read_table(self, table.identifier, head.location, self._storage)
             if format_metadata(current.metadata) == format_metadata(table.metadata):
                 return None

@@ -24,7 +24,7 @@ def check_meant(
     if metadata_location is not None and canonical(pointer.metadata_location) != canonical(metadata_location):
         raise ConflictError(
             f"table {name!r} in catalog {catalog.name!r} is not dropped: its metadata is {pointer.metadata_location!r} by now, "
-            f"and not {metadata_location!r}; another writer committed, or made it anew; look at it, and drop it again",
+            f"and not {metadata_location!r}; another writer committed, or created it again; look at it, and drop it again",
             table=name,
             metadata_location=pointer.metadata_location,
         )
@@ -34,7 +34,7 @@ def check_meant(
     if found is None or found.lower() != table_uuid.lower():
         raise ConflictError(
             f"table {name!r} in catalog {catalog.name!r} is not dropped: it has the uuid {found} by now, and not {table_uuid}; "
-            "it was dropped and made anew; look at it, and drop it again",
+            "it was dropped and created again; look at it, and drop it again",
             table=name,
             table_uuid=found,
         )

@@ -58,7 +58,7 @@ def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_locatio
         if not isinstance(error, MissingFileError):
             raise
         raise NotFoundError(
-            f"there is no metadata file {metadata_location!r}: mend the location; a table that was purged has none",
+            f"there is no metadata file {metadata_location!r}: correct the location; a table that was purged has none",
             location=metadata_location,
         ) from error
     if table.metadata.current_snapshot is not None:

@@ -83,7 +83,7 @@ def plan_till_done(
                 "run it again",
                 plans=number,
             ) from refusal
-        listener.on(Warned(f"{what()} of {table.name!r} are planned anew: {refusal.message}"))
+        listener.on(Warned(f"{what()} of {table.name!r} are planned again: {refusal.message}"))
         runtime.sleep_ms(policy.wait_ms(number, runtime))
         table = reloaded(table)
         _LOG.info(

@@ -491,7 +491,7 @@ def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(cata
 
 def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, database):
     catalog = open_catalog("local", properties)
-    said = f"configuration key 'catalogs.local.uri': there is no file '{database}'; mend the path; a new catalog begins with "
+    said = f"configuration key 'catalogs.local.uri': there is no file '{database}'; correct the path; a new catalog begins with "
     said += "a namespace, by Spark's CREATE NAMESPACE or load_catalog(...).create_namespace(...)"
     for look in (lambda: catalog.load(EVENTS), catalog.list_namespaces, lambda: catalog.list_tables(("db",))):
         with pytest.raises(ConfigError, match=re.escape(said)):
@@ -542,7 +542,7 @@ def test_a_catalog_whose_maker_died_before_it_was_made_is_made_by_the_next(prope
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("CREATE TABLE iceberg_tables (x INT)")
         assert database.stat().st_size == 0
-        with pytest.raises(ConfigError, match="is empty; mend the path; a new catalog begins with a namespace"):
+        with pytest.raises(ConfigError, match="is empty; correct the path; a new catalog begins with a namespace"):
             open_catalog("local", properties).load(EVENTS)
     assert database.stat().st_size == 0
     catalog = open_catalog("local", properties)

@@ -151,7 +151,7 @@ def test_what_others_hinder_is_planned_anew_and_done(
     assert getattr(result, "status", "done") == "done"
     assert len(others.bases) == times + 1
     assert len(listener.warnings) == times
-    assert all(f"of {started.name!r} are planned anew: somebody" in warning for warning in listener.warnings)
+    assert all(f"of {started.name!r} are planned again: somebody" in warning for warning in listener.warnings)
     after = lake.catalog.load(started.identifier)
     assert after.metadata_location not in others.bases
     assert ids_of(after) == rows
@@ -261,7 +261,7 @@ def test_what_is_hindered_for_ever_beside_what_has_landed_makes_a_run_partial(
     assert rewritten > 0
     assert failed > 0
     assert len(others.bases) == 1 + RETRIES + 1
-    assert ["are planned anew" in warning for warning in listener.warnings] == [True] * RETRIES + [False]
+    assert ["are planned again" in warning for warning in listener.warnings] == [True] * RETRIES + [False]
     assert f"the rest was not done: others kept changing {failed} d" in listener.warnings[-1]
     after = lake.catalog.load(table.identifier)
     assert ids_of(after) == rows
@@ -270,7 +270,7 @@ def test_what_is_hindered_for_ever_beside_what_has_landed_makes_a_run_partial(
 
 @pytest.mark.parametrize("partial", ["true", "false"])
 def test_a_compaction_is_planned_anew_where_the_table_has_another_format_version(lake: Lake, partial: str) -> None:
-    """No file stands in the way, so all are planned anew, whether or not they would have been committed in batches."""
+    """No file stands in the way, so all are planned again, whether or not they would have been committed in batches."""
     table = with_equality_deletes(lake)
     upgrade_format_version(table, 3)
     listener, rows = Recorder(), ids_of(table)

@@ -80,7 +80,7 @@ def test_each_refusal_up_to_the_limit_has_another_plan_made_on_the_table_as_it_i
     else:
         assert job.run() == f"done by plan {plans_count}"
     assert job.plans == [(number, number - 1) for number in range(1, plans_count + 1)]
-    assert job.listener.warnings == [f"7 files of 'db.events' are planned anew: {REFUSED.message}"] * (plans_count - 1)
+    assert job.listener.warnings == [f"7 files of 'db.events' are planned again: {REFUSED.message}"] * (plans_count - 1)
     assert len(job.catalog.runtime.sleeps_ms) == plans_count - 1
 
 

@@ -382,5 +382,5 @@ def test_owners_are_asked_again_before_each_job(lake, capsys, monkeypatch):
     assert opted_out
     assert all("icekeep.enabled" in why for why in opted_out)
     assert made_anew
-    assert all("the name was given anew" in why for why in made_anew)
+    assert all("the name was given to another" in why for why in made_anew)
     assert len(lake.catalog.load(("db", sorted(names)[1])).metadata.snapshots) == 3

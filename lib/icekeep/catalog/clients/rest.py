@@ -160,7 +160,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
 
     def reattach(self, table: Table) -> SwapOutcome:
         raise UnsupportedError(
-            f"catalog {self.name!r} writes metadata itself, and cannot be given that of {table.name!r}: mend it at the server, "
+            f"catalog {self.name!r} writes metadata itself, and cannot be given that of {table.name!r}: fix it at the server, "
             "or drop the table there (without its files) and register a sound metadata file"
         )
 

@@ -190,15 +190,13 @@ class _Replaced:
         if entry.data_file.file_path in self._paths:
             return True
         if self._is_all or partition_key(entry.data_file) in self._partitions:
-            raise self._refusal(f"a partition that it replaced holds data file {entry.data_file.file_path!r} by now")
+            raise self._refusal(f"a partition that it replaced now holds data file {entry.data_file.file_path!r}")
         return False
 
     def check_found(self, kept: KeptManifests) -> None:
         """Raise `UsageError` where one of them is no longer live."""
         if missing := [path for path in self._paths if path_digest(path) not in kept.paths]:
-            raise self._refusal(
-                f"data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone by now"
-            )
+            raise self._refusal(f"data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone")
 
     def _refusal(self, reason: str) -> UsageError:
         return UsageError(f"cannot cherry-pick the overwrite of snapshot {self._picked.snapshot_id}: {reason}")

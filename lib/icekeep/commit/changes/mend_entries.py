@@ -168,9 +168,7 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
                 f"manifest {min(missing)!r} ({len(missing)} in all) is no longer in the table as it was read"
             )
         if doubled := [path for path in wanted if times[path] > 1]:
-            raise InvalidTableError(
-                f"manifest {min(doubled)!r} is listed twice; mend that first", location=min(doubled)
-            )
+            raise InvalidTableError(f"manifest {min(doubled)!r} is listed twice; fix that first", location=min(doubled))
 
     def _mended(
         self,

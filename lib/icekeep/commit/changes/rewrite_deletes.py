@@ -87,7 +87,7 @@ class NamedFile(msgspec.Struct, frozen=True):
         if self.dropped_up_to is not None and number <= self.dropped_up_to:
             return "is live, and deletes of its rows were dropped"
         if self.kept_from is not None and number > self.kept_from:
-            return "was added anew, and older deletes would come into force"
+            return "was added again, and older deletes would come into force"
         if self.has_vector and not has_vector:
             return "has lost the deletion vector that stood for older deletes of its rows"
         if makes_vectors and self.kept_from is not None and has_vector:

@@ -118,7 +118,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                     f"data file {path!r}, which {deletes[0].file_path!r} deletes rows of, is not live any more"
                 )
             if path in live and since.is_newer(live[path]):
-                raise ConflictError(f"data file {path!r} was added anew since its rows were read")
+                raise ConflictError(f"data file {path!r} was added again since its rows were read")
             file = added[path] if path in added else live[path].data_file
             if partition_key(file) not in map(partition_key, deletes):
                 raise IcekeepBug(f"{deletes[0].file_path!r} deletes rows of {path!r}, which is in another partition")

@@ -4,9 +4,11 @@ from icekeep.maintenance.checking.faults import FaultClass
 
 DATA_FILE_UNREADABLE = 401
 
-_MEASURED = "`icekeep repair` measures the file and sets its entry right; `icekeep compact` with rewrite-all=true writes it anew"
+_MEASURED = (
+    "`icekeep repair` measures the file and sets its entry right; `icekeep compact` with rewrite-all=true rewrites it"
+)
 _BROKEN = "bring the file back from a backup; else `icekeep repair` with --accept-loss takes its entry out"
-_ANEW = "write the file anew: `icekeep compact` with rewrite-all=true and a filter that reaches it"
+_ANEW = "rewrite the file: `icekeep compact` with rewrite-all=true and a filter that reaches it"
 
 CONTENT_CLASSES = (
     FaultClass(
@@ -28,14 +30,14 @@ CONTENT_CLASSES = (
         name="column-type-wrong",
         rule="a column's type in the file is its type in the schema, or one that may be promoted to it",
         readers="engines fail on the file, or read wrong values",
-        mend="write the file anew with the right types, as `icekeep compact` does where the mark of a time zone alone is wrong",
+        mend="rewrite the file with the right types, as `icekeep compact` does where the mark of a time zone alone is wrong",
     ),
     FaultClass(
         number=404,
         name="required-column-empty",
         rule="a required column is in the file, without nulls, or has a default",
         readers="engines fail, or read nulls where there are none by the schema",
-        mend="make the column optional, or write the file anew",
+        mend="make the column optional, or rewrite the file",
     ),
     FaultClass(
         number=405,
@@ -70,14 +72,14 @@ CONTENT_CLASSES = (
         name="not-sorted-as-claimed",
         rule="the rows of a file are in the order that its sort_order_id claims",
         readers="readers that merge sorted files give rows in a wrong order",
-        mend="`icekeep repair` takes the claim out of the entry; or `icekeep compact` with rewrite-all=true sorts the file anew",
+        mend="`icekeep repair` takes the claim out of the entry; or `icekeep compact` with rewrite-all=true sorts the file again",
     ),
     FaultClass(
         number=410,
         name="partition-not-of-rows",
         rule="all rows of a file have the partition values of its entry",
         readers="filters over partitions skip the file, and lose its rows",
-        mend="write the file anew into its partitions",
+        mend="rewrite the file into its partitions",
     ),
     FaultClass(
         number=411,
@@ -127,7 +129,7 @@ CONTENT_CLASSES = (
         name="row-id-doubled",
         rule="row ids of live rows are unique, and below next-row-id (version 3)",
         readers="what is changed by row id changes two rows",
-        mend="write one of the two files anew",
+        mend="rewrite one of the two files",
     ),
     FaultClass(
         number=418,
@@ -141,14 +143,14 @@ CONTENT_CLASSES = (
         name="row-group-statistics-wrong",
         rule="the statistics of a Parquet row group hold all its values",
         readers="filters skip the row group, and lose its rows",
-        mend="write the file anew",
+        mend="rewrite the file",
     ),
     FaultClass(
         number=420,
         name="equality-column-missing",
         rule="an equality delete file has all columns of its equality_ids",
         readers="engines take them for null, and delete other rows",
-        mend="write the deletes anew",
+        mend="rewrite the deletes",
     ),
     FaultClass(
         number=421,

@@ -41,7 +41,7 @@ FILE_CLASSES = (
         name="statistics-file-missing",
         rule="each statistics file is there, and has the size that the metadata says",
         readers="planners go without statistics, or fail",
-        mend="bring the file back from a backup; or `icekeep repair` takes its entry out, and then compute the statistics anew",
+        mend="bring the file back from a backup; or `icekeep repair` takes its entry out, and then compute the statistics again",
         is_notice=True,
     ),
     FaultClass(

@@ -15,8 +15,8 @@ REACHING_NOTHING = frozenset((DANGLING_DELETE, VECTOR_TOO_OLD))
 OF_EXPIRED = frozenset((LIST_UNREADABLE, MANIFEST_UNREADABLE))
 """What is found where lists and manifests go while a table is looked at."""
 
-_ROW = "`icekeep repair` writes the manifest anew where it is proved to be whole; else go back to a snapshot before it"
-_TOTALS = "`icekeep repair` commits totals that are counted anew; those of older snapshots stay as they are"
+_ROW = "`icekeep repair` rewrites the manifest where it is proved to be whole; else go back to a snapshot before it"
+_TOTALS = "`icekeep repair` commits totals that are counted again; those of older snapshots stay as they are"
 _ENTRY = "`icekeep repair` takes what is wrong out of the entry, and readers go by the file"
 
 MANIFEST_CLASSES = (
@@ -77,7 +77,7 @@ MANIFEST_CLASSES = (
         name="manifest-sequence-number-wrong",
         rule="a manifest's sequence number is there (from version 2 on) and not above that of a snapshot that has it",
         readers="files that inherit it take deletes for older than they are",
-        mend="write the files of the manifest anew",
+        mend="rewrite the files of the manifest",
     ),
     FaultClass(
         number=210,
@@ -91,7 +91,7 @@ MANIFEST_CLASSES = (
         name="manifest-content-wrong",
         rule="a manifest holds data files or delete files, as its row, its header and all its entries say",
         readers="deletes are read as data, or the other way round",
-        mend="write the manifest's files anew, or go back to a snapshot before it",
+        mend="rewrite the manifest's files, or go back to a snapshot before it",
     ),
     FaultClass(
         number=DOUBLED_FILE,
@@ -127,21 +127,21 @@ MANIFEST_CLASSES = (
         name="partition-value-wrong",
         rule="the partition of each entry has the fields and types of the manifest's spec",
         readers="the manifest cannot be read, or the filter over partitions loses files",
-        mend="write the files of the manifest anew",
+        mend="rewrite the files of the manifest",
     ),
     FaultClass(
         number=217,
         name="entry-number-missing",
         rule="an existing or deleted entry has its own snapshot id and sequence numbers (from version 2 on)",
         readers="it inherits those of the manifest, and deletes that reach it no longer do",
-        mend="write the file anew",
+        mend="rewrite the file",
     ),
     FaultClass(
         number=218,
         name="entry-number-wrong",
         rule="data sequence numbers are not above file sequence numbers, nor these above the manifest's",
         readers="deletes reach rows that were added after them, or do not reach those before",
-        mend="write the file anew",
+        mend="rewrite the file",
     ),
     FaultClass(
         number=219,
@@ -237,7 +237,7 @@ MANIFEST_CLASSES = (
         rule="the header of a manifest has a partition spec, a schema with its source columns, and from version 2 on the spec's "
         "id and the content",
         readers="some engines refuse the manifest, or do not see which files are of one partition",
-        mend="`icekeep rewrite_manifests` writes it anew where it is one of several",
+        mend="`icekeep rewrite_manifests` rewrites it where it is one of several",
         is_notice=True,
     ),
     FaultClass(

@@ -153,7 +153,7 @@ METADATA_CLASSES = (
         name="sequence-numbers-not-rising",
         rule="a snapshot's sequence number is above its parent's, and no two snapshots have one (from version 2 on)",
         readers="deletes reach rows that were added after them, or do not reach those before",
-        mend="compare the two snapshots' rows; write the wrong one's files anew and expire it",
+        mend="compare the two snapshots' rows; rewrite the wrong one's files and expire it",
     ),
     FaultClass(
         number=120,
@@ -229,7 +229,7 @@ METADATA_CLASSES = (
         name="row-ids-of-snapshots-overlap",
         rule="the row ids that snapshots assign do not overlap (version 3)",
         readers="two rows have one id; what is changed by id changes both",
-        mend="write the later snapshot's files anew",
+        mend="rewrite the later snapshot's files",
     ),
     FaultClass(
         number=130,

@@ -249,7 +249,7 @@ def _held_order(groups: Mapping[int, FileGroup], given: GivenPlan, scan: Scan) -
     )
     if changed:
         problems.append(
-            f"{counted_doing(len(changed), 'files', 'have')} other deletes now, or were put there anew, such as "
+            f"{counted_doing(len(changed), 'files', 'have')} other deletes now, or were added again, such as "
             f"{some_of(changed)}"
         )
     if not problems and others:

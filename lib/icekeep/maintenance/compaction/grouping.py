@@ -305,7 +305,7 @@ def group_of(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> 
         if rules.key_of(one.file) != (spec_id, partition):
             raise SafetyError(
                 f"files of several partitions would become one, such as {files[0].file.file_path!r} and "
-                f"{one.file.file_path!r}; nothing was changed: make the plan anew"
+                f"{one.file.file_path!r}; nothing was changed: make a new plan"
             )
     total = sum(one.file.file_size_in_bytes for one in files)
     group_files = with_deletes_once((one.file, one.deletes) for one in files)

@@ -138,7 +138,7 @@ def _roots(pointer: Pointer) -> TableRoots:
 
 
 def _may_change(metadata_location: str) -> bool:
-    """Numbers come again when a table is dropped and made anew; other names have an identifier that does not."""
+    """Numbers come again when a table is dropped and created again; other names have an identifier that does not."""
     return parse_version_name(metadata_location.rsplit("/", 1)[-1]) is not None
 
 

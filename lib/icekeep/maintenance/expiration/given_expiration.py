@@ -82,7 +82,7 @@ def given_expired(given: GivenPlan, metadata: TableMetadata, select: Callable[[]
         raise moved(given, metadata, _kept_text(kept, metadata), snapshot_ids=kept)
     kept_refs = sorted(refs.keys() - selected.ref_names)
     if kept_refs:
-        raise moved(given, metadata, f"reference {kept_refs[0]!r}, which was to go, must stay by now")
+        raise moved(given, metadata, f"reference {kept_refs[0]!r}, which was to go, must stay now")
     schema_ids, spec_ids = frozenset(defined[SCHEMA]), frozenset(defined[SPEC])
     used = [f"{SPEC} {one}" for one in sorted(spec_ids - selected.spec_ids)]
     used += [f"{SCHEMA} {one}" for one in sorted(schema_ids - selected.schema_ids)]
@@ -102,11 +102,11 @@ def _definitions(metadata: TableMetadata) -> Mapping[str, Mapping[int, str]]:
 def _kept_text(kept: list[int], metadata: TableMetadata) -> str:
     """Why snapshots stay that were to expire, as far as a reference tells."""
     named = [
-        f"snapshot {one}, which {'branch' if ref.is_branch else 'tag'} {name!r} names by now"
+        f"snapshot {one}, which {'branch' if ref.is_branch else 'tag'} {name!r} names now"
         for one in kept
         for name, ref in sorted(metadata.refs.items())
         if ref.snapshot_id == one
     ]
     if named:
         return f"{named[0]}{and_more(kept)} must stay"
-    return f"{len(kept):,} snapshots that were to expire must stay by now, such as {some_of([*map(str, kept)])}"
+    return f"{len(kept):,} snapshots that were to expire must stay now, such as {some_of([*map(str, kept)])}"

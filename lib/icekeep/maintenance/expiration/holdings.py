@@ -74,7 +74,7 @@ def ref_holdings(metadata: TableMetadata, storage: Storage, spark: SparkSource) 
     try:
         held = _held(metadata, groups, len(refs) + 1, storage, spark)
     except InvalidTableError as error:
-        raise SafetyError(f"it cannot be told what references keep alive: {error.message}", **error.facts) from error
+        raise SafetyError(f"what references keep alive cannot be determined: {error.message}", **error.facts) from error
     found = [
         _holdings(number, name, metadata, groups, held)
         for number, name in enumerate([*refs, None])

@@ -74,7 +74,7 @@ def _deletes(
     try:
         deletes = deletes_reaching(entries.slice(0, 1), table, snapshot, spark)
     except (InvalidTableError, UnsupportedError) as error:
-        return {}, f"it cannot be told which deletes reach it: {error.message}"
+        return {}, f"which deletes reach it cannot be determined: {error.message}"
     return {"deletes_count": len(deletes), "deletes": tuple(deletes[:SHOWN_COUNT])}, None
 
 

@@ -273,7 +273,7 @@ class _Look:
             table = self._table
             return kept_until(table.metadata, table.catalog.rules, readers, table.runtime.now_ms()) if readers else None
         except PropertyError as error:
-            self._notes.append(f"it cannot be told when it expires: {error.message}")
+            self._notes.append(f"when it expires cannot be determined: {error.message}")
             return None
 
     def _result(

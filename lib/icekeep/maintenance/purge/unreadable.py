@@ -109,7 +109,7 @@ def _refuse_readable(catalog: Catalog, identifier: Identifier) -> None:
         return
     raise ConflictError(
         f"the metadata of table {format_identifier(identifier)!r} did not load, and loads now, from {table.metadata_location!r}: "
-        "somebody repaired it, or made it anew; nothing is dropped; look at it, and drop it again",
+        "somebody repaired it, or created it again; nothing is dropped; look at it, and drop it again",
         table=format_identifier(identifier),
         metadata_location=table.metadata_location,
     )

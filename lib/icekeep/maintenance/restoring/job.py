@@ -269,7 +269,7 @@ def _restored(
     try:
         if change is not None:
             # A run that seemed dead may have taken files away before it could see that they are in use again. Where
-            # the plan is gone by now, another restore was here and has seen to that.
+            # the plan is gone, another restore was here and has seen to that.
             with suppress(MissingFileError):
                 late = move_back(work, spark, SILENT)
         has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids

@@ -306,7 +306,7 @@ def _resolved(
 def _held_since(rules: Rules, assignment: Assignment, table: Table) -> str | None:
     """Why a job that was due on a table when it was looked at may not begin on it by now; `None` where it may."""
     if assignment.table_uuid is not None and table.metadata.table_uuid != assignment.table_uuid:
-        return "it is another table than the one that was looked at: the name was given anew"
+        return "it is another table than the one that was looked at: the name was given to another"
     found, _ = _resolved(rules, assignment.catalog, assignment.identifier, table.metadata.properties)
     held_by = held_by_now(found, assignment.call.job, assignment.policy, table.runtime.now_ms())
     if held_by is not None:

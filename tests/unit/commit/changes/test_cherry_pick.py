@@ -341,14 +341,14 @@ def test_an_overwrite_of_a_partition_that_was_empty_is_made_again_while_it_is(by
     table = add(table, data_file("y2", partition=("y",)))
     table = run(table, CherryPick(picked.snapshot_id)).table
     assert live(table) == {"x1": 1, "y1": 1, "y2": 1, "z1": 1}
-    with pytest.raises(UsageError, match=r"holds data file '.*z1' by now"):
+    with pytest.raises(UsageError, match=r"now holds data file '.*z1'"):
         run(table, CherryPick(later.snapshot_id))
 
 
 def test_an_overwrite_of_a_partition_that_got_another_file_is_refused(by_kind):
     table, picked = replaced(by_kind, ["x1"], (data_file("x2", partition=("x",)),))
     table = add(table, data_file("x3", partition=("x",)))
-    with pytest.raises(UsageError, match=r"a partition that it replaced holds data file '.*x3' by now"):
+    with pytest.raises(UsageError, match=r"a partition that it replaced now holds data file '.*x3'"):
         run(table, CherryPick(picked.snapshot_id))
 
 
@@ -356,14 +356,14 @@ def test_an_overwrite_of_files_that_are_gone_is_refused(by_kind):
     table, picked = replaced(by_kind, ["x1"], (data_file("x2", partition=("x",)),))
     compacted = RewriteFiles(removed=entries_of(table, "x1"), added=(), schema_id=0)
     table = run(table, compacted).table
-    with pytest.raises(UsageError, match=r"data file '.*x1' \(1 in all\), which it replaced, is gone by now"):
+    with pytest.raises(UsageError, match=r"data file '.*x1' \(1 in all\), which it replaced, is gone"):
         run(table, CherryPick(picked.snapshot_id))
 
 
 def test_an_overwrite_of_a_table_without_partitions_leaves_room_for_nothing_else(table):
     table, picked = replaced(table, ["a"], files("a2"))
     table = add(table, "b")
-    with pytest.raises(UsageError, match=r"holds data file '.*b' by now"):
+    with pytest.raises(UsageError, match=r"now holds data file '.*b'"):
         run(table, CherryPick(picked.snapshot_id))
 
 
@@ -375,7 +375,7 @@ def test_an_overwrite_of_all_without_partitions_leaves_no_room_for_files_of_anot
     table = add(table, data_file("x1", partition=("x",)))
     table, picked = replaced(table, ["x1"], (data_file("all", spec_id=1),))
     table = add(table, data_file("y1", partition=("y",)))
-    with pytest.raises(UsageError, match=r"holds data file '.*y1' by now"):
+    with pytest.raises(UsageError, match=r"now holds data file '.*y1'"):
         run(table, CherryPick(picked.snapshot_id))
 
 
@@ -480,7 +480,7 @@ def test_an_overwrite_that_a_writer_beats_to_its_partition_is_refused_and_leaves
     table, picked = replaced(by_kind, ["x1"], (data_file("x2", partition=("x",)),))
     table = add(table, data_file("y2", partition=("y",)))
     catalog.follow(after(lambda: add(table, data_file("x3", partition=("x",)))))
-    with pytest.raises(UsageError, match=r"holds data file '.*x3' by now"):
+    with pytest.raises(UsageError, match=r"now holds data file '.*x3'"):
         run(table, CherryPick(picked.snapshot_id))
     assert live(catalog.load(EVENTS)) == {"x1": 1, "x3": 1, "y1": 1, "y2": 1}
     assert orphans(catalog) == set()

@@ -165,7 +165,7 @@ def test_a_manifest_that_is_listed_twice_is_listed_once(catalog, table):
     spoilt = catalog.load(EVENTS)
     assert live(spoilt)["c"] == 2
     path = raw_list(spoilt)[0]["manifest_path"]
-    with pytest.raises(InvalidTableError, match=r"is listed twice; mend that first$"):
+    with pytest.raises(InvalidTableError, match=r"is listed twice; fix that first$"):
         run(spoilt, mend(spoilt, rows=frozenset({path})))
     done = run(spoilt, mend(spoilt, once=frozenset({path}), counts_anew=True)).table
     assert live(done) == {"a": 1, "b": 1, "c": 1}

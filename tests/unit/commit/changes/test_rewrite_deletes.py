@@ -185,7 +185,7 @@ def test_rows_that_reach_their_data_file_may_not_be_dropped(table):
 def test_a_data_file_that_was_added_anew_is_not_reached_by_deletes_that_became_newer(table):
     change = merge(table)
     table.catalog.follow(after(lambda: add(without(table, "a"), "a")))
-    refused(table, change, "was added anew, and older deletes would come into force")
+    refused(table, change, "was added again, and older deletes would come into force")
 
 
 def test_new_deletes_and_data_of_others_are_no_conflict_and_stay(table):

@@ -33,6 +33,6 @@ def test_a_class_has_all_its_texts_and_none_ends_with_a_full_stop(one):
 
 
 def test_the_page_says_what_the_classes_say():
-    """`python -m kit.fault_page` in `tests/` writes it anew."""
+    """`python -m kit.fault_page` in `tests/` rewrites it."""
     assert PAGE.read_text() == fault_page()
     assert classes.__doc__

@@ -113,5 +113,5 @@ def test_a_group_whose_files_are_gone_is_planned_anew_alone(lake: Lake) -> None:
     result = compact(table, no_spark, options={"rewrite-all": "true"}, listener=others)
     assert lake.rows() == model
     assert (result.status, result.planned_anew_files_count) == ("done", len(first))
-    assert any(f"{len(first)} data files of 'db.events' are planned anew" in warning for warning in others.warnings)
+    assert any(f"{len(first)} data files of 'db.events' are planned again" in warning for warning in others.warnings)
     assert lake.load().metadata.current_snapshot.operation == "replace"

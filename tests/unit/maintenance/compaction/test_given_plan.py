@@ -91,7 +91,7 @@ class TestPlan(PlanContract):
         self.write(world, path, where="at < '2013-03-01T00:00:00+00:00'")
         move(world)
         before = world.table.metadata_location
-        self.refused(world, path, "files of several partitions would become one.*: make the plan anew")
+        self.refused(world, path, "files of several partitions would become one.*: make a new plan")
         assert world.table.metadata_location == before
 
     @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ class TestPlan(PlanContract):
         [first, *_] = live_entries(world.table)
         commit(world.table, DeleteFiles(paths=frozenset([first.data_file.file_path])))
         commit(world.table, AppendFiles(files=(replace(first.data_file, first_row_id=None),)))
-        self.refused(world, path, "1 file has other deletes now, or were put there anew")
+        self.refused(world, path, "1 file has other deletes now, or were added again")
 
     @pytest.mark.parametrize("name", ["write.metadata.previous-versions-max", "write.delete.mode", "owner"])
     def test_other_properties_do_not_matter(self, path: Path, name: str) -> None:

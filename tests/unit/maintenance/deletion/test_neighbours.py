@@ -449,7 +449,7 @@ def test_five_hundred_tables_are_read_once_each_and_then_no_more(lake):
 
 
 def test_a_version_file_that_was_made_anew_under_its_old_name_is_read_again(tmp_path):
-    """A catalog in a directory counts from one again when a table is dropped and made anew."""
+    """A catalog in a directory counts from one again when a table is dropped and created again."""
     catalog = open_catalog("local", {"type": "filesystem", "warehouse": f"{tmp_path}/wh"})
     catalog.create_namespace(("db",))
     ours, theirs = (catalog.create(("db", t), simple_metadata(catalog.default_location(("db", t)))) for t in ("a", "b"))

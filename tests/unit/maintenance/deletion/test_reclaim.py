@@ -62,7 +62,7 @@ def nothing_new():
 
 def carried_out(table, plan, listener=None, runtime=None, look=nothing_new, claim=None, **options):
     runtime = runtime or FakeRuntime()
-    # Whoever wrote the plan, or carried it out before, is gone by now.
+    # Whoever wrote the plan, or carried it out before, is gone.
     now_ms = table.storage.inner.runtime.now_ms() + LEASE_MS + 1
     return reclaim(
         plan,

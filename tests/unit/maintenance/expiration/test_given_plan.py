@@ -39,7 +39,7 @@ class TestPlan(PlanContract):
         world = self._filled()
         self.write(world, path)
         create_tag(world.table, "audit", oldest(world))
-        error = self.refused(world, path, f"snapshot {oldest(world)}, which tag 'audit' names by now must stay")
+        error = self.refused(world, path, f"snapshot {oldest(world)}, which tag 'audit' names now must stay")
         assert error.facts["snapshot_ids"] == [oldest(world)]
 
     def test_a_tag_on_what_stays_does_not_matter(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class TestPlan(PlanContract):
         self.write(world, path)
         set_current_snapshot(world.table, oldest(world))
         self.refused(
-            world, path, r"which branch 'main' names by now must stay; branch 'main' was moved away from snapshot"
+            world, path, r"which branch 'main' names now must stay; branch 'main' was moved away from snapshot"
         )
 
     def test_what_others_have_expired_in_part_matters(self, path: Path) -> None:

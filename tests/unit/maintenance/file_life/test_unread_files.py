@@ -264,7 +264,7 @@ def test_a_table_whose_files_are_not_deleted_is_told_so_and_one_that_is_encrypte
     kept = replace(table.metadata, properties={"gc.enabled": "false"})
     assert "gc.enabled=false" in why(replace(table, metadata=kept), A, no_spark).notes[-1]
     wrong = replace(table.metadata, properties={"history.expire.max-snapshot-age-ms": "soon"})
-    assert "it cannot be told when it expires" in why(replace(table, metadata=wrong), A, no_spark).notes[0]
+    assert "when it expires cannot be determined" in why(replace(table, metadata=wrong), A, no_spark).notes[0]
     encrypted = replace(table.metadata, properties={"encryption.key-id": "k"})
     with pytest.raises(UnsupportedError, match="why refuses the table"):
         why(replace(table, metadata=encrypted), A, no_spark)

@@ -422,7 +422,7 @@ DEAD = "0c2b5d1e-0000-4000-8000-000000000000"
 
 
 def test_metadata_of_a_dead_table_in_the_place_is_ignored_where_it_is_named(world):
-    """A table that was dropped and made anew at the same path (Hive, Glue)."""
+    """A table that was dropped and created again at the same path (Hive, Glue)."""
     dead = put_metadata(world, "metadata/00000-x.metadata.json", **{"table-uuid": DEAD})
     young = put_metadata(world, "metadata/00001-x.metadata.json", days=1.0, **{"table-uuid": DEAD})
     stray = world.put("x")

@@ -483,7 +483,7 @@ def test_a_catalog_that_writes_metadata_itself_is_given_none():
     world = filled()
     location = spoil(world)
     world.catalog.compares_metadata = False
-    assert "mend it at the server, or drop the table there" in reason(world, accept_loss=[location])
+    assert "fix it at the server, or drop the table there" in reason(world, accept_loss=[location])
 
 
 # Races

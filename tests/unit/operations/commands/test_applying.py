@@ -80,7 +80,7 @@ def test_a_plan_that_is_edited_to_another_snapshot_expires_nothing(path: Path) -
     head_id = str(world.table.metadata.current_snapshot_id)
     edited(path, lambda lines: [lines[0], {**lines[1], "name": head_id}, *lines[2:]])
     before = world.state()
-    with pytest.raises(SafetyError, match=f"snapshot {head_id}, which branch 'main' names by now must stay"):
+    with pytest.raises(SafetyError, match=f"snapshot {head_id}, which branch 'main' names now must stay"):
         apply_plan(world.catalog, str(path), no_spark)
     assert world.state() == before
 

@@ -32,7 +32,7 @@ def printed(*words):
 
 
 def test_the_schema_is_the_one_that_is_published():
-    """Where this fails see `operations/outcomes.py` for whether the version must be raised, then write the file anew:
+    """Where this fails see `operations/outcomes.py` for whether the version must be raised, then rewrite the file:
 
     PYTHONPATH=lib .venv/bin/python -c 'from icekeep.cli import main; main(["schema"])' > tests/contracts/documents.schema.json
     """

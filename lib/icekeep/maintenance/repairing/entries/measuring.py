@@ -183,7 +183,7 @@ class _Measuring:
         if self._table.metadata.format_version > 2 and rows_count > file.record_count:
             raise CannotMendError(
                 f"the file has {rows_count} rows where its entry says {file.record_count}, and the row ids of the others may "
-                "be those of other rows; write the file anew"
+                "be those of other rows; rewrite the file"
             )
         return replace(file, record_count=rows_count)
 

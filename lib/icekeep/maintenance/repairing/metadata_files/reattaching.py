@@ -95,7 +95,7 @@ def _planned(
 ) -> Reattachment:
     if not catalog.compares_metadata:
         raise CannotMendError(
-            f"catalog {catalog.name!r} writes metadata itself: mend it at the server, or drop the table there, without its "
+            f"catalog {catalog.name!r} writes metadata itself: fix it at the server, or drop the table there, without its "
             "files, and register an earlier metadata file"
         )
     chosen = choose(spoilt, asked.accepted)
