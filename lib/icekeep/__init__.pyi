@@ -31,6 +31,7 @@ from icekeep.events import SnapshotCommitted as SnapshotCommitted
 from icekeep.events import StepAdvanced as StepAdvanced
 from icekeep.events import StepFinished as StepFinished
 from icekeep.events import StepStarted as StepStarted
+from icekeep.events import StepUnderWay as StepUnderWay
 from icekeep.events import Warned as Warned
 from icekeep.health.job import table_health as table_health
 from icekeep.health.prices import Prices as Prices

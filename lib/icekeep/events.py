@@ -33,6 +33,13 @@ class StepAdvanced(Event, frozen=True):
     total: int | None = None
 
 
+class StepUnderWay(Event, frozen=True):
+    """About `done` units of a step are done, counting what is under way: an estimate, now and then, from a thread of its own."""
+
+    step: str
+    done: int
+
+
 class StepFinished(Event, frozen=True):
     """A step is over; `note` is one short line for the operator."""
 

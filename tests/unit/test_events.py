@@ -15,6 +15,7 @@ from icekeep.events import (
     StepAdvanced,
     StepFinished,
     StepStarted,
+    StepUnderWay,
     Warned,
     unfailing,
 )
@@ -27,6 +28,7 @@ EVENTS = [
     StepStarted("rewriting", 7, "files"),
     StepAdvanced("rewriting"),
     StepAdvanced("rewriting", 3),
+    StepUnderWay("rewriting", 3),
     StepFinished("rewriting", "7 files -> 1"),
     Warned("careful"),
     CommitRetried("db.events", 1, 100, "another writer"),

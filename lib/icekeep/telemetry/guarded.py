@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from icekeep.errors import reason_of
-from icekeep.events import Event, InRun, Listener, StepAdvanced, Warned
+from icekeep.events import Event, InRun, Listener, StepAdvanced, StepUnderWay, Warned
 from icekeep.runtime import Runtime
 
 PATIENCE_MS = 5_000
@@ -51,7 +51,7 @@ class Guarded:
 
     def on(self, event: Event) -> None:
         inner = event.event if isinstance(event, InRun) else event
-        if isinstance(inner, StepAdvanced):
+        if isinstance(inner, StepAdvanced | StepUnderWay):
             # How far a step is matters on the screen alone.
             return
         if self._events.qsize() >= _MAX_WAITING:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
-from icekeep.events import SILENT, Listener, StepAdvanced
+from icekeep.events import SILENT, Listener, StepAdvanced, StepUnderWay
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Storage
 
@@ -78,15 +78,16 @@ class ByteProgress:
         with self._lock:
             self._finished_bytes += group_bytes
             self._added_bytes += added_bytes
-        self.report()
+        self._listener.on(StepAdvanced(self._step, group_bytes))
 
     def report(self) -> None:
-        """Tell the listener how many more bytes are done."""
+        """Tell the listener about how many bytes are done, if that is more than it knows."""
         with self._lock:
-            done = max(self._finished_bytes, min(self._under_way(), self._limit()))
-            advance, self._reported_bytes = done - self._reported_bytes, max(done, self._reported_bytes)
-        if advance > 0:
-            self._listener.on(StepAdvanced(self._step, advance))
+            done = min(self._under_way(), self._limit())
+            is_news = done > max(self._finished_bytes, self._reported_bytes)
+            self._reported_bytes = max(done, self._reported_bytes)
+        if is_news:
+            self._listener.on(StepUnderWay(self._step, done))
 
     def __enter__(self) -> Self:
         if self._listener is not SILENT:

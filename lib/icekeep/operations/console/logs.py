@@ -28,6 +28,7 @@ from icekeep.events import (
     StepAdvanced,
     StepFinished,
     StepStarted,
+    StepUnderWay,
     Warned,
 )
 from icekeep.operations.console.looks import JSON, TEXT
@@ -216,7 +217,9 @@ class LoggedEvents:
         if self._about and not _is_json() and not isinstance(event, RunStarted | RunEnded):
             # What a line begins with names the table.
             message = self._about + message.removeprefix(f"{getattr(event, 'table', '')}: ")
-        step = {"step": event.step} if isinstance(event, StepStarted | StepAdvanced | StepFinished) else {}
+        step = (
+            {"step": event.step} if isinstance(event, StepStarted | StepAdvanced | StepUnderWay | StepFinished) else {}
+        )
         _EVENTS.log(level, "%s", message, extra={**self._context, **step, "facts": _facts(event)})
 
 
@@ -246,7 +249,7 @@ def _context_of(started: RunStarted | None) -> dict[str, Any]:
 
 def _level(event: Event) -> int:
     match event:
-        case StepAdvanced():
+        case StepAdvanced() | StepUnderWay():
             return logging.DEBUG
         case Warned():
             return logging.WARNING
@@ -258,6 +261,8 @@ def _said(event: Event) -> str:
     match event:
         case StepAdvanced(step=step, done=done):
             return f"{step}: {done} more"
+        case StepUnderWay(step=step, done=done):
+            return f"{step}: about {done}"
         case StepStarted(step=step, total=total, unit=unit):
             return f"{step}: started" + ("" if total is None else f", {total} {unit}".rstrip())
         case StepFinished(step=step, note=note):

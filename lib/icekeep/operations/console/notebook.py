@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any, TextIO
 
-from icekeep.events import Event, InRun, Listener, StepAdvanced, StepStarted
+from icekeep.events import Event, InRun, Listener, StepAdvanced, StepStarted, StepUnderWay
 from icekeep.operations.console.progress import PlainProgress
 from icekeep.runtime import SYSTEM, Runtime
 
@@ -59,7 +59,7 @@ class NotebookProgress:
     def _say(self, line: str, event: Event) -> None:
         step = getattr(event, "step", None)
         with self._lock:
-            if isinstance(event, StepStarted | StepAdvanced):
+            if isinstance(event, StepStarted | StepAdvanced | StepUnderWay):
                 self._under_way[event.step] = line
             else:
                 self._under_way.pop(step or "", None)

@@ -25,6 +25,7 @@ from icekeep.events import (
     StepAdvanced,
     StepFinished,
     StepStarted,
+    StepUnderWay,
     Warned,
 )
 from icekeep.operations.console.streams import LossyStream
@@ -167,6 +168,7 @@ class PlainProgress:
         self._lock = threading.Lock()
         self._totals: dict[str, tuple[int | None, str]] = {}
         self._done: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
         self._began_ms: dict[str, int] = {}
         self._told_ms: dict[str, int] = {}
 
@@ -181,7 +183,10 @@ class PlainProgress:
             case StepStarted(step=step, total=total, unit=unit):
                 return self._started(step, total, unit)
             case StepAdvanced(step=step, done=done, total=total):
-                return self._advanced(step, done, total)
+                self._done[step] = self._done.get(step, 0) + done
+                return self._advanced(step, self._done[step], total)
+            case StepUnderWay(step=step, done=done):
+                return self._advanced(step, max(done, self._done.get(step, 0)), None)
             case StepFinished(step=step, note=note):
                 began_ms = self._began_ms.pop(step, self._runtime.monotonic_ms())
                 seconds = (self._runtime.monotonic_ms() - began_ms) / 1000
@@ -192,26 +197,27 @@ class PlainProgress:
     def _started(self, step: str, total: int | None, unit: str) -> str:
         now_ms = self._runtime.monotonic_ms()
         self._totals[step] = total, unit
-        self._done[step] = 0
+        self._done[step] = self._shown[step] = 0
         self._began_ms[step] = self._told_ms[step] = now_ms
         size = "" if total is None else format_bytes(total) if unit == BYTES else counted(total, unit)
         return f"{step}: started" + (f", {size}".rstrip() if size else "")
 
     def _advanced(self, step: str, done: int, new_total: int | None) -> str | None:
         now_ms = self._runtime.monotonic_ms()
-        self._done[step] = self._done.get(step, 0) + done
         total, unit = self._totals.get(step, (None, ""))
         if new_total is not None:
             total = new_total
             self._totals[step] = total, unit
+        # What is finished may be less than what was under way.
+        done = self._shown[step] = max(done, self._shown.get(step, 0))
         if now_ms - self._told_ms.get(step, now_ms - self._interval_ms) < self._interval_ms:
             return None
         self._told_ms[step] = now_ms
         elapsed_ms = now_ms - self._began_ms.get(step, now_ms)
-        left_ms = time_left_ms(self._done[step], total, elapsed_ms)
-        rate = f", {format_bytes(self._done[step] * 1000 // elapsed_ms)}/s" if unit == BYTES and elapsed_ms else ""
+        left_ms = time_left_ms(done, total, elapsed_ms)
+        rate = f", {format_bytes(done * 1000 // elapsed_ms)}/s" if unit == BYTES and elapsed_ms else ""
         left = "" if left_ms is None else f", about {about_span(left_ms)} left"
-        return f"{step}: {amount_done(self._done[step], total, unit)}{rate}{left}"
+        return f"{step}: {amount_done(done, total, unit)}{rate}{left}"
 
     def _write(self, line: str, _event: Event) -> None:
         self._stream.write(f"{line}\n")
@@ -243,15 +249,20 @@ class TerminalProgress:
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}
         """In the order in which they began."""
+        self._done: dict[str, int] = {}
 
     def on(self, event: Event) -> None:
         with self._lock:
             match event:
                 case StepStarted(step=step, total=total, unit=unit):
                     self._tasks[step] = self._display.add_task(self._about + step, total=total, unit=unit)
+                    self._done[step] = 0
                     self._show_bars()
                 case StepAdvanced(step=step, done=done, total=total) if step in self._tasks:
-                    self._display.update(self._tasks[step], advance=done, total=total)
+                    self._done[step] += done
+                    self._show_done(step, self._done[step], total)
+                case StepUnderWay(step=step, done=done) if step in self._tasks:
+                    self._show_done(step, done, None)
                 case StepFinished(step=step) if step in self._tasks:
                     self._display.remove_task(self._tasks.pop(step))
                     self._show_bars()
@@ -261,6 +272,12 @@ class TerminalProgress:
                     self._say(event)
                 case _:
                     self._say(event)
+
+    def _show_done(self, step: str, done: int, total: int | None) -> None:
+        task = self._tasks[step]
+        # What is finished may be less than what was under way.
+        shown = next(int(one.completed) for one in self._display.tasks if one.id == task)
+        self._display.update(task, completed=max(done, shown), total=total)
 
     def _show_bars(self) -> None:
         """A part of a run has one line: of the step that began last."""

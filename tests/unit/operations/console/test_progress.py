@@ -14,6 +14,7 @@ from icekeep.events import (
     StepAdvanced,
     StepFinished,
     StepStarted,
+    StepUnderWay,
     Warned,
 )
 from icekeep.operations.console.progress import PartProgress, PlainProgress, describe, telling_progress
@@ -50,12 +51,19 @@ def test_bytes_are_reported_with_their_rate_and_the_time_that_is_left():
     for _ in range(2):
         runtime.pass_ms(5_000)
         progress.on(StepAdvanced("rewrite", 25 * MIB))
+    runtime.pass_ms(5_000)
+    progress.on(StepUnderWay("rewrite", 75 * MIB))
+    runtime.pass_ms(5_000)
+    # Less is finished than was under way.
+    progress.on(StepAdvanced("rewrite", 5 * MIB))
     progress.on(StepFinished("rewrite", "3 groups"))
     assert stream.getvalue().splitlines() == [
         "rewrite: started, 100.0 MiB",
         "rewrite: 25.0 of 100.0 MiB, 5.0 MiB/s, about 15.0 s left",
         "rewrite: 50.0 of 100.0 MiB, 5.0 MiB/s, about 10.0 s left",
-        "rewrite: done in 10.0 s, 3 groups",
+        "rewrite: 75.0 of 100.0 MiB, 5.0 MiB/s, about 5.0 s left",
+        "rewrite: 75.0 of 100.0 MiB, 3.8 MiB/s, about 6.7 s left",
+        "rewrite: done in 20.0 s, 3 groups",
     ]
 
 
