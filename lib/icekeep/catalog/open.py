@@ -71,14 +71,7 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
         is_directory = key == "warehouse" and value.startswith(("/", "file:/"))
         if _CONTROL.search(value) and not is_directory:
             raise ConfigError(f"catalogs.{name}.{key}", "holds a line break or another control character; take it out")
-    kind = properties.get("type", "").lower()
-    if kind in _REFUSED:
-        raise UnsupportedError(
-            f"catalog {name!r} has type {kind!r}, which is not supported: {_REFUSED[kind]}", type=kind
-        )
-    if kind not in _KINDS and kind not in _CLIENT_KINDS:
-        problem = f"is {kind!r}" if kind else "is missing"
-        raise ConfigError(f"catalogs.{name}.type", f"{problem}; give one of {_known()}")
+    kind = catalog_type(name, properties)
     given = dict(properties)
     # What a REST server calls a warehouse need not be a location.
     if given.get("warehouse") and kind != "rest":
@@ -87,6 +80,24 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
     if kind in _CLIENT_KINDS:
         return _open_client(name, kind, given, runtime)
     return _KINDS[kind](name, given, open_storage(given, runtime), runtime)
+
+
+def catalog_type(name: str, properties: Mapping[str, str]) -> str:
+    """The type of a catalog in lower case.
+
+    Raises:
+        ConfigError: it is missing or unknown.
+        UnsupportedError: it is one that other engines know and icekeep cannot use safely.
+    """
+    kind = properties.get("type", "").lower()
+    if kind in _REFUSED:
+        raise UnsupportedError(
+            f"catalog {name!r} has type {kind!r}, which is not supported: {_REFUSED[kind]}", type=kind
+        )
+    if kind not in _KINDS and kind not in _CLIENT_KINDS:
+        problem = f"is {kind!r}" if kind else "is missing"
+        raise ConfigError(f"catalogs.{name}.type", f"{problem}; give one of {_known()}")
+    return kind
 
 
 def _check_rules(name: str, given: Mapping[str, str]) -> None:

@@ -156,7 +156,8 @@ def _run_over_policies(command: Command, verb: Verb, surroundings: Surroundings)
 
 def _run_on_nothing(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
     extras = {"listener": surroundings.listener} if verb.takes_listener else {}
-    return surroundings.begun.outcome("done", resolve(verb.run)(**command.arguments, **extras), surroundings.runtime)
+    result = resolve(verb.run)(**command.arguments, **extras)
+    return surroundings.begun.outcome(getattr(result, "status", "done"), result, surroundings.runtime)
 
 
 def _run_over_fleet(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:

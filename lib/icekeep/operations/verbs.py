@@ -8,6 +8,7 @@ commit, or a value to show where it changes nothing.
 from collections.abc import Mapping
 
 from icekeep.maintenance.deletion.settings import TRUST_MANIFEST_LIST
+from icekeep.operations.configuration.file import DEFAULT_PATH
 from icekeep.operations.verb_values import About, Text, Verb
 from icekeep.run_records.values import STATUSES
 from icekeep.settings import Kind, Setting
@@ -397,6 +398,40 @@ VERBS: Mapping[str, Verb] = {
         for_people="icekeep.operations.commands.demo:demo_shown",
         examples=("playground", "playground-2 --open"),
     ),
+    "init": Verb(
+        summary="write a first configuration, and look whether its catalog opens",
+        run="icekeep.operations.commands.init:init",
+        settings=(
+            Setting(
+                "name", Kind.TEXT, "the name that icekeep calls the catalog by (default: asked, or lake)", shown="NAME"
+            ),
+            Setting(
+                "type",
+                Kind.TEXT,
+                "its type: sql, filesystem, rest, hive or glue (default: asked)",
+                keyword="kind",
+                shown="TYPE",
+            ),
+            Setting("uri", Kind.TEXT, "the address of its database or server (default: asked)", shown="URI"),
+            Setting("warehouse", Kind.TEXT, "where new tables go (default: asked)", shown="LOCATION"),
+            Setting(
+                "property",
+                Kind.PAIRS,
+                "another property of the catalog, e.g. s3.region=eu-central-1; a secret as '${VARIABLE}'; may be repeated",
+                keyword="properties",
+                shown="KEY=VALUE",
+            ),
+            Setting("file", Kind.TEXT, f"the file, which must not be there (default: {DEFAULT_PATH})", shown="FILE"),
+        ),
+        changes=False,
+        takes_listener=True,
+        about=About.NOTHING,
+        examples=(
+            "",
+            "--type sql --uri sqlite:///catalog.db --warehouse ./warehouse",
+            "--name prod --type rest --uri https://catalog.example.com/api --property 'token=${CATALOG_TOKEN}'",
+        ),
+    ),
     "doctor": Verb(
         summary="look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs",
         run="icekeep.operations.doctor.examination:examine",
@@ -434,6 +469,6 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "tables", "report", "policy", "runs"),
     "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "register"),
-    "set-up": ("demo", "doctor", "config", "path", "schema", "help"),
+    "set-up": ("init", "demo", "doctor", "config", "path", "schema", "help"),
 }
 """First words of commands as help lists them, by what they are about."""

@@ -51,11 +51,13 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
     event = ["--table", "local.db.events"]
     return {
         "demo": ["playground"],
+        "init": ["--type", "sql", "--uri", "sqlite:///catalog.db", "--file", "mine.yaml"],
         "doctor": [],
         "config show": [],
         "schema": [],
         "help": ["safety"],
         "path": [],
+        "tables": [],
         "report": [],
         "policy check": [],
         "policy explain": event,

@@ -114,7 +114,7 @@ class Catalogs:
         path = self._config.path
         if path:
             return f"not in {path}, nor in Spark's or PyIceberg's configuration"
-        return f"there is no configuration ({WHERE}); make one, or name a file with --config"
+        return f"there is no configuration ({WHERE}); make one with `icekeep init`, or name a file with --config"
 
     def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
         while len(self._asked) <= number:

@@ -52,22 +52,36 @@ class TrialSite(msgspec.Struct, frozen=True, kw_only=True):
     location: str | None = None
 
 
-def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Needs | None) -> tuple[StorePlace, ...]:
-    """Look at a catalog and the store of its tables; returns the places in it that were reached."""
+def look_at_opening(
+    notes: Notes, subject: Subject, needs: Needs | None, namespace: Identifier | None = None
+) -> tuple[Catalog | None, bool]:
+    """Look whether a catalog opens, answers and lists; nothing is written to it or its store.
+
+    Returns:
+        The catalog, `None` if it does not open; and whether it lists the tables of a namespace, by default of its first.
+    """
     about = f"catalog {subject.name}"
     if needs is not None:
         extras = needed_extras(subject.properties).items()
         look_at_packages(notes, about, [one for extra, packages in extras for one in needs.of(extra, packages)])
     opened: list[Catalog] = []
     if not notes.look(about, "open", partial(_opened, subject, opened)):
-        return ()
+        return None, False
     (catalog,) = opened
-    answers = notes.look(about, "namespaces", partial(_namespaces, subject, catalog))
-    lists = False
-    if answers:
-        lists = notes.look(about, "tables", partial(_tables, catalog, site.namespace))
-        if isinstance(catalog, SqlCatalog):
-            notes.look(about, "clock", partial(_database_clock, catalog))
+    if not notes.look(about, "namespaces", partial(_namespaces, subject, catalog)):
+        return catalog, False
+    lists = notes.look(about, "tables", partial(_tables, catalog, namespace))
+    if isinstance(catalog, SqlCatalog):
+        notes.look(about, "clock", partial(_database_clock, catalog))
+    return catalog, lists
+
+
+def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Needs | None) -> tuple[StorePlace, ...]:
+    """Look at a catalog and the store of its tables; returns the places in it that were reached."""
+    about = f"catalog {subject.name}"
+    catalog, lists = look_at_opening(notes, subject, needs, site.namespace)
+    if catalog is None:
+        return ()
     location = site.location or catalog.warehouse
     # What reaches a table's files may come with the table, from a server.
     is_by_table = location is None or (

@@ -14,7 +14,7 @@ from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.formats.processors import processors_count
 from icekeep.names import split_name
 from icekeep.operations.configuration.catalogs import Catalogs
-from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_records
+from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_opening, look_at_records
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, DoctorResult, Notes, NotTried
 from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, needed_extras, own_needs
@@ -29,7 +29,7 @@ from icekeep.storage.open import open_storage
 if TYPE_CHECKING:
     from icekeep.planning.spark.source import SparkSource
 
-__all__ = ["doctor", "examine"]
+__all__ = ["doctor", "examine", "examine_opening"]
 
 _EXECUTORS = "executors"
 
@@ -94,6 +94,16 @@ def examine(
     return _examined(partial(_subjects, catalogs, catalog), spark, site, executors, listener)
 
 
+def examine_opening(catalogs: Callable[[], Catalogs], catalog: str, listener: Listener = SILENT) -> DoctorResult:
+    """Look at no more than whether one catalog opens, answers and lists; nothing is written to it or its store."""
+    began_ms, notes, needs = SYSTEM.monotonic_ms(), Notes(), own_needs(platform.machine())
+    for subject in _subjects(catalogs, catalog):
+        about = f"catalog {subject.name}"
+        with _step(listener, f"opening {about}"), _unbroken(notes, about):
+            look_at_opening(notes, subject, needs)
+    return notes.result(SYSTEM.monotonic_ms() - began_ms)
+
+
 def _examined(
     subjects_of: Callable[[], list[Subject]], spark: "SparkSource", site: TrialSite, executors: bool, listener: Listener
 ) -> DoctorResult:
@@ -149,8 +159,8 @@ def _configured(subjects_of: Callable[[], list[Subject]], subjects: list[Subject
         raise NotTried("no catalog is configured, and the location alone is tried")
     if not subjects:
         raise NotFoundError(
-            "no catalog is configured; give --config FILE, set ICEKEEP_CONFIG, start where conf/icekeep.yaml is, or set "
-            "spark.sql.catalog.NAME.*"
+            "no catalog is configured; write a configuration with `icekeep init`, give --config FILE, set ICEKEEP_CONFIG, start "
+            "where conf/icekeep.yaml is, or set spark.sql.catalog.NAME.*"
         )
     return f"{len(subjects)} configured: {', '.join(subject.name for subject in subjects)}"
 
