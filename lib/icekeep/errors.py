@@ -102,6 +102,15 @@ def first_line(error: BaseException) -> str:
     return next((line for line in text.splitlines() if line.strip()), "") or type(error).__name__
 
 
+def brought_by(extra: str, what: str = "it") -> str:
+    """How an error says which extra of icekeep brings what is not installed: the only place that knows how extras are installed.
+
+    >>> brought_by("s3", "obstore")
+    'icekeep[s3] brings obstore (how to install it: docs/install.md)'
+    """
+    return f"icekeep[{extra}] brings {what} (how to install it: docs/install.md)"
+
+
 def one_line(error: BaseException) -> str:
     """What an error says, in one line, to stand alone: our message, or its class and the innermost cause that Java names."""
     if isinstance(error, IcekeepError):

@@ -157,6 +157,21 @@ def test_readme_is_short_and_shows_how_to_begin() -> None:
     }
 
 
+FROM_AN_INDEX = re.compile(r"pip3? install (?:-\S+ )*[\"']?icekeep\b")
+"""What brings somebody else's package, or none: icekeep is installed from a clone, a wheel, or an index of one's own."""
+
+
+def test_nothing_says_to_install_from_an_index_that_has_no_icekeep() -> None:
+    assert FROM_AN_INDEX.search("pip install 'icekeep[s3]'")
+    assert FROM_AN_INDEX.search("pip install -U icekeep")
+    # That page is about environments of Airflow, with an index of their own.
+    pages = [page for page in PAGES if page.name != "airflow.md"]
+    code = [path for folder in ("lib", "jobs", "conf", "airflow_dags") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path for path in (*pages, *code) if path.suffix in (".md", ".py", ".yaml", ".properties")]
+    assert len(texts) > 500
+    assert [str(path.relative_to(ROOT)) for path in texts if FROM_AN_INDEX.search(path.read_text())] == []
+
+
 def test_readme_names_every_job_and_every_command() -> None:
     in_the_table = re.findall(r"^\| \[`(\w+)`\]\(docs/jobs/(\w+)\.md\) \|", README.read_text(), re.MULTILINE)
     assert [name for name, page in in_the_table if name == page] == [*JOBS]

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from icekeep.errors import UsageError, first_line
+from icekeep.errors import UsageError, brought_by, first_line
 
 WRITES = {"icekeep_writes": True}
 """The option of a connection whose transaction is to change something."""
@@ -66,8 +66,8 @@ def make_engine(url: URL, *, creates: bool = False) -> Engine:
         engine = sqlalchemy.create_engine(url, **options)
     except ImportError as error:
         raise UsageError(
-            f"the driver of {url.get_backend_name()} is not installed: pip install 'icekeep[postgres]' brings psycopg, "
-            f"for addresses that begin with postgresql:// ({first_line(error)})",
+            f"the driver of {url.get_backend_name()} is not installed: {brought_by('postgres', 'psycopg')}, for addresses that "
+            f"begin with postgresql:// ({first_line(error)})",
             module=error.name,
         ) from error
     except ArgumentError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, TypeVar
 
-from icekeep.errors import IcekeepError, UnsupportedError, UsageError
+from icekeep.errors import IcekeepError, UnsupportedError, UsageError, brought_by
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.base import (
     Capabilities,
@@ -59,7 +59,7 @@ def _brought_by(extra: str, module: str) -> Iterator[None]:
         if error.name is None or error.name.partition(".")[0] != module:
             raise
         raise UsageError(
-            f"the client of this storage is not installed: pip install 'icekeep[{extra}]' brings {module}",
+            f"the client of this storage is not installed: {brought_by(extra, module)}",
             module=module,
         ) from error
 

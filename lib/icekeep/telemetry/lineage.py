@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, brought_by
 from icekeep.events import Event, RunEnded, RunStarted
 from icekeep.names import split_name
 from icekeep.runs import icekeep_version
@@ -54,7 +54,7 @@ def new_client() -> Any:
         from openlineage.client import OpenLineageClient
     except ModuleNotFoundError as error:
         raise UsageError(
-            "package 'openlineage-python' is not installed; install icekeep[openlineage]", module="openlineage"
+            f"package 'openlineage-python' is not installed; {brought_by('openlineage')}", module="openlineage"
         ) from error
     return OpenLineageClient()
 

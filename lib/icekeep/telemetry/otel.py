@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import UnavailableError, UsageError
+from icekeep.errors import UnavailableError, UsageError, brought_by
 from icekeep.events import (
     CommitRetried,
     Event,
@@ -75,7 +75,7 @@ def require_sdk() -> None:
         import opentelemetry.sdk  # noqa: F401
     except ModuleNotFoundError as error:
         raise UsageError(
-            "package 'opentelemetry-sdk' is not installed; install icekeep[otel]", module="opentelemetry"
+            f"package 'opentelemetry-sdk' is not installed; {brought_by('otel')}", module="opentelemetry"
         ) from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from icekeep.errors import ConfigError, UsageError
+from icekeep.errors import ConfigError, UsageError, brought_by
 from icekeep.events import Event, RunStarted
 from icekeep.secrets import remember, server_address
 from icekeep.spec.units import DAY_MS, MINUTE_MS
@@ -137,7 +137,7 @@ def require_client() -> None:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as error:
         raise UsageError(
-            "package 'prometheus_client' is not installed; install icekeep[telemetry]", module="prometheus_client"
+            f"package 'prometheus_client' is not installed; {brought_by('telemetry')}", module="prometheus_client"
         ) from error
 
 

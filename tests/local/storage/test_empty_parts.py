@@ -169,7 +169,7 @@ def test_other_stores_refuse_them(location):
 def test_a_listing_without_botocore_says_what_to_install(storage, bucket, store, monkeypatch):
     store.put_many(bucket, ["db//a"])
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(UsageError, match=r"pip install 'icekeep\[catalogs\]'"):
+    with pytest.raises(UsageError, match=r"icekeep\[catalogs\] brings it"):
         list(storage.list(f"s3://{bucket}/db"))
 
 

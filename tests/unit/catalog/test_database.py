@@ -114,9 +114,7 @@ def test_other_passwords_are_taken_as_they_are(uri):
 
 def test_a_driver_that_is_not_installed_is_named():
     database = Database("local", {"uri": "postgresql+pg8000://u@host/db"})
-    wrong = (
-        r"^the driver of postgresql is not installed: pip install 'icekeep\[postgres\]' brings psycopg, .*'pg8000'\)$"
-    )
+    wrong = r"^the driver of postgresql is not installed: icekeep\[postgres\] brings psycopg \(.*install\.md\), .*'pg8000'\)$"
     with pytest.raises(UsageError, match=wrong), database.reading():
         pass
 

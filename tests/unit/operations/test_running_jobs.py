@@ -236,7 +236,7 @@ def test_arguments_are_held_against_the_table():
 def test_a_package_that_is_not_installed_is_one_clear_line():
     with pytest.raises(UsageError, match="package 'absent_package' is not installed"):
         resolve("absent_package.module:function")
-    with pytest.raises(UsageError, match=r"PySpark is not installed: pip install 'icekeep\[spark\]'"):
+    with pytest.raises(UsageError, match=r"PySpark is not installed: icekeep\[spark\] brings it"):
         resolve("pyspark.absent:function")
 
 

@@ -32,7 +32,10 @@ from icekeep.playground.states import State
 demo.STATES = (State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000),)
 print(json.dumps([main([*words, "--result-file", f"{number}.json"]) for number, words in enumerate(json.loads(sys.argv[1]))]))
 """
-SAID = "this needs Spark, and PySpark is not installed: pip install 'icekeep[spark]' brings it, or run the job with spark-submit"
+SAID = (
+    "this needs Spark, and PySpark is not installed: icekeep[spark] brings it (how to install it: docs/install.md), or run the "
+    "job with spark-submit"
+)
 
 
 def run(code: str, directory: Path, *words: str) -> subprocess.CompletedProcess[str]:

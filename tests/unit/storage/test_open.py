@@ -64,7 +64,7 @@ for location in ("s3a://b/k", "gs://b/k", "abfss://f@a.dfs.core.windows.net/k", 
 @pytest.mark.process
 def test_what_is_not_installed_is_named_by_the_extra_that_brings_it():
     done = subprocess.run([sys.executable, "-c", NOT_INSTALLED], capture_output=True, text=True, check=True)
-    said = "the client of this storage is not installed: pip install 'icekeep[{}]' brings {}"
+    said = "the client of this storage is not installed: icekeep[{}] brings {} (how to install it: docs/install.md)"
     brought = [("s3", "obstore"), ("gcs", "obstore"), ("azure", "obstore"), ("hdfs", "hdfs_native")]
     assert done.stdout.splitlines() == [said.format(extra, module) for extra, module in brought]
 

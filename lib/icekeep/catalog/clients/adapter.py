@@ -57,6 +57,7 @@ from icekeep.errors import (
     OutcomeUnknownError,
     UnavailableError,
     UnsupportedError,
+    brought_by,
 )
 from icekeep.runtime import Runtime
 from icekeep.secrets import without_login
@@ -72,12 +73,12 @@ HIVE_TIMEOUT = "hive.client.socket-timeout-ms"
 TIMEOUTS = (CONNECT_TIMEOUT, ANSWER_TIMEOUT, HIVE_TIMEOUT)
 """Properties in milliseconds that PyIceberg lacks; the first two are named as in Iceberg Java."""
 
-_EXTRA = "icekeep[catalogs]"
 _EXTRAS = {
     "puresasl": "pyiceberg[hive-kerberos]",
     "google.auth": "pyiceberg[gcp-auth]",
     "azure.identity": "pyiceberg[entra-auth]",
 }
+"""Of PyIceberg, that bring modules which no extra of icekeep does."""
 _BRINGERS = {"hive_metastore": "pyiceberg"}
 """What a module comes with, where that has a name of its own."""
 
@@ -87,10 +88,13 @@ def require(catalog_name: str, modules: Iterable[str]) -> None:
     for module in modules:
         if not _is_installed(module):
             raise UnsupportedError(
-                f"catalog {catalog_name!r} needs the Python module {module!r}{_not_brought(module)}; install it with: "
-                f"pip install '{_EXTRAS.get(module, _EXTRA)}'",
+                f"catalog {catalog_name!r} needs the Python module {module!r}{_not_brought(module)}; {_remedy(module)}",
                 module=module,
             )
+
+
+def _remedy(module: str) -> str:
+    return f"install it with: pip install '{_EXTRAS[module]}'" if module in _EXTRAS else brought_by("catalogs")
 
 
 def _is_installed(module: str) -> bool:

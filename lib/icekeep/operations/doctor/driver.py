@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, brought_by
 from icekeep.operations.doctor.findings import NOT_TRIED, OK, WRONG, Notes, NotTried
 from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, Requirement
 from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
@@ -14,7 +14,7 @@ from icekeep.planning.spark.process import described_process
 
 DRIVER = "driver"
 
-_NO_SPARK = "PySpark is not installed; only large tables need it: pip install 'icekeep[spark]' brings it, and Java is needed too"
+_NO_SPARK = f"PySpark is not installed; only large tables need it: {brought_by(SPARK_EXTRA)}, and Java is needed too"
 
 _JAVA_VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
 _JAVA_SECONDS = 30

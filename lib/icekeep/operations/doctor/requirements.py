@@ -8,6 +8,7 @@ from platform import python_version_tuple
 
 import msgspec
 
+from icekeep.errors import brought_by
 from icekeep.planning.spark.process import UNKNOWN_VERSION
 from icekeep.storage.locations import is_location, parse_location
 from icekeep.storage.stores import AZURE, GCS, HDFS, S3, store_kind
@@ -58,9 +59,10 @@ class Requirement(msgspec.Struct, frozen=True):
 
     def problem(self, version: str | None) -> str | None:
         """What is wrong with the installed version, `None` for no package, and what to do; `None` where nothing is."""
-        remedy = f"pip install 'icekeep[{self.extra}]'" if self.extra else f"pip install '{self.package}{self.range}'"
+        remedy = f"pip install '{self.package}{self.range}'"
         if version is None:
-            return f"{self.package} is not installed; {remedy}"
+            # An extra may bring more with it, such as a build of its own.
+            return f"{self.package} is not installed; {brought_by(self.extra) if self.extra else remedy}"
         if version == UNKNOWN_VERSION or self.allows(version):
             return None
         return f"{self.package} is {version}, and icekeep needs {self.range}; {remedy}"

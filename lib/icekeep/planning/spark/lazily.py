@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, brought_by
 
 PACKAGES = ("pyspark", "py4j")
 """What Spark's Python consists of."""
@@ -13,8 +13,7 @@ PACKAGES = ("pyspark", "py4j")
 def spark_is_missing() -> UsageError:
     """The error for work that needs Spark where its packages are not installed."""
     return UsageError(
-        "this needs Spark, and PySpark is not installed: pip install 'icekeep[spark]' brings it, or run the job with "
-        "spark-submit",
+        f"this needs Spark, and PySpark is not installed: {brought_by('spark')}, or run the job with spark-submit",
         module="pyspark",
     )
 

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from icekeep.errors import UsageError
+from icekeep.errors import UsageError, brought_by
 from icekeep.reports.values import ReportResult
 
 __all__ = ["report_page", "require_packages"]
@@ -29,4 +29,4 @@ def require_packages() -> None:
     """Raise `UsageError` where a package is missing that the page needs."""
     for name in _PACKAGES:
         if find_spec(name) is None:
-            raise UsageError(f"package {name!r} is not installed; install icekeep[report]", module=name)
+            raise UsageError(f"package {name!r} is not installed; {brought_by('report')}", module=name)

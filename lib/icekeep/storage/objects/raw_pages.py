@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icekeep.errors import IcekeepError, UnavailableError, UnsupportedError, UsageError
+from icekeep.errors import IcekeepError, UnavailableError, UnsupportedError, UsageError, brought_by
 from icekeep.storage.objects.errors import no_bucket
 from icekeep.storage.vended import VendedProperties
 
@@ -83,8 +83,7 @@ def _made_client(config: Mapping[str, Any], options: Mapping[str, Any], properti
         from botocore.config import Config
     except ModuleNotFoundError as error:
         raise UsageError(
-            "names with empty parts (a//b) are listed by botocore, which is not installed: pip install 'icekeep[catalogs]' "
-            "brings it",
+            f"names with empty parts (a//b) are listed by botocore, which is not installed: {brought_by('catalogs')}",
             module="botocore",
         ) from error
     given = {

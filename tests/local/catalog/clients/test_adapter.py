@@ -19,6 +19,10 @@ def opened_without(module, properties):
     ).stdout
 
 
+REMEDIES = {"puresasl": "install it with: pip install 'pyiceberg[hive-kerberos]'"}
+BROUGHT = "icekeep[catalogs] brings it (how to install it: docs/install.md)"
+
+
 @for_each(
     ("properties", "module"),
     [
@@ -31,8 +35,7 @@ def opened_without(module, properties):
 )
 def test_without_the_module_of_a_client_one_line_says_what_to_install(properties, module):
     assert opened_without(module, properties) == (
-        f"UnsupportedError catalog 'prod' needs the Python module {module!r}; install it with: pip install "
-        f"'{'pyiceberg[hive-kerberos]' if module == 'puresasl' else 'icekeep[catalogs]'}'\n"
+        f"UnsupportedError catalog 'prod' needs the Python module {module!r}; {REMEDIES.get(module, BROUGHT)}\n"
     )
 
 

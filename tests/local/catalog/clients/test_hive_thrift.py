@@ -34,7 +34,7 @@ def said(code, *directories):
 def test_a_release_without_the_classes_is_named():
     assert said(f"import sys\nsys.modules['hive_metastore'] = None\n{OPEN}") == (
         f"UnsupportedError catalog 'prod' needs the Python module 'hive_metastore', which pyiceberg {RELEASE} does not "
-        "bring; install it with: pip install 'icekeep[catalogs]'\n"
+        "bring; icekeep[catalogs] brings it (how to install it: docs/install.md)\n"
     )
 
 

@@ -118,10 +118,13 @@ def test_a_machine_without_spark_is_fit_for_small_tables(monkeypatch: pytest.Mon
     look_at_driver(small, needs, {})
     *_, told = small.result(0).findings
     assert (small.result(0).status, told.check, told.status) == ("ok", "spark", "not-tried")
-    assert "pip install 'icekeep[spark]'" in told.message
+    assert "icekeep[spark] brings it" in told.message
     look_at_driver(large, needs, {}, with_spark=True)
     told = next(one for one in large.result(0).findings if one.check == "package pyspark")
-    assert (large.result(0).status, told.message) == ("wrong", "pyspark is not installed; pip install 'icekeep[spark]'")
+    assert (large.result(0).status, told.message) == (
+        "wrong",
+        "pyspark is not installed; icekeep[spark] brings it (how to install it: docs/install.md)",
+    )
 
 
 def test_what_is_not_installed_as_a_package_tells_of_no_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,9 @@ def test_a_problem_says_what_is_there_what_is_needed_and_what_to_do() -> None:
     assert always.problem("25.0.1") == "pyarrow is 25.0.1, and icekeep needs >=26,<27; pip install 'pyarrow>=26,<27'"
     assert always.problem(None) == "pyarrow is not installed; pip install 'pyarrow>=26,<27'"
     assert always.problem(UNKNOWN_VERSION) is None
-    assert Requirement("obstore", (), "s3").problem(None) == "obstore is not installed; pip install 'icekeep[s3]'"
+    assert Requirement("obstore", (), "s3").problem(None) == (
+        "obstore is not installed; icekeep[s3] brings it (how to install it: docs/install.md)"
+    )
 
 
 def test_icekeep_s_own_needs_are_those_of_its_package() -> None:

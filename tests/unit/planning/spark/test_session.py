@@ -66,8 +66,8 @@ def test_without_pyspark_one_line_says_what_to_install():
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "lib")}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == (
-        "UsageError this needs Spark, and PySpark is not installed: pip install 'icekeep[spark]' brings it, or run the job with "
-        "spark-submit"
+        "UsageError this needs Spark, and PySpark is not installed: icekeep[spark] brings it (how to install it: "
+        "docs/install.md), or run the job with spark-submit"
     )
 
 
