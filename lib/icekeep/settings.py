@@ -46,6 +46,7 @@ class Setting(msgspec.Struct, frozen=True):
         shown: how a usage line shows the value, where the kind says too little.
         is_positional: stands without a flag.
         is_required: must be given.
+        choices: the only texts that it can be; empty for any that its kind allows.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Setting(msgspec.Struct, frozen=True):
     shown: str = ""
     is_positional: bool = False
     is_required: bool = False
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:

@@ -61,6 +61,7 @@ def add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: in
             metavar=setting.shown or setting.kind.value,
             type=_argument(parse),
             nargs=None if setting.is_required else "?",
+            choices=setting.choices or None,
             help=setting.help,
         )
         return
@@ -71,6 +72,7 @@ def add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: in
         type=_argument(parse),
         action="append" if setting.kind in MAPPINGS else "store",
         required=setting.is_required,
+        choices=setting.choices or None,
         help=setting.help,
     )
 

@@ -333,6 +333,25 @@ VERBS: Mapping[str, Verb] = {
         texts={"table": Text(make="icekeep.operations.commands.shipped_paths:path_text")},
         examples=("", "jobs/compact.py", "conf/log4j2.properties"),
     ),
+    "completion": Verb(
+        summary="print a script by which bash, zsh or fish completes commands, flags and their values",
+        run="icekeep.operations.commands.completion:completion",
+        settings=(
+            Setting(
+                "shell",
+                Kind.NAME,
+                "the shell: bash, zsh or fish",
+                shown="SHELL",
+                is_positional=True,
+                is_required=True,
+                choices=("bash", "zsh", "fish"),
+            ),
+        ),
+        changes=False,
+        about=About.NOTHING,
+        texts={"table": Text(make="icekeep.operations.commands.completion:script_text")},
+        examples=("bash > ~/.local/share/bash-completion/completions/icekeep",),
+    ),
     "maintain": Verb(
         summary="do what the policies want on all their tables, those first that bring the most for what they cost",
         run="icekeep.operations.commands.maintain:maintain_over",
@@ -469,6 +488,6 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
     "many tables": ("maintain", "tables", "report", "policy", "runs"),
     "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "register"),
-    "set-up": ("init", "demo", "doctor", "config", "path", "schema", "help"),
+    "set-up": ("init", "demo", "doctor", "config", "completion", "path", "schema", "help"),
 }
 """First words of commands as help lists them, by what they are about."""
