@@ -39,6 +39,8 @@ _CLIENT_KINDS: dict[str, type[RestCatalog] | type[HiveCatalog] | type[GlueCatalo
     "glue": GlueCatalog,
 }
 """They take an optional extra."""
+CATALOG_TYPES = (*_KINDS, *_CLIENT_KINDS)
+"""What `type` of a catalog can be."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NEED_URI = ("rest", "hive")

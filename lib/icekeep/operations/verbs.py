@@ -292,9 +292,12 @@ VERBS: Mapping[str, Verb] = {
         examples=("--table local.demo.flights --job compact", "--status failed --last 50", "--run compact-1b4e28ba"),
     ),
     "schema": Verb(
-        summary="print the JSON schema of what commands print with --output json, and write with --result-file",
+        summary="print the JSON schema of what commands print with --output json, or of the configuration file",
         run="icekeep.operations.commands.document_schema:schema",
-        settings=(Setting("job", Kind.TEXT, "of one job or command (default: of each)", shown="JOB"),),
+        settings=(
+            Setting("job", Kind.TEXT, "of one job or command (default: of each)", shown="JOB"),
+            Setting("configuration", Kind.SWITCH, "the schema of the configuration file, for editors"),
+        ),
         changes=False,
         about=About.NOTHING,
         texts={"table": Text(make="icekeep.operations.commands.document_schema:schema_text")},

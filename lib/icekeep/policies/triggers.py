@@ -66,7 +66,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 _COUNTS = frozenset({"small_files_over", "manifests_over", "snapshots_over"})
-_SPANS = frozenset({"age_over", "min_interval"})
+SPANS = frozenset({"age_over", "min_interval"})
 _LEAST = {"overlap_over": 1.0, "delete_ratio_over": 0.0}
 _MOST = {"delete_ratio_over": 1.0}
 CONDITIONS = tuple(name.removesuffix("_ms") for name in Trigger.__struct_fields__)
@@ -90,7 +90,7 @@ def parse_condition(name: str, text: str) -> int | float:
     """
     if name not in CONDITIONS:
         raise UsageError(f"there is no condition {name!r}; there is {', '.join(CONDITIONS)}")
-    if name in _SPANS:
+    if name in SPANS:
         return parse_span(text)
     if not _DECIMAL.fullmatch(text.strip()) or (name in _COUNTS and "." in text):
         raise UsageError(f"{text!r} is no limit of {name}; give a {'whole ' if name in _COUNTS else ''}number")

@@ -1,4 +1,4 @@
-"""The command `schema`: the JSON schema of outcome and error documents, made from the results' own types.
+"""The command `schema`: the JSON schema of outcome and error documents, made from the results' types, or of the configuration.
 
 What a job returns is read from its functions' annotations, so that a field that is added is in the schema.
 """
@@ -11,8 +11,10 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from icekeep.errors import UsageError
 from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.commands.config_show import ConfigShown
+from icekeep.operations.configuration.editor_schema import configuration_schema
 from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.known_words import LISTED, require_known
@@ -32,12 +34,24 @@ class SchemaShown(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any]
 
 
-def schema(*, job: str | None = None) -> SchemaShown:
-    """The schema of what one job or command prints, or each.
+class ConfigurationSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """The schema of the configuration file."""
+
+    document: dict[str, Any]
+
+
+def schema(*, job: str | None = None, configuration: bool = False) -> SchemaShown | ConfigurationSchema:
+    """The schema of what one job or command prints, or each; or of the configuration file.
 
     Raises:
-        UsageError: there is no such job or command.
+        UsageError: there is no such job or command, or both are asked for.
     """
+    if configuration and job is not None:
+        raise UsageError("--job and --configuration are two schemas; give one of them")
+    return ConfigurationSchema(document=configuration_schema()) if configuration else _schema_of(job)
+
+
+def _schema_of(job: str | None) -> SchemaShown:
     known = [*JOBS, *VERBS, CONFIG_SHOW]
     if job is not None:
         require_known(job, known, "job or command", LISTED)
@@ -61,7 +75,7 @@ def schema(*, job: str | None = None) -> SchemaShown:
     )
 
 
-def schema_text(shown: SchemaShown) -> str:
+def schema_text(shown: SchemaShown | ConfigurationSchema) -> str:
     """The schema alone, as a file would have it."""
     return json.dumps(shown.document, indent=2, ensure_ascii=False) + "\n"
 

@@ -34,8 +34,8 @@ WHERE = f"the file that {CONFIG_VARIABLE} names, {DEFAULT_PATH} or ~/.config/ice
 KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS}) | RULES_KEYS
 """Of the file, at the top."""
 
-_CURRENCY = "currency"
-_CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+CURRENCY = "currency"
+CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -207,14 +207,14 @@ def _catalogs(entry: Entry) -> dict[str, CatalogSettings]:
 
 def is_catalog_name(name: str) -> bool:
     """Whether a catalog can have that name in the file."""
-    return _CATALOG_NAME.fullmatch(name) is not None
+    return CATALOG_NAME.fullmatch(name) is not None
 
 
 def _prices(entry: Entry) -> Prices:
     """What work and storage cost, for `report`."""
     given = entry.mapping({*Prices.__struct_fields__})
-    numbers = {name: below.number(minimum=0) for name, below in given.items() if name != _CURRENCY}
-    currency = {_CURRENCY: given[_CURRENCY].text()} if _CURRENCY in given else {}
+    numbers = {name: below.number(minimum=0) for name, below in given.items() if name != CURRENCY}
+    currency = {CURRENCY: given[CURRENCY].text()} if CURRENCY in given else {}
     return Prices(**numbers, **currency)  # type: ignore[arg-type]
 
 

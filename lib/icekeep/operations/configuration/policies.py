@@ -22,10 +22,10 @@ from icekeep.policies.values import SUBMIT_OVER, JobCall, Kind, Layer, Policy, R
 RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
 """Keys of the file that say what is done to tables."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+POLICY_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SPARK_CONF = "spark_conf"
 _FIELDS = {"retry_delay": "retry_delay_ms", "timeout": "timeout_ms", SUBMIT_OVER: "submit_over_bytes"}
-_DEPLOY_MODES = ("client", "cluster")
+DEPLOY_MODES = ("client", "cluster")
 
 
 def read_rules(given: Mapping[str, Entry], catalogs: Collection[str] = ()) -> Rules:
@@ -138,7 +138,7 @@ def _layers(entry: Entry, kind: Kind, form: str) -> dict[str, Layer]:
 
 def _name(entry: Entry) -> str:
     name = entry.text()
-    if not _NAME.fullmatch(name):
+    if not POLICY_NAME.fullmatch(name):
         raise entry.wrong(f"{name!r} cannot be a name: give letters, digits, dashes and underscores")
     return name
 
@@ -154,8 +154,8 @@ def _schedule(entry: Entry) -> str | None:
 
 
 def _deploy_mode(entry: Entry) -> str:
-    if entry.text() not in _DEPLOY_MODES:
-        raise entry.wrong(f"{entry.text()!r} is no deploy mode; give {' or '.join(_DEPLOY_MODES)}")
+    if entry.text() not in DEPLOY_MODES:
+        raise entry.wrong(f"{entry.text()!r} is no deploy mode; give {' or '.join(DEPLOY_MODES)}")
     return entry.text()
 
 

@@ -11,7 +11,7 @@ from icekeep.telemetry.metrics import OF_RUN
 
 LOG, METRICS = "log", "metrics"
 LOG_KEYS, METRICS_KEYS = frozenset({"format"}), frozenset({"file", "pushgateway", "labels"})
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ def _labels(entry: Entry) -> dict[str, str]:
     """Names and values; those that runs have themselves are not free."""
     labels = {}
     for name, below in entry.mapping().items():
-        if not _LABEL.fullmatch(name) or name.startswith("__"):
+        if not LABEL.fullmatch(name) or name.startswith("__"):
             raise below.wrong("is no name of a label: it holds letters, digits and underscores")
         if name in OF_RUN:
             raise below.wrong("is a label that icekeep sets itself")
