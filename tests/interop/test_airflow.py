@@ -39,6 +39,7 @@ def test_airflow_knows_the_provider_and_its_assets(seen):
         "name": "icekeep",
         "assets": ["iceberg://prod/db/t"],
         "wrong": "ValueError",
+        "links": [f"icekeep.airflow.links.{name}Link" for name in ("Report", "Runbook", "Spark")],
         "connection": ["icekeep.airflow.connections.IcekeepHook", "icekeep_conn_id"],
     }
 

@@ -42,7 +42,10 @@ with DAG("own", schedule=None, params={"table": "local.db.t", "age": "0d", "file
     )
 
 with DAG("connected", schedule=None) as connected:
-    common = {"table": "local.db.t", "icekeep_conn_id": "my_lake", "installation": Installation(conf=None, **PLACE)}
+    shown = {"docs_url": "https://docs/", "report_url": "https://pages/report.html"}
+    here = Installation(conf=None, **PLACE, **shown)
+    common = {"table": "local.db.t", "icekeep_conn_id": "my_lake", "installation": here}
+    CheckOperator(task_id="missing", retries=0, **{**common, "table": "local.db.none"})
     CheckOperator(task_id="worker", **common)
     CheckOperator(task_id="submitted", spark=True, **common)
     CheckOperator(task_id="cluster", spark=True, deploy_mode="cluster", **common)
@@ -119,6 +122,7 @@ def test_a_connection_is_a_catalog_for_the_worker_and_for_spark_submit(ran):
         "worker[-1]": ("success", "sound"),
         "submitted[-1]": ("success", "sound"),
         "cluster[-1]": ("failed", None),
+        "missing[-1]": ("failed", None),
     }
 
 
@@ -126,3 +130,14 @@ def test_no_secret_of_a_connection_is_shown(ran):
     assert SECRET not in json.dumps(ran[0])
     assert "submitted" in ran[4]
     assert SECRET not in ran[4]
+
+
+def test_a_task_links_to_the_report_and_a_failed_one_to_the_runbook_of_its_error(ran):
+    tasks = ran[0]["connected"]["tasks"]
+    report = "https://pages/report.html"
+    assert tasks["worker[-1]"]["links"] == {"Runbook": "", "Report": report, "Spark": ""}
+    assert tasks["missing[-1]"]["links"] == {
+        "Runbook": "https://docs/runbooks/not-found.html",
+        "Report": report,
+        "Spark": "",
+    }

@@ -45,6 +45,7 @@ def _provider() -> dict[str, Any]:
     connection = [hook.hook_class_name, hook.connection_id_attribute_name] if hook else None
     return {
         "connection": connection,
+        "links": sorted(one for one in ProvidersManager().extra_links_class_names if one.startswith("icekeep.")),
         "name": data["name"],
         "assets": [Asset("iceberg://prod/db/t/").uri],
         "wrong": wrong,
@@ -109,8 +110,11 @@ def schedules(texts: str) -> list[bool]:
 
 
 def _instance(one: Any) -> dict[str, Any]:
-    left = one.xcom_pull(task_ids=one.task_id, map_indexes=one.map_index)
-    return {"state": str(one.state), "name": one.rendered_map_index, "left": left}
+    def pulled(key: str) -> Any:
+        return one.xcom_pull(task_ids=one.task_id, map_indexes=one.map_index, key=key)
+
+    links = {name: pulled(f"_link_{name}Link") for name in ("Runbook", "Report", "Spark")}
+    return {"state": str(one.state), "name": one.rendered_map_index, "left": pulled("return_value"), "links": links}
 
 
 def _events(session: Any, run_id: str) -> list[Any]:

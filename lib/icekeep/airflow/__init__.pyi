@@ -28,8 +28,8 @@ class CompactOperator(JobOperator):
             repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
-            ICEKEEP_RESULTS of the worker say.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
@@ -70,8 +70,8 @@ class RewritePositionDeletesOperator(JobOperator):
             repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
-            ICEKEEP_RESULTS of the worker say.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
@@ -112,8 +112,8 @@ class RewriteManifestsOperator(JobOperator):
             repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
-            ICEKEEP_RESULTS of the worker say.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
@@ -162,8 +162,8 @@ class ExpireSnapshotsOperator(JobOperator):
         options: grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
-            ICEKEEP_RESULTS of the worker say.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
@@ -220,8 +220,8 @@ class RemoveOrphanFilesOperator(JobOperator):
             Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
-            ICEKEEP_RESULTS of the worker say.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
@@ -266,8 +266,8 @@ class CheckOperator(JobOperator):
         ref: only the snapshot of this branch or tag (default: all snapshots). Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and
-            ICEKEEP_RESULTS of the worker say.
+        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+            ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from icekeep.airflow.by_hand import BY_HAND, by_hand_dag
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.listing import DueOperator, OutcomeOperator
@@ -60,7 +62,8 @@ def dags(
         UsageError: it cannot be read, is not YAML, or has a wrong key (`ConfigError`).
     """
     config = read_config(str(conf))
-    installation = Installation(
+    installation = msgspec.structs.replace(
+        Installation.of_worker(),
         conf=str(conf),
         python=python or sys.executable,
         home=None if home is None else str(home),

@@ -15,7 +15,7 @@ SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
 """What spark-submit is given where icekeep is installed and not checked out."""
 
 
-_VARIABLES = ("CONF", "PYTHON", "HOME", "RESULTS")
+_VARIABLES = ("CONF", "PYTHON", "HOME", "RESULTS", "DOCS_URL", "REPORT_URL")
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,18 +26,27 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         home: a checkout with `jobs/` and `lib/`; `None` where `python` has icekeep installed.
         python: the Python that runs jobs in the worker and asks which are due; its packages are those of icekeep.
         results: a directory that workers and the drivers of cluster mode both see, for results; `None` where there is none.
+        docs_url: where this documentation is published, for links to runbooks; `None` where it is not.
+        report_url: where the page of `icekeep report` is published, for a link; `None` where it is not.
     """
 
     conf: str | None
     python: str
     home: str | None = None
     results: str | None = None
+    docs_url: str | None = None
+    report_url: str | None = None
 
     @classmethod
     def of_variables(cls, environ: Mapping[str, str]) -> "Installation":
-        """As ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME and ICEKEEP_RESULTS say; the Python is that of Airflow by default."""
-        conf, python, home, results = (environ.get(f"ICEKEEP_{one}") or None for one in _VARIABLES)
-        return cls(conf=conf, python=python or sys.executable, home=home, results=results)
+        """As the variables ICEKEEP_CONF, ICEKEEP_PYTHON and so on say; the Python is that of Airflow by default."""
+        given = {name.lower(): environ.get(f"ICEKEEP_{name}") or None for name in _VARIABLES}
+        return cls(**{**given, "python": given["python"] or sys.executable})
+
+    @classmethod
+    def of_worker(cls) -> "Installation":
+        """As the variables of this process say."""
+        return cls.of_variables(os.environ)
 
     def command(self, words: Sequence[str]) -> list[str]:
         """What runs a command of icekeep in the worker, without spark-submit; `environment` belongs to it."""

@@ -5,7 +5,6 @@ the DAG's file says is checked when Airflow reads it, and what a template has re
 """
 
 import inspect
-import os
 from collections.abc import Mapping
 from datetime import datetime
 from types import new_class
@@ -50,7 +49,7 @@ class JobOperator(MaintenanceOperator):
     ) -> None:
         settings = {setting.argument: arguments.pop(setting.argument, None) for setting in self.JOB.settings}
         self._check_keywords(arguments, spark)
-        where = installation or Installation.of_variables(os.environ)
+        where = installation or Installation.of_worker()
         super().__init__(installation=where, **arguments)
         self.table, self.spark, self._is_dry_run = table, spark, dry_run
         for name, value in settings.items():

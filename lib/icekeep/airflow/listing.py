@@ -25,6 +25,45 @@ _NAMES_COUNT_MAX = 20
 _BAD = frozenset({"failed", "upstream_failed"})
 
 
+class Listing:
+    """Asks `icekeep maintain --list` what is due.
+
+    Args:
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog is asked too; `None` for none.
+        log: gets each line that it prints.
+    """
+
+    def __init__(self, installation: Installation, icekeep_conn_id: str | None, log: Any) -> None:
+        self._installation, self._icekeep_conn_id, self._log = installation, icekeep_conn_id, log
+        self._worker: Worker | None = None
+
+    def due(self, *words: str) -> Mapping[str, Any]:
+        """The result, of the tables and the policy that `words` choose; raises Airflow's exceptions where there is no answer."""
+        with (
+            connected(self._icekeep_conn_id, self._installation) as here,
+            TemporaryDirectory(prefix="icekeep-") as directory,
+        ):
+            file = Path(directory) / "due.json"
+            config = [] if here.conf is None else [f"--config={here.conf}"]
+            asked = [LISTING, "--list", *words, *config, f"--result-file={file}"]
+            self._worker = Worker(here, asked, lambda line: self._log.info("%s", line))
+            try:
+                status = of_process(self._worker.run())
+            except OSError as error:
+                raise AirflowException(f"cannot start {self._installation.python!r}: {error}") from error
+            document = document_in(file)
+        found = (document or {}).get("result")
+        if status in (0, _PARTIAL) and isinstance(found, Mapping):
+            return found
+        ended = Ended(call=Call(job=f"{LISTING} --list", table=""), status=status or None, document=document)
+        raise (AirflowException if ended.is_worth_retrying else AirflowFailException)(ended.failure)
+
+    def stop(self) -> None:
+        """End what runs."""
+        if self._worker is not None:
+            self._worker.stop()
+
+
 class DueOperator(BaseOperator):
     """Asks `icekeep maintain --list` what of a policy is due, and leaves it in XCom as units to map over.
 
@@ -46,28 +85,12 @@ class DueOperator(BaseOperator):
         super().__init__(**arguments)
         self.installation, self.policy, self.rules = installation, policy, rules
         self.units_count_max, self.icekeep_conn_id = units_count_max, icekeep_conn_id
-        self._worker: Worker | None = None
+        self._listing: Listing | None = None
 
     def execute(self, context: Any) -> list[Any]:
         """Ask, and give the units; raises Airflow's exceptions where there is no answer."""
-        with (
-            connected(self.icekeep_conn_id, self.installation) as here,
-            TemporaryDirectory(prefix="icekeep-") as directory,
-        ):
-            file = Path(directory) / "due.json"
-            words = ["--list", f"--policy={self.policy.name}", f"--config={here.conf}"]
-            told = [LISTING, *words, f"--result-file={file}"]
-            self._worker = Worker(here, told, lambda line: self.log.info("%s", line))
-            try:
-                status = of_process(self._worker.run())
-            except OSError as error:
-                raise AirflowException(f"cannot start {self.installation.python!r}: {error}") from error
-            document = document_in(file)
-        found = (document or {}).get("result")
-        if status not in (0, _PARTIAL) or not isinstance(found, Mapping):
-            asked = Call(job=f"{LISTING} --list", table="")
-            ended = Ended(call=asked, status=status or None, document=document)
-            raise (AirflowException if ended.is_worth_retrying else AirflowFailException)(ended.failure)
+        self._listing = Listing(self.installation, self.icekeep_conn_id, self.log)
+        found = self._listing.due(f"--policy={self.policy.name}")
         not_read = [f"{one['name']}: {one['reason']}" for one in found.get(NOT_READ, ())]
         context["ti"].xcom_push(key=NOT_READ, value=not_read[:_NAMES_COUNT_MAX])
         for line in not_read:
@@ -80,8 +103,8 @@ class DueOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """End what runs."""
-        if self._worker is not None:
-            self._worker.stop()
+        if self._listing is not None:
+            self._listing.stop()
 
 
 class OutcomeOperator(BaseOperator):

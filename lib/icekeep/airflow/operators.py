@@ -10,6 +10,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from icekeep.airflow.assets import table_uri
 from icekeep.airflow.connections import connected
 from icekeep.airflow.installation import Installation, job_words
+from icekeep.airflow.links import ReportLink, RunbookLink, SparkLink, addresses
 from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
 from icekeep.airflow.process_lines import Said
 from icekeep.airflow.run_lookup import Recorded
@@ -47,6 +48,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         arguments: of `SparkSubmitOperator`.
     """
 
+    operator_extra_links = (RunbookLink(), ReportLink(), SparkLink())
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "unit")
 
     def __init__(
@@ -72,6 +74,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         self.policy, self.alias, self.icekeep_conn_id = policy, alias, icekeep_conn_id
         self._here = installation
         self._said = Said()
+        self.links: dict[str, str] = {}
         self._worker: Worker | None = None
         self._is_killed = False
 
@@ -82,6 +85,7 @@ class MaintenanceOperator(SparkSubmitOperator):
             raise AirflowSkipException(f"{self.job} is not due")
         with connected(self.icekeep_conn_id, self.installation) as self._here:
             ended = [one for call in calls if (one := self._run(call, context)) is not None]
+        self.links = addresses(ended, self.installation, self._said.address)
         if not ended:
             raise AirflowSkipException("the window in which it may begin is closed")
         if all(one.held_by is not None for one in ended):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from icekeep.airflow.units import Call
+from icekeep.operations.runbooks import INTERRUPTED, PARTIAL
 
 WORTH_RETRYING = frozenset({1, 3, 75, 137, 143})
 """Failed, done in part, try again later, killed, terminated as workers and clusters do; any other needs somebody to look."""
@@ -33,6 +34,9 @@ _MEANINGS = {
     137: "killed",
     143: "terminated",
 }
+_KINDS = {3: PARTIAL, 5: "outcome-unknown", 130: INTERRUPTED, 137: "killed-run", 143: INTERRUPTED}
+"""By the status the page about an end of which there is no document with an error."""
+
 _TEXT_LENGTH_MAX = 500
 _ITEMS_COUNT_MAX = 100
 _IN_CLUSTER = re.compile(r"(?:[Uu]ser application exited with(?: status)?|Kubernetes spark exit code is:) (\d+)")
@@ -77,6 +81,16 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         if self.status is None:
             return True
         return self.status in WORTH_RETRYING and self.status != FOUND.get(self.call.job)
+
+    @property
+    def error_kind(self) -> str:
+        """The name of the page about its failure; empty where none is known."""
+        error = self._said_of("error")
+        if isinstance(error, Mapping):
+            return str(error.get("kind", ""))
+        if self.status == FOUND.get(self.call.job):
+            return ""
+        return _KINDS.get(self.status, "") if self.status else ""
 
     @property
     def has_committed(self) -> bool:

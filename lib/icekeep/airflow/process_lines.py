@@ -9,6 +9,7 @@ from icekeep.operations.runbooks import without_ending
 _ERROR, _LOGGER = "icekeep: ", "icekeep"
 _SAID_LENGTH_MAX = 2000
 _APPLICATION = re.compile(r"\b(application_\d+_\d+)\b|spark-app-selector -> (spark-\w+)")
+_ADDRESS = re.compile(r"(?:tracking URL: |SparkUI.* started at )(https?://[^\s,\"]+)")
 
 
 class Said:
@@ -18,10 +19,11 @@ class Said:
         line: of its error, without the name of the program and where to read on, as documents have it.
         tail: its last lines.
         application: the id of its Spark application; empty where it has none, or says none.
+        address: where that application is seen in a browser; empty where it does not say.
     """
 
     def __init__(self) -> None:
-        self.line = self.tail = self.application = ""
+        self.line = self.tail = self.application = self.address = ""
 
     def look_at(self, line: str) -> None:
         """Keep a line, where it matters."""
@@ -30,6 +32,8 @@ class Said:
             self.line = error
         if match := _APPLICATION.search(line):
             self.application = match[1] or match[2]
+        if match := _ADDRESS.search(line):
+            self.address = match[1]
         self.tail = f"{self.tail}\n{line}"[-_SAID_LENGTH_MAX:]
 
     def looked_at(self, lines: Iterable[str]) -> Iterator[str]:

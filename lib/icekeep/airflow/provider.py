@@ -30,6 +30,11 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": "Icekeep",
             }
         ],
+        "extra-links": [
+            "icekeep.airflow.links.RunbookLink",
+            "icekeep.airflow.links.ReportLink",
+            "icekeep.airflow.links.SparkLink",
+        ],
         "asset-uris": [
             {
                 "schemes": ["iceberg"],

@@ -1,5 +1,6 @@
 """What icekeep takes of Airflow, from where the installed version has it: 3 first, then 2.10 and 2.11."""
 
+from datetime import timedelta
 from typing import Any
 
 try:
@@ -13,14 +14,29 @@ except ImportError:  # Airflow 2
     from airflow.models.param import Param
 
 try:
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+    )
 except ImportError:  # the first releases of Airflow 3, and Airflow 2, have them in the old place
-    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 try:
     from airflow.sdk.bases.hook import BaseHook
 except ImportError:
     from airflow.hooks.base import BaseHook
+
+try:
+    from airflow.sdk.bases.sensor import BaseSensorOperator, PokeReturnValue
+except ImportError:
+    from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
+
+try:
+    from airflow.sdk.bases.operatorlink import BaseOperatorLink
+except ImportError:
+    from airflow.models.baseoperatorlink import BaseOperatorLink
 
 try:
     from airflow.sdk.log import mask_secret
@@ -31,16 +47,31 @@ __all__ = [
     "DAG",
     "AirflowException",
     "AirflowFailException",
+    "AirflowSensorTimeout",
     "AirflowSkipException",
     "Asset",
     "AssetAlias",
     "BaseHook",
     "BaseOperator",
+    "BaseOperatorLink",
+    "BaseSensorOperator",
     "Param",
+    "PokeReturnValue",
     "mask_secret",
     "states_of_run",
     "task_group",
+    "trigger_after",
 ]
+
+
+def trigger_after(wait_s: float) -> Any:
+    """What has a triggerer wait for some seconds."""
+    # It takes a while to import, and only tasks that wait need it.
+    try:
+        from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+    except ImportError:
+        from airflow.triggers.temporal import TimeDeltaTrigger
+    return TimeDeltaTrigger(timedelta(seconds=wait_s))
 
 
 def states_of_run(context: Any) -> dict[str, str]:

@@ -41,3 +41,11 @@ def test_the_application_is_that_of_which_the_last_line_speaks():
 
 def test_however_much_is_said_only_the_end_is_kept():
     assert len(said(*(f"line {number}" for number in range(10_000))).tail) == 2000
+
+
+def test_the_address_of_the_application_is_that_of_the_cluster_or_of_the_driver():
+    assert said("\t tracking URL: http://rm:8088/proxy/application_1_0001/").address == (
+        "http://rm:8088/proxy/application_1_0001/"
+    )
+    assert said("INFO SparkUI: Bound SparkUI to 0.0.0.0, and started at http://host:4040").address == "http://host:4040"
+    assert said("INFO see http://elsewhere", "tracking URL: N/A").address == ""

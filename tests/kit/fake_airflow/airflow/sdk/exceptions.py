@@ -9,5 +9,9 @@ class AirflowFailException(AirflowException):
     """A failure that may not."""
 
 
+class AirflowSensorTimeout(AirflowException):
+    """What was waited for did not come."""
+
+
 class AirflowSkipException(AirflowException):
     """There was nothing to do."""

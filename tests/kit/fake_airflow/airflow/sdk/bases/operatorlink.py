@@ -1,0 +1,7 @@
+"""Links of tasks, which nobody shows."""
+
+
+class BaseOperatorLink:
+    """Has a name."""
+
+    name = ""
