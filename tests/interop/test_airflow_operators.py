@@ -10,7 +10,7 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.in_airflow import SAID, run
 from kit.lake import SCHEMA, events
-from kit.shell import Operator
+from kit.shell import BIN, Operator
 
 pytestmark = pytest.mark.deep
 
@@ -21,7 +21,7 @@ from airflow.sdk import DAG
 
 from icekeep.airflow import (
     Installation, CheckOperator, CompactOperator, ExpireSnapshotsOperator, RemoveOrphanFilesOperator, RewriteManifestsOperator,
-    RewritePositionDeletesOperator,
+    RewritePositionDeletesOperator, TableDueSensor,
 )
 
 PLACE = {"python": os.environ["ICEKEEP_PYTHON"], "home": os.environ["ICEKEEP_HOME"]}
@@ -50,10 +50,41 @@ with DAG("connected", schedule=None) as connected:
     CheckOperator(task_id="submitted", spark=True, **common)
     CheckOperator(task_id="cluster", spark=True, deploy_mode="cluster", **common)
 
+with DAG("waits", schedule=None) as waits:
+    def due(task_id, conf, python=PLACE["python"], **given):
+        place = Installation(conf=os.environ[conf], **{**PLACE, "python": python})
+        given = {"table": "local.db.{{ 'waits' }}", "policy": "big", "icekeep_conn_id": "my_lake", "retries": 0, **given}
+        return TableDueSensor(task_id=task_id, installation=place, **given)
+
+    due("now", "DUE_CONF", timeout=0)
+    due("later", "LATER_CONF", os.environ["CHANGES_CONF"], deferrable=True, poke_interval=0)
+    due("never", "NEVER_CONF", timeout=0, poke_interval=0, soft_fail=True)
+    due("missing", "DUE_CONF", table="local.db.none", deferrable=True)
+
 with DAG("wrong", schedule=None) as wrong:
     ExpireSnapshotsOperator(task_id="expire", table="local.db.t", older_than="{{ 'yesterday' }}", retries=3)
 """
 FILES_COUNT = 6
+POLICY = """
+policies:
+  - {{name: big, schedule: null, match: local.db.waits, jobs: {{compact: {{when: {{small_files_over: {limit}}}}}}}}}
+"""
+CHANGES = """#!{python}
+import os, sys
+from pathlib import Path
+
+looks = Path({looks!r})
+looks.touch()
+assert looks.stat().st_size < 20
+if looks.stat().st_size:
+    words = [word for word in sys.argv if word.startswith("--config=")]
+    own = Path(words[0].partition("=")[2])
+    own.write_text(own.read_text().replace("over: 100", "over: 1"))
+looks.write_text(looks.read_text() + "look ")
+os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+"""A Python at whose second look the policy wants less."""
+LOOKS = "looks"
 SECRET = "s3cr3t-of-the-lake"
 
 
@@ -71,9 +102,19 @@ def ran(tmp_path_factory):
     before = {path.name for path in (directory / "data").rglob("*.parquet")}
     extra = {**operator.lake.properties, "s3.secret-access-key": SECRET}
     connection = json.dumps({"conn_type": "icekeep", "schema": "local", "extra": extra})
-    names = ("own", "wrong", "connected")
-    done = run(home, operator.conf, [[name, None] for name in names], DAG, AIRFLOW_CONN_MY_LAKE=connection)
-    logs = (home / SAID).read_text()
+    waits = create_table(operator.lake.catalog, ("db", "waits"), SCHEMA)
+    for number in range(FILES_COUNT):
+        waits = append(waits, [events(number)])
+    confs = {"DUE_CONF": 1, "LATER_CONF": 100, "NEVER_CONF": 100}
+    for name, limit in confs.items():
+        (home / name).write_text(POLICY.format(limit=limit))
+    changes = home / "changes"
+    changes.write_text(CHANGES.format(python=str(BIN / "python"), looks=str(home / LOOKS)))
+    changes.chmod(0o700)
+    places = {**{name: str(home / name) for name in confs}, "CHANGES_CONF": str(changes)}
+    names = ("own", "wrong", "connected", "waits")
+    done = run(home, operator.conf, [[name, None] for name in names], DAG, AIRFLOW_CONN_MY_LAKE=connection, **places)
+    logs = (home / SAID).read_text() + (home / LOOKS).read_text()
     return dict(zip(names, done, strict=True)), operator.lake, directory, before, logs
 
 
@@ -141,3 +182,15 @@ def test_a_task_links_to_the_report_and_a_failed_one_to_the_runbook_of_its_error
         "Report": report,
         "Spark": "",
     }
+
+
+def test_a_sensor_waits_until_the_table_is_due_in_a_worker_or_in_a_triggerer(ran):
+    tasks = ran[0]["waits"]["tasks"]
+    assert {name: (task["state"], task["left"]) for name, task in tasks.items()} == {
+        "now[-1]": ("success", ["compact"]),
+        "later[-1]": ("success", ["compact"]),
+        "never[-1]": ("skipped", None),
+        "missing[-1]": ("failed", None),
+    }
+    assert ran[4].endswith("look look ")
+    assert ran[4].count("running trigger in line") == 1

@@ -32,6 +32,7 @@ _HOMES = {
     ),
     "dags": "icekeep.airflow.factory",
     "MaintenanceOperator": "icekeep.airflow.operators",
+    "TableDueSensor": "icekeep.airflow.sensors",
     "IcekeepHook": "icekeep.airflow.connections",
     "Installation": "icekeep.airflow.installation",
     "table_uri": "icekeep.airflow.assets",

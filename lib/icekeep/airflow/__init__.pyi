@@ -9,6 +9,7 @@ from icekeep.airflow.factory import dags as dags
 from icekeep.airflow.installation import Installation as Installation
 from icekeep.airflow.job_operators import JobOperator as JobOperator
 from icekeep.airflow.operators import MaintenanceOperator as MaintenanceOperator
+from icekeep.airflow.sensors import TableDueSensor as TableDueSensor
 
 class CompactOperator(JobOperator):
     """Rewrite badly sized data files (Iceberg's rewrite_data_files).

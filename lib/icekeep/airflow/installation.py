@@ -41,7 +41,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     def of_variables(cls, environ: Mapping[str, str]) -> "Installation":
         """As the variables ICEKEEP_CONF, ICEKEEP_PYTHON and so on say; the Python is that of Airflow by default."""
         given = {name.lower(): environ.get(f"ICEKEEP_{name}") or None for name in _VARIABLES}
-        return cls(**{**given, "python": given["python"] or sys.executable})
+        python = given.pop("python") or sys.executable
+        return cls(python=python, **given)
 
     @classmethod
     def of_worker(cls) -> "Installation":

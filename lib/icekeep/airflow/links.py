@@ -32,7 +32,7 @@ def addresses(ended: Sequence[Ended], installation: Installation, spark: str) ->
     return {name: address for name, address in found.items() if _ADDRESS.fullmatch(address)}
 
 
-class _Link(BaseOperatorLink):  # type: ignore[misc]
+class _Link(BaseOperatorLink):
     """A link to what the operator has found under its name."""
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:

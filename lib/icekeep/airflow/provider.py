@@ -22,6 +22,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["icekeep.airflow.job_operators", "icekeep.airflow.operators"],
             },
         ],
+        "sensors": [{"integration-name": "Apache Iceberg", "python-modules": ["icekeep.airflow.sensors"]}],
         "hooks": [{"integration-name": "Apache Iceberg", "python-modules": ["icekeep.airflow.connections"]}],
         "connection-types": [
             {

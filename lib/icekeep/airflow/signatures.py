@@ -102,6 +102,7 @@ def _stub_lines() -> Iterator[str]:
         ("Installation", "installation"),
         ("JobOperator", "job_operators"),
         ("MaintenanceOperator", "operators"),
+        ("TableDueSensor", "sensors"),
     ):
         yield f"from icekeep.airflow.{home} import {name} as {name}"
     for job in OFFERED:

@@ -87,6 +87,8 @@ def test_lists_are_one_argument_and_a_switch_that_is_off_is_none(operators):
         ({"verify": "maybe"}, "task 't': verify: 'maybe' is neither true nor false"),
         ({"options": "a=b"}, "task 't': options: 'a=b' is not a mapping"),
         ({"options": {"min-input-file": 1}}, "task 't': options: there is no option 'min-input-file'; did you mean"),
+        ({"deferrable": True}, "task 't': deferrable: a job is a process of its worker"),
+        ({"deferrable": True, "spark": True, "deploy_mode": "cluster"}, "task 't': deferrable: "),
         ({"wher": "x"}, "task 't': there is no argument 'wher'; did you mean 'where'?"),
     ],
 )

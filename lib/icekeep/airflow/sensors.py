@@ -1,0 +1,110 @@
+"""A sensor that waits until a table has work to do, as a policy says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icekeep.airflow.installation import Installation
+from icekeep.airflow.listing import NOT_READ, Listing
+from icekeep.airflow.versions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    BaseSensorOperator,
+    PokeReturnValue,
+    trigger_after,
+)
+from icekeep.errors import UsageError
+from icekeep.names import FullName
+from icekeep.runtime import SYSTEM
+
+
+class TableDueSensor(BaseSensorOperator):
+    """Waits until a policy's jobs are due on a table; XCom has their names, in the order in which the policy has them.
+
+    Each look is a process of some seconds in a worker. With `deferrable=True` a triggerer waits between two looks, and no worker
+    slot is held.
+
+    Args:
+        table: CATALOG.NAMESPACE.TABLE, the catalog as the configuration calls it. Templated.
+        policy: the policy whose conditions (`when`) are asked; by default all that have a schedule. Templated.
+        deferrable: whether a triggerer waits.
+        installation: where icekeep is; by default as the variables of the worker say.
+        icekeep_conn_id: a connection of type `icekeep`, whose catalog is asked too.
+        arguments: of `BaseSensorOperator`, such as `poke_interval`, `timeout`, `mode` and `soft_fail`.
+
+    Raises:
+        UsageError: `table` is no full name, or `mode` is given beside `deferrable`.
+    """
+
+    template_fields: Sequence[str] = ("table", "policy")
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        policy: str | None = None,
+        deferrable: bool = False,
+        installation: Installation | None = None,
+        icekeep_conn_id: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(**arguments)
+        if "{" not in table:
+            self._check(table)
+        if deferrable and self.mode != "poke":
+            raise UsageError(
+                f"task {self.task_id!r}: deferrable frees the worker by itself; leave out mode={self.mode!r}"
+            )
+        self.table, self.policy, self.deferrable = table, policy, deferrable
+        self.installation, self.icekeep_conn_id = installation, icekeep_conn_id
+        self._listing: Listing | None = None
+
+    def execute(self, context: Any) -> Any:
+        """Wait; raises `AirflowSensorTimeout` after `timeout` seconds."""
+        # `soft_fail` is heeded by this one method of Airflow, whichever look it is.
+        return self.resume_execution("look", None, context) if self.deferrable else super().execute(context)
+
+    def look(self, context: Any, event: Any = None, until_ms: int | None = None) -> Any:
+        """Look once, and have a triggerer wait where nothing is due.
+
+        Args:
+            until_ms: when the waiting ends, epoch milliseconds; `None` for the first look.
+        """
+        found = self.poke(context)
+        if found:
+            return found.xcom_value
+        now_ms = SYSTEM.now_ms()
+        if until_ms is not None and now_ms >= until_ms:
+            raise AirflowSensorTimeout(f"nothing was due on {self.table} within {self.timeout:g} seconds")
+        end_ms = now_ms + int(self.timeout * 1000) if until_ms is None else until_ms
+        wait_s = min(self.poke_interval, max(0.0, (end_ms - now_ms) / 1000))
+        self.defer(trigger=trigger_after(wait_s), method_name="look", kwargs={"until_ms": end_ms})
+
+    def poke(self, context: Any) -> Any:
+        """Whether something is due; raises Airflow's exceptions where there is no answer."""
+        self._check(self.table)
+        words = [f"--tables={self.table}", *([f"--policy={self.policy}"] if self.policy else [])]
+        self._listing = Listing(self.installation or Installation.of_worker(), self.icekeep_conn_id, self.log)
+        found = self._listing.due(*words)
+        for one in found.get(NOT_READ, ()):
+            raise AirflowException(f"cannot look at {one['name']}: {one['reason']}")
+        due = _jobs(found)
+        self.log.info("%s: %s", self.table, f"due: {', '.join(due)}" if due else "nothing is due")
+        return PokeReturnValue(is_done=bool(due), xcom_value=due or None)
+
+    def on_kill(self) -> None:
+        """End what runs."""
+        if self._listing is not None:
+            self._listing.stop()
+
+    def _check(self, table: str) -> None:
+        try:
+            FullName.parse(table)
+        except UsageError as error:
+            message = f"task {self.task_id!r}: table: {error.message}"
+            raise (UsageError if not hasattr(self, "table") else AirflowFailException)(message) from None
+
+
+def _jobs(found: Mapping[str, Any]) -> list[str]:
+    """The jobs that begin for good: one that a policy only observes would change nothing."""
+    return [job["job"] for table in found["tables"] for job in table["jobs"] if not job["observes"]]
