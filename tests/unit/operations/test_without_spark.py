@@ -60,6 +60,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "schema": [],
         "help": ["safety"],
         "path": [],
+        "completion": ["bash"],
         "tables": [],
         "report": [],
         "policy check": [],
