@@ -257,5 +257,5 @@ def test_the_page_of_five_hundred_tables_stays_below_ten_megabytes():
 @pytest.mark.parametrize("package", ["jinja2", "pygal"])
 def test_without_a_package_the_error_names_the_extra(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UsageError, match=rf"package '{package}' is not installed; install icekeep\[report\]"):
+    with pytest.raises(UsageError, match=rf"package '{package}' is not installed; icekeep\[report\] brings it"):
         report_page(report_of())

@@ -287,7 +287,7 @@ def test_without_the_package_the_error_says_what_to_install(world, monkeypatch):
         return real(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match=r"install icekeep\[telemetry\]"):
+    with pytest.raises(UsageError, match=r"icekeep\[telemetry\] brings it"):
         prometheus_text(found)
 
 

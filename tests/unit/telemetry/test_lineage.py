@@ -237,5 +237,5 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
         return real(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match=r"install icekeep\[openlineage\]"):
+    with pytest.raises(UsageError, match=r"icekeep\[openlineage\] brings it"):
         new_client()

@@ -264,7 +264,7 @@ def test_without_the_packages_the_error_says_what_to_install(monkeypatch):
         return real(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match=r"install icekeep\[otel\]"):
+    with pytest.raises(UsageError, match=r"icekeep\[otel\] brings it"):
         configured_exporters(ENDPOINT)
 
 

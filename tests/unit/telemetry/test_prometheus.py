@@ -229,5 +229,5 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     for make in (require_client, lambda: MetricsFile("x", write), lambda: Pushed("http://x", {})):
-        with pytest.raises(UsageError, match=r"install icekeep\[telemetry\]"):
+        with pytest.raises(UsageError, match=r"icekeep\[telemetry\] brings it"):
             make()

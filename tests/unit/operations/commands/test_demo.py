@@ -138,7 +138,7 @@ def test_without_the_packages_of_the_page_the_tables_are_made_all_the_same(
     assert result["report"] is None
     assert not result["is_opened"]
     assert len(result["tables"]) == 2
-    assert "the report is not written: package 'no_such_package' is not installed; install icekeep[report]" in err
+    assert "the report is not written: package 'no_such_package' is not installed; icekeep[report] brings it" in err
 
 
 def test_a_browser_is_asked_in_a_process_that_nobody_waits_for(

@@ -187,7 +187,9 @@ def test_a_page_without_its_packages_is_refused_before_the_work(run, monkeypatch
     monkeypatch.setattr("icekeep.operations.commands.report.report", pytest.fail)
     status, out, err = run("--output", "html")
     assert (status, out) == (2, "")
-    assert err.splitlines() == ["icekeep: package 'pygal' is not installed; install icekeep[report]"]
+    assert err.splitlines() == [
+        "icekeep: package 'pygal' is not installed; icekeep[report] brings it (how to install it: docs/install.md)"
+    ]
 
 
 def written_down(tmp_path, **fields):
