@@ -4,7 +4,7 @@ Plans are asked with a session that cannot be started: what would need one is wo
 """
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import NoReturn, TypeAlias
 
@@ -17,7 +17,7 @@ from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.health.expiring import Expiring, expire_advice, orphan_advice
 from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, DeleteFold, compacted_together
 from icekeep.health.prices import Prices
-from icekeep.health.values import JobAdvice, MetadataHealth
+from icekeep.health.values import FaultsCount, JobAdvice, MetadataHealth
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.plan import RewritePlan, group_files
 from icekeep.maintenance.compaction.run import CompactRequest, Run
@@ -34,7 +34,7 @@ from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import Engine
 from icekeep.spec.applicability import is_newer, own_path
 from icekeep.spec.snapshots import MAIN
-from icekeep.spelling import counted_doing
+from icekeep.spelling import counted, counted_doing
 
 _AMOUNTS = ("freed_bytes", "replaced_bytes", "read_bytes", "written_bytes", "requests_count", "cpu_ms")
 
@@ -86,6 +86,22 @@ def advice(known: Known) -> tuple[JobAdvice, ...]:
         "remove_orphan_files": lambda known: orphan_advice(known.table, known.metadata, known.entries_count),
     }
     return tuple(finished(_judged(job, judge, known), known.table, known.prices) for job, judge in judges.items())
+
+
+def fault_advice(faults: Sequence[FaultsCount], known: Known) -> tuple[JobAdvice, ...]:
+    """What comes before all jobs where a table has faults: to look at them. Nothing where it has none."""
+    if not faults:
+        return ()
+    count = sum(one.faults_count for one in faults)
+    named = ", ".join(f"{one.fault_id} {one.name}" for one in faults)
+    found = JobAdvice(
+        job="check",
+        has_work=True,
+        is_exact=True,
+        reason=f"{counted(count, 'faults')} in metadata and manifest lists: {named}",
+        gain="says where they are, and whether `icekeep repair` takes them out",
+    )
+    return (finished(found, known.table, known.prices),)
 
 
 def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobAdvice:
@@ -285,24 +301,26 @@ def _rewrite_manifests(known: Known) -> JobAdvice:
     entries_count = sum((m.live_files_count or 0) + (m.deleted_files_count or 0) for m in replaced)
     empty_count = sum(len(group.empty) for group in chosen.groups)
     rewritten_count = len(replaced) - empty_count
+    # Planning does not open those without live files.
+    spared_count = max(0, rewritten_count - expected)
     reason = "manifests are of the right size and do not lie across one another"
     if replaced:
-        reason = ", ".join(
-            _told(rewritten_count, "are small or lie across one another", empty_count, "hold no live file any more")
-        )
+        reason = ", ".join(_told((rewritten_count, "are", "small or overlap"), (empty_count, "hold", "no live file")))
     elif known.metadata.manifests_count < 2:
         reason = "there is one manifest" if known.metadata.manifests_count else "there are no manifests"
     return JobAdvice(
         job="rewrite_manifests",
-        has_work=bool(replaced),
+        has_work=bool(spared_count),
         is_exact=True,
         reason=reason,
         gain=", ".join(
-            _told(rewritten_count, f"become about {expected:,}: planning opens fewer", empty_count, "leave the list")
+            _told(
+                (rewritten_count, "become", f"about {expected:,}, so planning opens fewer"),
+                (empty_count, "leave", "the list"),
+            )
         ),
         files_count=len(replaced),
-        # Planning does not open those without live files.
-        spared_opens_count=max(0, rewritten_count - expected),
+        spared_opens_count=spared_count,
         replaced_bytes=size,
         read_bytes=size,
         written_bytes=size,
@@ -311,11 +329,11 @@ def _rewrite_manifests(known: Known) -> JobAdvice:
     )
 
 
-def _told(rewritten_count: int, rewritten: str, empty_count: int, empty: str) -> Iterator[str]:
-    """What is said of manifests that are rewritten, and of those that only leave."""
-    for count, text in ((rewritten_count, rewritten), (empty_count, empty)):
+def _told(*some: tuple[int, str, str]) -> Iterator[str]:
+    """What is said of some manifests, by their count, a verb and what follows it; nothing of none."""
+    for count, verb, text in some:
         if count:
-            yield f"{count:,} manifests {text}"
+            yield f"{counted_doing(count, 'manifests', verb)} {text}"
 
 
 def _entries_cpu_ms(count: int) -> int:

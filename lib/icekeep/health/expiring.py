@@ -16,7 +16,7 @@ from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, select_expired
-from icekeep.spelling import counted_doing
+from icekeep.spelling import counted, counted_doing
 
 _NAMES_A_LISTING = 1000
 """How many names an object store lists with one request."""
@@ -82,7 +82,7 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
     total = len(table.metadata.snapshots)
     if expired.is_empty:
         return JobAdvice(job=job, has_work=False, is_exact=True, reason=f"retention keeps all {total:,} snapshots")
-    refs = f" and {len(expired.ref_names):,} branches or tags" if expired.ref_names else ""
+    refs = f" and {counted(len(expired.ref_names), 'references')}" if expired.ref_names else ""
     freed_count = (found.files_count or 0) + found.manifests_count + found.lists_count
     freed = None if found.files_bytes is None else found.files_bytes + found.manifests_bytes + found.lists_bytes
     return JobAdvice(

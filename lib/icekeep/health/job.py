@@ -9,7 +9,7 @@ import numpy as np
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ConflictError, IcekeepError, MissingFileError, TryAgainError
-from icekeep.health.advice import Known, advice
+from icekeep.health.advice import Known, advice, fault_advice
 from icekeep.health.commits import growth, last_maintenance, streams
 from icekeep.health.deletes import deletes_health, reached_by
 from icekeep.health.expiring import Expiring, expiring
@@ -178,9 +178,9 @@ class _Examination:
             entries_count=entries_count(head),
             prices=self.request.prices,
         )
-        jobs = advice(known)
-        refs = refs_health(metadata, [*heads], self._held(heads, data, deletes))
         faults = self.faults()
+        jobs = (*fault_advice(faults, known), *advice(known))
+        refs = refs_health(metadata, [*heads], self._held(heads, data, deletes))
         groups = compacted_together(data.partitions, metadata, deletes.equality_spec_ids)
         together = sum(one.small_count for one in groups if one.is_rewritten(self.sizes))
         sick = _sickness(data, of_deletes, of_metadata, of_snapshots, partitions, faults)

@@ -66,7 +66,7 @@ def score_of(sick: Sickness) -> tuple[float, tuple[ScorePart, ...]]:
     | partitions | 0.1 | (skew - 1) / 50 |
 
     So every part only takes points, more of a burden never gives any back, one very bad part is enough for a bad score, and
-    what maintenance cannot mend (skew) weighs little. Weights and units are choices of ours, not measured.
+    what maintenance cannot fix (skew) weighs little. Weights and units were chosen, not measured.
     """
     parts = [part for part in _parts(sick) if part.lost]
     left = 100.0
@@ -83,7 +83,7 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         "faults",
         0.9,
         sick.faults_count,
-        f"{sick.faults_count:,} faults in metadata and manifest lists, which `icekeep check` tells",
+        f"{counted(sick.faults_count, 'faults')} in metadata and manifest lists; `icekeep check` says which",
     )
     left = f", {sick.left_files_count:,} of them too few together for compact" if sick.left_files_count else ""
     yield _part(

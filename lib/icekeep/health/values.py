@@ -260,6 +260,10 @@ class OwnFiles(msgspec.Struct, frozen=True, kw_only=True):
     trash_until_ms: int | None = None
 
 
+SICK_BELOW, HEALTHY_FROM = 50, 80
+"""Scores."""
+
+
 class ScorePart(msgspec.Struct, frozen=True, kw_only=True):
     """What one thing takes from the score of a table that has nothing else; `reason` says what it is, in one line."""
 
@@ -305,6 +309,13 @@ class TableHealth(Rendered, frozen=True, kw_only=True):
     requests_count: int = 0
     read_bytes: int = 0
     elapsed_ms: int = 0
+
+    @property
+    def band(self) -> str:
+        """The table in a word: `broken` where there is a fault, whatever its score, else `sick`, `fair` or `healthy`."""
+        if self.faults_count:
+            return "broken"
+        return "sick" if self.score < SICK_BELOW else "fair" if self.score < HEALTHY_FROM else "healthy"
 
     @property
     def faults_count(self) -> int:

@@ -155,7 +155,7 @@ def _result(
         currency=currency,
         tables_count=len(tables) + sum(not one.name.endswith("*") for one in not_read),
         not_read=tuple(sorted(not_read, key=lambda one: one.name)),
-        tables=tuple(sorted(tables, key=lambda one: (one.score, one.table))),
+        tables=tuple(sorted(tables, key=lambda one: (not one.faults, one.score, one.table))),
         requests_count=sum(one.requests_count for one in tables),
         read_bytes=sum(one.read_bytes for one in tables),
         elapsed_ms=elapsed_ms,

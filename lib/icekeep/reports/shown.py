@@ -42,7 +42,7 @@ def _row(one: TableHealth) -> dict[str, Any]:
         "score": f"{one.score:.0f}",
         "bytes": one.data.data_files_bytes,
         "data_files": one.data.data_files_count,
-        "small": one.data.small_files_count,
+        "small": one.data.small_files_together_count,
         "delete_files": one.deletes.files_count,
         "deleted": f"{one.deletes.deleted_ratio:.1%}",
         "manifests": one.metadata.manifests_count,

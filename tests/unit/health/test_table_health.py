@@ -85,7 +85,8 @@ def test_manifests_that_only_leave_are_not_told_as_small_ones():
     found = health(world)
     told = job(found, "rewrite_manifests")
     assert found.metadata.manifests_count == 1
-    assert (told.has_work, told.reason) == (True, "6 manifests hold no live file any more")
+    # Planning opens none of them.
+    assert (told.has_work, told.reason) == (False, "6 manifests hold no live file")
     assert (told.gain, told.spared_opens_count) == ("6 manifests leave the list", 0)
 
 
@@ -226,6 +227,10 @@ def test_faults_of_metadata_are_counted_and_cost_points():
     del world.memory.files[old.manifest_list]
     found = health(world)
     assert [(one.fault_id, one.faults_count) for one in found.faults] == [(201, 1)]
+    # Whatever its score: the first thing to do is to look.
+    assert (found.band, found.to_do[0].job) == ("broken", "check")
+    assert found.to_do[0].command == f"icekeep check --table {found.table}"
+    assert "1 fault in metadata and manifest lists: 201 " in found.to_do[0].reason
     assert found.score < healthy.score / 1.5
     assert found.data == healthy.data
 

@@ -72,7 +72,7 @@ def test_every_table_is_in_the_list_and_has_a_part_of_its_own():
 def test_what_the_report_has_is_on_the_page():
     page = Page(rendered(full_report()))
     for words in (
-        "42 sick",
+        "42 broken",
         "100 healthy",
         "invalid-table",
         "101 it is so (1)",

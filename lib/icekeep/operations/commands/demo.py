@@ -127,7 +127,7 @@ def _told(state: State, found: ReportResult, config: Path) -> DemoTable:
         what=state.what,
         score=health.score,
         why=tuple(f"{part.name} (-{part.lost:.0f}): {part.reason}" for part in health.score_parts),
-        commands=(*extra, *(job.command for job in health.to_do)),
+        commands=tuple(dict.fromkeys((*extra, *(job.command for job in health.to_do)))),
     )
 
 

@@ -9,7 +9,6 @@ from icekeep.reports.histories import GROWING_TABLES
 from icekeep.reports.page.charts import Chart, growth_charts, runs_chart, sizes_chart
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory
 
-SICK_BELOW, HEALTHY_FROM = 50, 80
 ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
 """So many references, and so many runs, are shown of a table with plots, and of one without."""
 
@@ -97,7 +96,7 @@ def table_views(report: ReportResult, detailed_count: int) -> list[TableView]:
             number=number,
             health=health,
             history=history,
-            band=band_of(health.score),
+            band=health.band,
             share=round(100 * health.data.data_files_bytes / most, 1) if most else 0.0,
             freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
             replaced_bytes=sum(job.replaced_bytes for job in to_do),
@@ -107,11 +106,6 @@ def table_views(report: ReportResult, detailed_count: int) -> list[TableView]:
         )
         views.append(_with_details(view, is_growing=health.table in growing) if view.is_detailed else view)
     return views
-
-
-def band_of(score: float) -> str:
-    """The word for a score, 0 to 100."""
-    return "sick" if score < SICK_BELOW else "fair" if score < HEALTHY_FROM else "healthy"
 
 
 def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobTotal]:
@@ -147,7 +141,7 @@ def catalog_totals(report: ReportResult) -> CatalogTotals:
     return CatalogTotals(
         bytes=sum(one.data.data_files_bytes for one in tables),
         data_files_count=sum(one.data.data_files_count for one in tables),
-        small_files_count=sum(one.data.small_files_count for one in tables),
+        small_files_count=sum(one.data.small_files_together_count for one in tables),
         record_count=sum(one.data.record_count for one in tables),
         delete_files_count=sum(one.deletes.files_count for one in tables),
         snapshots_count=sum(one.snapshots.snapshots_count for one in tables),

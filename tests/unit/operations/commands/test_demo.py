@@ -61,7 +61,6 @@ def test_each_table_is_told_with_its_score_and_the_commands_that_help(playground
     assert gone.commands == (
         f"icekeep check --table demo.db.broken {ends}",
         f"icekeep repair --fault 301 --table demo.db.broken {ends}",
-        f"icekeep rewrite_manifests --table demo.db.broken {ends}",
     )
     assert gone.score is not None
     assert uneven.score is not None
@@ -82,7 +81,7 @@ def test_for_people_the_commands_can_be_copied_line_by_line(playground: DemoResu
     out = capsys.readouterr().out
     assert "a file is gone" in out
     lines = [line for line in out.splitlines() if line.startswith("icekeep ")]
-    assert len(lines) == 6
+    assert len(lines) == 5
     for line in lines:
         parsed = parse_command(shlex.split(line)[1:], None, 0, "1")
         assert parsed.conf == f"{playground.directory}/icekeep.yaml"
