@@ -216,7 +216,9 @@ def test_a_file_that_was_never_seen_is_made_only_where_it_is_to_be(tmp_path, use
     if is_empty:
         path.touch()
     fresh = Database("local", {"uri": f"sqlite:///{path}"})
-    said = f"key 'catalogs.local.uri': {f'file .{path}. is empty' if is_empty else f'there is no file .{path}.'}; mend"
+    said = (
+        f"key 'catalogs.local.uri': {f'file .{path}. is empty' if is_empty else f'there is no file .{path}.'}; correct"
+    )
     with pytest.raises(ConfigError, match=said):
         use(fresh)
     assert not path.exists() or (is_empty and path.stat().st_size == 0)

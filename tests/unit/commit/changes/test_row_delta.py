@@ -170,7 +170,7 @@ def test_a_path_that_was_removed_and_added_again_is_another_file(table):
 
     change = delta(table, position_deletes("p", "c"), named=("c",))
     meanwhile(table, again)
-    refused(table, change, "/c' was added anew")
+    refused(table, change, "/c' was added again")
 
 
 def test_rows_of_the_same_commit_may_be_deleted(table):

@@ -72,7 +72,7 @@ def test_no_row_comes_back_and_nothing_is_rewritten_in_vain(seed: int) -> None:
     sort_order = None if order is None else order.format(*chosen.sample(names, 2))
     result = compact(busy.table, no_spark, sort_order=sort_order, options=options, listener=others)
     assert busy.by.rows() == busy.expected()
-    anew = [warning for warning in others.warnings if "planned anew" in warning]
+    anew = [warning for warning in others.warnings if "planned again" in warning]
     assert bool(anew) is bool(result.planned_anew_files_count)
     # The one thing that cannot be carried over: rows on their way to another spec, and equality deletes for they may be there.
     assert all("while rows were moved to files of another partition spec" in warning for warning in anew)

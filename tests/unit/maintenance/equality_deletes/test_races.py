@@ -45,7 +45,7 @@ def test_a_compaction_that_lands_meanwhile_has_it_planned_anew(lake: Lake, versi
     result = convert_equality_deletes(table, no_spark, listener=listener)
     after = lake.catalog.load(table.identifier)
     assert (result.attempts_count, result.read_data_files_count, result.added_delete_files_count) == (2, 1, 1)
-    assert any("planned anew" in warning for warning in listener.warnings)
+    assert any("planned again" in warning for warning in listener.warnings)
     assert not deletes_of(after)
     assert ids_of(after) == [0, 3, 4, 5, 6, 7, 8, 9]
     assert on_disk(lake, table) == {file.file_path.rpartition("/")[2] for file in every_file(after)}

@@ -363,7 +363,7 @@ def test_what_cannot_be_followed_is_planned_anew() -> None:
     listener = Recorder()
     assert counts(rewrite(table, listener=listener)) == (3, 1)
     [warning] = [event.message for event in listener.events if isinstance(event, Warned)]
-    assert "planned anew: the table has format version 3 now" in warning
+    assert "planned again: the table has format version 3 now" in warning
     assert len(manifests_of(reload(table))) == 1
     assert sorted(e.data_file.first_row_id for e in entries_of(reload(table))) == [*range(0, 90, 10)]
     assert orphans(table.catalog) == set()
