@@ -195,9 +195,9 @@ class Begun(msgspec.Struct):
                 else f"{self.commits_count:,} commits have landed and stay"
             )
             return f"; {stay}, run it again for the rest"
-        if self.run is not None and self.only_tells:
-            return "; nothing was changed"
-        return "; nothing was committed, the table is as it was" if self.changes_by_commits else ""
+        if not self.changes_by_commits:
+            return ""
+        return "; nothing was changed" if self.only_tells else "; nothing was committed, the table is as it was"
 
     def named(self, message: str) -> str:
         """A message about the table at its location, as one about the table that was asked for."""

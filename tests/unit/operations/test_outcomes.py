@@ -40,8 +40,9 @@ def test_what_a_signal_s_own_cancel_fails_was_interrupted_in_a_part_of_a_run(err
             "; 12 commits have landed and stay, run it again for the rest",
         ),
         ({"changes_by_commits": True, "only_tells": True}, "; nothing was changed"),
-        # What is deleted is no commit.
+        # What is deleted is no commit, and what writes a file, as init does, tells nothing alone either.
         ({}, ""),
+        ({"only_tells": True}, ""),
     ],
 )
 def test_an_interrupt_says_what_became_of_the_work(known, left):

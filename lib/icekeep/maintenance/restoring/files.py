@@ -214,9 +214,9 @@ def _look_at_part(part: PlanPart, work: Returning) -> tuple[Names, Names, Away]:
     for file, found, trash in zip(files, originals, trashed, strict=True):
         if found is None and trash is not None and plan.is_trash:
             away += Away(1, file.size_bytes or 0)
-        elif found is None and (trash is None or not plan.is_trash):
+        elif found is None:
             missing.append(file.original)
-        elif found is not None and _is_other(found, trash, file, storage):
+        elif _is_other(found, trash, file, storage):
             taken.append(file.original)
     return Names.of(missing), Names.of(taken), away
 
