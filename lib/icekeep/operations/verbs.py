@@ -49,6 +49,12 @@ def _if_it_exists(kind: str) -> tuple[Setting, Setting]:
     )
 
 
+_TABLES_MATCHING = Setting(
+    "match",
+    Kind.TEXT,
+    "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*' (default: all)",
+    shown="PATTERN",
+)
 _IF_EXISTS = Setting("if_exists", Kind.SWITCH, "if it does not exist, do nothing")
 
 VERBS: Mapping[str, Verb] = {
@@ -232,12 +238,7 @@ VERBS: Mapping[str, Verb] = {
         run="icekeep.operations.commands.report:report_over",
         settings=(
             Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
-            Setting(
-                "match",
-                Kind.TEXT,
-                "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*' (default: all)",
-                shown="PATTERN",
-            ),
+            _TABLES_MATCHING,
         ),
         changes=False,
         takes_listener=True,
@@ -257,14 +258,7 @@ VERBS: Mapping[str, Verb] = {
     "tables": Verb(
         summary="list the tables of catalogs, with what their metadata files say: files, bytes, snapshots, the last change",
         run="icekeep.operations.commands.tables:tables",
-        settings=(
-            Setting(
-                "match",
-                Kind.TEXT,
-                "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*' (default: all)",
-                shown="PATTERN",
-            ),
-        ),
+        settings=(_TABLES_MATCHING,),
         changes=False,
         about=About.POLICIES,
         examples=("", "--catalog local", "--match 'local.demo.*' --output json"),
