@@ -26,6 +26,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
         plan: the hash of the plan that it carries out, where it was given one.
         app_id: the application that it is a part of, where that is not the Spark application of this process.
         snapshot_properties: keys of its user in the summaries of its snapshots.
+        cpu_pace: how much more processor time earlier runs took on the table than rates say; its estimates are multiplied by it.
+        estimated_ms: from beginning to end, by rates alone; `None` where nobody has estimated it.
     """
 
     run_id: str
@@ -35,6 +37,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     plan: str | None = None
     app_id: str | None = None
     snapshot_properties: tuple[tuple[str, str], ...] = ()
+    cpu_pace: float = 1.0
+    estimated_ms: int | None = None
 
 
 def new_run(job: str, runtime: Runtime, *, policy: str | None = None, parent_id: str | None = None) -> Run:

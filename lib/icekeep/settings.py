@@ -101,6 +101,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         for_people: makes of the result what is printed for people; `None`: the result itself.
         asks: what the catalog has to do for it, which some do not take; `None` for a job that changes no metadata.
         takes_listener: whether all functions take a `listener`.
+        has_estimate: whether its plan and result say what it was expected to take (`estimated`), which learns from earlier runs.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     for_people: str | None = None
     asks: CatalogChange | None = None
     takes_listener: bool = True
+    has_estimate: bool = False
 
 
 WHERE = Setting("where", Kind.FILTER, "only files that may hold rows of a filter, e.g. \"day >= '2026-01-01'\"")

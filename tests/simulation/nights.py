@@ -30,7 +30,7 @@ from icekeep.health.values import (
     TableHealth,
 )
 from icekeep.run_records import values
-from icekeep.run_records.values import SILENT_MS, LastRuns, RunFilter, RunRecord
+from icekeep.run_records.values import SILENT_MS, LastRuns, Paces, RunFilter, RunRecord
 from icekeep.spec.units import HOUR_MS, MINUTE_MS
 from kit.catalogs import simple_metadata
 from kit.fleets import fleet_of
@@ -149,6 +149,9 @@ class ModelRecords:
 
     def select(self, wanted: RunFilter, now_ms: int) -> list[RunRecord]:
         return [one for one in self.runs.values() if one.run_id == wanted.run_id]
+
+    def paces(self, now_ms: int) -> Paces:
+        return Paces()
 
     def take_lease(self, table: str, holder: str, until_ms: int, now_ms: int) -> str:
         has, until = self.leases.get(table, ("", 0))

@@ -15,16 +15,22 @@ _PACE_LEAST, _PACE_MOST = 1 / 64, 16.0
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a job is going to take: milliseconds from its beginning to its end, bytes read and written."""
+    """What a job is going to take: milliseconds from its beginning to its end, bytes read and written.
+
+    Attributes:
+        by_rates_ms: the milliseconds by rates alone, before what earlier runs have taught.
+    """
 
     elapsed_ms: int = 0
     bytes: int = 0
+    by_rates_ms: int = 0
 
 
 class Budget:
     """What is left of a run's time and bytes. Not for several threads at once: who asks holds a lock.
 
-    Estimates go by rates that were measured on another machine, and by as many cores as can be told beforehand. So they are
+    Estimates go by rates that were measured on another machine, and by as many cores as can be known beforehand, as long as no
+    earlier run is on record; and tonight's store may be slower than last night's. So they are
     multiplied by the pace of this run: how much longer than their estimates those jobs took that have ended and were estimated at
     a minute or more. What shorter jobs took beyond their estimates is what each job needs whatever it does (Spark's jobs,
     commits to a slow store): the median of that is added, and multiplies nothing.

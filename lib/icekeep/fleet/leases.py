@@ -13,7 +13,7 @@ from typing import TypeVar
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Warned
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import BEAT_EVERY_MS, RUNNING, SILENT_MS, LastRuns, RunFilter
+from icekeep.run_records.values import BEAT_EVERY_MS, RUNNING, SILENT_MS, LastRuns, Paces, RunFilter
 from icekeep.runtime import Runtime
 
 T = TypeVar("T")
@@ -57,6 +57,13 @@ class Leases:
             return {}
         now_ms = self._runtime.now_ms()
         return self._guarded(lambda: records.last_of(tables, now_ms), None)
+
+    def paces(self) -> Paces:
+        """How much longer than rates say jobs took lately; nothing is known where the record is out of reach."""
+        if (records := self._records) is None:
+            return Paces()
+        now_ms = self._runtime.now_ms()
+        return self._guarded(lambda: records.paces(now_ms), Paces())
 
     @contextmanager
     def prolonged(self) -> Iterator[None]:

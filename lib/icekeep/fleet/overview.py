@@ -25,7 +25,7 @@ from icekeep.policies.texts import Problem
 from icekeep.policies.values import Policy, Rules
 from icekeep.reports.job import look_over
 from icekeep.reports.values import NotRead
-from icekeep.run_records.values import LastRuns
+from icekeep.run_records.values import LastRuns, Paces
 
 Resolve = Callable[[Catalog, Identifier, Mapping[str, str] | None], tuple[TableRules, tuple[Problem, ...]]]
 """What is in force for a table by the file, the catalog and the table's properties, `None` where nobody can read these."""
@@ -94,6 +94,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         health: `None` where it cannot be told (`not_read` says why), or nothing of it may be begun now.
         table_uuid: of the table that was looked at; `None` where it could not be read.
         seen_ms: when the look began; what other runs have done since is done.
+        paces: what the last runs teach of estimates.
     """
 
     catalog: Catalog
@@ -105,6 +106,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     seen_ms: int
     table_uuid: str | None = None
     slots: Slots = one_slot
+    paces: Paces = Paces()
 
     @property
     def name(self) -> str:
@@ -133,7 +135,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     def estimate(self, choice: Choice) -> Estimate:
         """What a job takes."""
         size = 0 if self.health is None else self.health.data.data_files_bytes
-        return estimate_of(choice.call.job, choice.call.arguments, choice.advice, size, self.slots)
+        pace = self.paces.of(self.name, choice.call.job).elapsed
+        return estimate_of(choice.call.job, choice.call.arguments, choice.advice, size, self.slots, pace)
 
     def _worth(self, choice: Choice, prices: Prices | None) -> Worth:
         ran_ms = choice.last.last_ok_ms
@@ -289,6 +292,7 @@ class _Look:
         self._uuids: dict[Identifier, str | None] = {}
         self._last: dict[str, dict[str, LastRuns]] = {}
         self._is_known = True
+        self._paces = leases.paces()
         self._now_ms = catalog.runtime.now_ms()
 
     def at(self, identifiers: list[Identifier]) -> Iterator[Seen]:
@@ -344,6 +348,7 @@ class _Look:
             seen_ms=self._now_ms,
             table_uuid=self._uuids.get(identifier),
             slots=self._looking.slots,
+            paces=self._paces,
         )
 
     def _resolved(

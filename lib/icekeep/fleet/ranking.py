@@ -98,7 +98,12 @@ def one_slot(_: int) -> int:
 
 
 def estimate_of(
-    job: str, arguments: Sequence[str], advice: JobAdvice | None, table_bytes: int, slots: Slots = one_slot
+    job: str,
+    arguments: Sequence[str],
+    advice: JobAdvice | None,
+    table_bytes: int,
+    slots: Slots = one_slot,
+    pace: float = 1.0,
 ) -> Estimate:
     """What a job takes of a budget, by the rates of `docs/performance.md`, which are those of one core.
 
@@ -107,6 +112,7 @@ def estimate_of(
     Args:
         arguments: of its command line: a job that sorts takes longer, one that rewrites all or reads all takes the whole table.
         table_bytes: of the table's data files.
+        pace: how much longer its last runs took than the rates say.
     """
     takes_all = (job == "compact" and _ALL in arguments) or (job == "check" and _DEEP in arguments)
     one = JobAdvice(job=job, has_work=False, reason="") if advice is None else advice
@@ -119,4 +125,5 @@ def estimate_of(
     tasks = read // TASK_BYTES
     # To ask how many run at once takes its time, with thousands of tables.
     work_ms = cpu_ms // max(1, min(slots(read), tasks)) if tasks > 1 else cpu_ms
-    return Estimate(_LEAST_ELAPSED_MS + work_ms + one.requests_count * _REQUEST_MS, read + written)
+    by_rates_ms = _LEAST_ELAPSED_MS + work_ms + one.requests_count * _REQUEST_MS
+    return Estimate(round(by_rates_ms * pace), read + written, by_rates_ms)

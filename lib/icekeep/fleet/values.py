@@ -72,6 +72,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         table_uuid: that of the table that was looked at; `None` where it could not be read.
+        estimated_ms: what it is expected to take, by rates alone.
+        cpu_pace: how much more processor time than rates say its last runs took.
     """
 
     catalog: Catalog
@@ -81,6 +83,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     observes: bool
     table_uuid: str | None = None
+    estimated_ms: int | None = None
+    cpu_pace: float = 1.0
 
 
 class RunCall(Protocol):

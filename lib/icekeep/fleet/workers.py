@@ -140,7 +140,7 @@ class Works:
         if refusal is not None:
             return self._note(seen, choice, JobStatus.NOT_BEGUN, refusal)
         began_ms = self._runtime.monotonic_ms()
-        ran = self._ran(seen, choice)
+        ran = self._ran(seen, choice, estimate)
         elapsed_ms = self._runtime.monotonic_ms() - began_ms
         if ran.held_by is not None:
             with self._lock:
@@ -152,7 +152,7 @@ class Works:
         self.done[seen.name, choice.call.job] = _told(choice, ran, estimate, elapsed_ms)
         return ran.exit_status != OutcomeUnknownError.exit_status
 
-    def _ran(self, seen: Seen, choice: Choice) -> Ran:
+    def _ran(self, seen: Seen, choice: Choice, estimate: Estimate) -> Ran:
         """How the job ended."""
         assignment = Assignment(
             catalog=seen.catalog,
@@ -162,6 +162,8 @@ class Works:
             policy=choice.rule.policy,
             observes=choice.observes,
             table_uuid=seen.table_uuid,
+            estimated_ms=estimate.by_rates_ms,
+            cpu_pace=seen.paces.of(seen.name, choice.call.job).cpu,
         )
         try:
             ran = self._run_call(assignment)

@@ -1,5 +1,6 @@
 """Runs written down: where those of a catalog go, and one run from its beginning to whatever end it comes to."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ _RECORDS = "icekeep.run_records.store:RunRecords"
 _KEEPER = "icekeep.run_records.keeping:RunKeeper"
 _NEW_RECORD = "icekeep.run_records.keeping:new_record"
 _APPEND = "icekeep.run_records.lost_runs:append_with_lost"
+
+_LOG = logging.getLogger(__name__)
 
 _URI = f"{RUNS}.uri"
 _BEGINNING, _END = "beginning", "end"
@@ -92,6 +95,21 @@ def require_catalog(runs: RunsSettings, catalogs: Catalogs) -> None:
         raise ConfigError(f"{RUNS}.table", f"there is no catalog {name!r}; {named_or_known(name, catalogs.all())}")
 
 
+def cpu_pace_of(
+    job: str, table: str, runs: RunsSettings, catalog: CatalogSettings, environ: Mapping[str, str], runtime: Runtime
+) -> float:
+    """How much more processor time than rates say the last runs of a job took on a table; 1 where nothing is on record.
+
+    An estimate is no reason to fail, nor is it worth a warning: the run that follows warns of a record out of reach.
+    """
+    try:
+        records = records_of(runs, catalog, environ, is_read=True, runtime=runtime)
+        return 1.0 if records is None else records.paces(runtime.now_ms()).of(table, job).cpu
+    except IcekeepError:
+        _LOG.debug("the estimate of %s goes by rates alone", table, exc_info=True)
+        return 1.0
+
+
 class Recording:
     """One run that is being written down, and told of.
 
@@ -143,6 +161,7 @@ class Recording:
             ended_ms=outcome.ended_ms,
             result=plain_values(outcome.result),
             **moved,
+            **self._processor_time(outcome),
         )
 
     def failed(self, failure: BaseException, signal: Signals | None) -> None:
@@ -157,6 +176,13 @@ class Recording:
             error_message=ended.error.message,
             arguments=self._arguments(),
         )
+
+    def _processor_time(self, outcome: Outcome) -> Mapping[str, int]:
+        """What a job estimated and took that says both, from which its next runs learn; the estimate by rates alone."""
+        run, estimated = self._begun.run, getattr(outcome.result, "estimated", None)
+        if run is None or estimated is None or outcome.dry_run:
+            return {}
+        return {"estimated_cpu_ms": round(estimated.cpu_ms / run.cpu_pace), "cpu_ms": outcome.result.cpu_ms}
 
     def _arguments(self) -> Mapping[str, Any]:
         """As they are written down; with the hash of the plan that it was given, where it was."""

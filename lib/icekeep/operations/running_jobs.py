@@ -31,7 +31,7 @@ from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.plan_files.results import AppliedBefore, applied_before, dropped_before
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
-from icekeep.operations.recording import Place, Recording, recorded, require_catalog
+from icekeep.operations.recording import Place, Recording, cpu_pace_of, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
@@ -73,7 +73,8 @@ def run_job(
     runtime, begun = surroundings.runtime, surroundings.begun
     if given is not None:
         run = run_of_plan(given, job.name, runtime)
-    begun.begin(command.name, command.arguments, runtime, run or new_run(command.name, runtime, policy=command.policy))
+    run = run or new_run(command.name, runtime, policy=command.policy)
+    begun.begin(command.name, command.arguments, runtime, run)
     begun.only_tells, surroundings = command.dry_run, surroundings.in_run(command.conf)
     begun.changes_by_commits = job.asks is CatalogChange.COMMIT
     shared = surroundings.shared
@@ -85,8 +86,11 @@ def run_job(
     # What is wrong is told before a table is loaded.
     now_ms = begun.started_ms if given is None else given.created_ms
     parse_arguments(command.arguments, job, now_ms)
-    place = None if command.dry_run else place_of(catalogs, reference, surroundings)
-    with recorded(begun, place, surroundings) as recording:
+    place = place_of(catalogs, reference, surroundings)
+    if job.has_estimate and shared is None:
+        pace = cpu_pace_of(job.name, reference.full_name, place.runs, place.catalog, os.environ, runtime)
+        begun.run = msgspec.structs.replace(run, cpu_pace=pace)
+    with recorded(begun, None if command.dry_run else place, surroundings) as recording:
         load = partial(_load, reference, surroundings)
         if command.policy is not None:
             loaded = load()

@@ -43,6 +43,7 @@ def new_record(run: Run, table: str, started_ms: int) -> RunRecord:
         process=process_name(),
         version=icekeep_version(),
         app_id=run.app_id,
+        estimated_ms=run.estimated_ms,
     )
 
 

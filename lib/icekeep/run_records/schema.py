@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from icekeep.errors import UnsupportedError
 
-VERSION = 1
+VERSION = 2
 
 _SCHEMA = sa.MetaData()
 
@@ -40,6 +40,9 @@ RUNS = sa.Table(
     sa.Column("metadata_location_before", sa.Text),
     sa.Column("metadata_location_after", sa.Text),
     sa.Column("result", sa.Text),
+    sa.Column("estimated_ms", sa.BigInteger),
+    sa.Column("estimated_cpu_ms", sa.BigInteger),
+    sa.Column("cpu_ms", sa.BigInteger),
     sa.Index("icekeep_runs_of_tables", "table_name", "job", "started_ms"),
 )
 """`arguments` and `result` are JSON."""
@@ -54,7 +57,9 @@ LEASES = sa.Table(
 
 _VERSIONS = sa.Table("icekeep_version", _SCHEMA, sa.Column("version", sa.Integer, primary_key=True))
 
-_STEPS: Mapping[int, Sequence[str]] = {}
+_STEPS: Mapping[int, Sequence[str]] = {
+    2: [f"ALTER TABLE icekeep_runs ADD COLUMN {name} BIGINT" for name in ("estimated_ms", "estimated_cpu_ms", "cpu_ms")]
+}
 """Statements by the version that they lead to."""
 
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(4927106)")
@@ -90,3 +95,8 @@ def make_tables(connection: Connection) -> None:
 def are_there(connection: Connection) -> bool:
     """Whether the database has the tables."""
     return sa.inspect(connection).has_table(_VERSIONS.name)
+
+
+def are_old(connection: Connection) -> bool:
+    """Whether the tables are those of an older version, and lack columns that are read now."""
+    return (connection.execute(sa.select(_VERSIONS.c.version)).scalar() or VERSION) < VERSION

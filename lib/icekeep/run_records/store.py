@@ -17,7 +17,7 @@ from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowEr
 from icekeep.errors import IcekeepError, OutcomeUnknownError, TryAgainError, UnavailableError
 from icekeep.run_records.outages import outages_of
 from icekeep.run_records.owed import owed_to
-from icekeep.run_records.schema import LEASES, RUNS, are_there, make_tables
+from icekeep.run_records.schema import LEASES, RUNS, are_old, are_there, make_tables
 from icekeep.run_records.values import (
     CUT_OFF_MS,
     INTERRUPTED,
@@ -26,6 +26,8 @@ from icekeep.run_records.values import (
     SKEW_MS,
     UNFINISHED,
     LastRuns,
+    Pace,
+    Paces,
     RunFilter,
     RunRecord,
 )
@@ -50,6 +52,7 @@ _ANSWER_SECONDS = 15
 
 _RESULT_MAX_BYTES = 262_144
 _JSON = ("arguments", "result")
+_SUMS = ("elapsed_ms", "estimated_ms", "cpu_ms", "estimated_cpu_ms")
 _TABLES_AT_ONCE = 5_000
 
 _TAKE_LEASE = sa.text(
@@ -59,6 +62,11 @@ _TAKE_LEASE = sa.text(
     WHERE icekeep_leases.holder = excluded.holder OR icekeep_leases.until_ms <= :now OR icekeep_leases.until_ms > :latest
     """
 )
+_LATELY_MS = 30 * DAY_MS
+_LATE_RUNS = 5
+_PACE_LEAST, _PACE_MOST = 1 / 64, 64.0
+"""The last runs of a job on a table are what its next one is expected to be like."""
+
 _KEPT_PARTS = 4
 _KEPT_PART_MS = 8 * DAY_MS
 _FEW_NIGHTS_MS = 4 * DAY_MS
@@ -201,6 +209,18 @@ class RunRecords:
                 found[key] = _with(found.get(key) or LastRuns(last_ok_ms=row["last_ok_ms"]), row)
         return found
 
+    def paces(self, now_ms: int) -> Paces:
+        """How much longer than rates say jobs took: by the last five complete runs on each table, of the last 30 days."""
+        of_tables: dict[tuple[str, str], Mapping[str, int]] = {}
+        of_jobs: dict[str, dict[str, int]] = {}
+        for row in self._read(_late_runs(now_ms)):
+            of_tables[row["table_name"], row["job"]] = sums = {name: int(row[name] or 0) for name in _SUMS}
+            total = of_jobs.setdefault(row["job"], dict.fromkeys(_SUMS, 0))
+            total.update({name: total[name] + sums[name] for name in _SUMS})
+        by_job = {job: _pace(sums, Pace()) for job, sums in of_jobs.items()}
+        by_table = {(table, job): _pace(sums, by_job[job]) for (table, job), sums in of_tables.items()}
+        return Paces(by_table, by_job)
+
     def take_lease(self, table: str, holder: str, until_ms: int, now_ms: int) -> str:
         """Take the lease of a table, or prolong one's own, and return who has it by now.
 
@@ -281,10 +301,15 @@ class RunRecords:
         """Rows; none where nobody has written anything yet, and then nothing is made either."""
         if not self._reader.is_there:
             return []
-        with self._outages.asked(self._runtime, insists=False), self._reader.reading() as connection:
-            if not are_there(connection):
-                return []
-            return [dict(row) for row in connection.execute(query).mappings()]
+        with self._outages.asked(self._runtime, insists=False):
+            with self._reader.reading() as connection:
+                if not are_there(connection):
+                    return []
+                if not are_old(connection):
+                    return [dict(row) for row in connection.execute(query).mappings()]
+            self._written(lambda _: None)
+            with self._reader.reading() as connection:
+                return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def _putting(rows: Sequence[Mapping[str, Any]]) -> Callable[[Connection], None]:
@@ -363,6 +388,42 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
             )
         )
         .order_by(told.c.at_ms, told.c.run_id)
+    )
+
+
+def _late_runs(now_ms: int) -> sa.Select[Any]:
+    """Of each table and job what its last runs took, and were expected to take, in sum: long ones say more than short ones."""
+    has_estimate = sa.or_(RUNS.c.estimated_ms > 0, RUNS.c.estimated_cpu_ms > 0)
+    each = (RUNS.c.table_name, RUNS.c.job)
+    number = sa.func.row_number().over(partition_by=each, order_by=(RUNS.c.ended_ms.desc(), RUNS.c.run_id))
+    runs = (
+        sa.select(
+            *each,
+            sa.case((RUNS.c.estimated_ms > 0, RUNS.c.ended_ms - RUNS.c.started_ms)).label("elapsed_ms"),
+            RUNS.c.estimated_ms,
+            sa.case((RUNS.c.estimated_cpu_ms > 0, RUNS.c.cpu_ms)).label("cpu_ms"),
+            RUNS.c.estimated_cpu_ms,
+            number.label("number"),
+        )
+        .where(RUNS.c.started_ms >= now_ms - _LATELY_MS, RUNS.c.ended_ms <= now_ms + SKEW_MS)
+        .where(RUNS.c.exit_status == 0, has_estimate)
+        .subquery()
+    )
+    sums = (sa.func.sum(runs.c[name]).label(name) for name in _SUMS)
+    return (
+        sa.select(runs.c.table_name, runs.c.job, *sums)
+        .where(runs.c.number <= _LATE_RUNS)
+        .group_by(runs.c.table_name, runs.c.job)
+    )
+
+
+def _pace(sums: Mapping[str, int], otherwise: Pace) -> Pace:
+    def ratio(taken: int, estimated: int, unknown: float) -> float:
+        return min(_PACE_MOST, max(_PACE_LEAST, taken / estimated)) if taken > 0 and estimated > 0 else unknown
+
+    return Pace(
+        elapsed=ratio(sums["elapsed_ms"], sums["estimated_ms"], otherwise.elapsed),
+        cpu=ratio(sums["cpu_ms"], sums["estimated_cpu_ms"], otherwise.cpu),
     )
 
 

@@ -61,6 +61,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         snapshot_id_before, snapshot_id_after: the head of the branch that it works on; `None` where there is none.
         metadata_location_before, metadata_location_after: of the table.
         result: the outcome document's `result`, in values that JSON has.
+        estimated_ms: what it was expected to take from beginning to end, by rates alone; `None` where nobody has estimated it.
+        estimated_cpu_ms, cpu_ms: processor time of all its tasks, by rates alone and in fact; `None` for a job that has neither.
     """
 
     run_id: str
@@ -85,6 +87,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     metadata_location_before: str | None = None
     metadata_location_after: str | None = None
     result: Any = None
+    estimated_ms: int | None = None
+    estimated_cpu_ms: int | None = None
+    cpu_ms: int | None = None
 
     def is_unfinished(self, now_ms: int) -> bool:
         """Whether it has died: it was not seen for long, or it ran on this machine and its process is gone.
@@ -102,6 +107,29 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     def status_at(self, now_ms: int) -> str:
         """Its status as it is shown: that of a run that has died is `unfinished`."""
         return UNFINISHED if self.is_unfinished(now_ms) else self.status
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How much longer a job takes on a table than rates say, from beginning to end and in processor time."""
+
+    elapsed: float = 1.0
+    cpu: float = 1.0
+
+
+class Paces(msgspec.Struct, frozen=True):
+    """What the last runs teach of estimates.
+
+    Attributes:
+        by_table: of the jobs that have run on a table lately, by table and job.
+        by_job: of all tables together, for a table that is new.
+    """
+
+    by_table: Mapping[tuple[str, str], Pace] = {}
+    by_job: Mapping[str, Pace] = {}
+
+    def of(self, table: str, job: str) -> Pace:
+        """That of a job on a table."""
+        return self.by_table.get((table, job)) or self.by_job.get(job) or Pace()
 
 
 class LastRuns(msgspec.Struct, frozen=True, kw_only=True):

@@ -113,14 +113,15 @@ def test_estimates_go_by_the_plan_and_by_what_the_arguments_make_of_it():
         cpu_ms=2_000,
         requests_count=10,
     )
-    assert estimate_of("compact", (), advice, GIB) == Estimate(2_600, 180 * MIB)
+    assert estimate_of("compact", (), advice, GIB) == Estimate(2_600, 180 * MIB, 2_600)
     rates = RATES_BYTES_A_SECOND
     slower = 2_000 * rates[RewriteMethod.REENCODE] // rates[RewriteMethod.SORT]
-    assert estimate_of("compact", ("--strategy=sort",), advice, GIB) == Estimate(600 + slower, 180 * MIB)
+    assert estimate_of("compact", ("--strategy=sort",), advice, GIB) == Estimate(600 + slower, 180 * MIB, 600 + slower)
     everything = estimate_of("compact", ("--option=rewrite-all=true",), advice, GIB)
-    assert everything == Estimate(600 + GIB * 1000 // (45 * MIB), 2 * GIB)
+    whole_ms = 600 + GIB * 1000 // (45 * MIB)
+    assert everything == Estimate(whole_ms, 2 * GIB, whole_ms)
     assert estimate_of("check", ("--deep",), None, GIB).bytes == GIB
-    assert estimate_of("check", (), None, GIB) == Estimate(500, 0)
+    assert estimate_of("check", (), None, GIB) == Estimate(500, 0, 500)
 
 
 estimates = st.lists(st.builds(Estimate, st.integers(0, 10 * MINUTE_MS), st.integers(0, 100)), max_size=30)
@@ -158,6 +159,12 @@ def test_a_job_that_does_not_fit_leaves_room_for_smaller_ones_and_says_why():
     )
     assert budget.refusal(Estimate(0, 0), 10 * MINUTE_MS) == "the time of this run is over"
     assert budget.refusal(Estimate(MINUTE_MS, 100 * MIB), 0) is None
+
+
+def test_estimates_go_by_what_earlier_runs_took():
+    by_rates = estimate_of("compact", (), of_bytes(GIB), GIB)
+    learned = estimate_of("compact", (), of_bytes(GIB), GIB, pace=2.5)
+    assert learned == Estimate(round(by_rates.elapsed_ms * 2.5), by_rates.bytes, by_rates.elapsed_ms)
 
 
 def test_estimates_go_by_the_pace_of_the_run():

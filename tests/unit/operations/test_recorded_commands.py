@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from icekeep import cli
@@ -75,6 +76,24 @@ def test_a_job_on_a_branch_tells_of_that_branch(lake, capsys):
     assert metadata.current_snapshot_id == head != now
     summary = metadata.snapshot(now).summary
     assert summary["icekeep.run-id"] == document["run_id"] == document["result"]["run_id"] == written()[-1].run_id
+
+
+def test_a_plan_expects_what_the_last_runs_took(lake, capsys):
+    options = ["--option", "rewrite-all=true"]
+    assert run(capsys, "compact", *options)[0] == 0
+    first = written()[-1]
+    assert first.estimated_cpu_ms > 0
+    records = RunRecords.at("sqlite:///warehouse.icekeep-runs.db")
+    records.end(msgspec.structs.replace(first, cpu_ms=3 * first.estimated_cpu_ms))
+    status, planned, err = run(capsys, "compact", *options, "--dry-run")
+    assert status == 0, (planned, err)
+    _, ran, _ = run(capsys, "compact", *options)
+    assert planned["result"]["estimated"]["cpu_ms"] == ran["result"]["estimated"]["cpu_ms"]
+    second = written()[-1]
+    assert ran["result"]["estimated"]["cpu_ms"] == 3 * second.estimated_cpu_ms
+    # What one run has learned is no estimate of the next one's.
+    assert second.estimated_cpu_ms == pytest.approx(first.estimated_cpu_ms, rel=0.1)
+    assert second.cpu_ms == ran["result"]["cpu_ms"]
 
 
 def test_a_table_that_is_dropped_and_taken_in_again(lake, capsys):

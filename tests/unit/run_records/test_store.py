@@ -1,6 +1,7 @@
 """The record of runs in SQLite: what is written is read, what is asked in one query is what a plain look at all runs tells."""
 
 import sqlite3
+from contextlib import closing
 from types import SimpleNamespace
 
 import msgspec
@@ -21,6 +22,7 @@ from icekeep.run_records.values import (
     SKEW_MS,
     UNFINISHED,
     LastRuns,
+    Pace,
     RunFilter,
     RunRecord,
 )
@@ -74,6 +76,9 @@ def test_a_run_is_read_as_it_was_written(records):
         metadata_location_before="s3://b/1",
         metadata_location_after="s3://b/2",
         result={"files": [1, None, "a"]},
+        estimated_ms=1,
+        estimated_cpu_ms=2,
+        cpu_ms=3,
     )
     plain = record()
     same = [name for name in RunRecord.__struct_fields__ if getattr(whole, name) == getattr(plain, name)]
@@ -371,6 +376,53 @@ def test_nightly_runs_are_forgotten_however_short_they_are_kept(records, keep_da
 def test_a_result_that_is_too_long_is_left_out_and_said_so(records):
     records.end(done("a", NOW_MS, result={"text": "x" * 300_000}))
     assert "300011 bytes" in records.select(RunFilter(), NOW_MS)[0].result["left_out"]
+
+
+def test_a_database_of_an_older_icekeep_is_read_and_written_after_it_has_got_its_new_columns(records, tmp_path):
+    records.end(done("a", NOW_MS))
+    with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as connection:
+        for name in ("estimated_ms", "estimated_cpu_ms", "cpu_ms"):
+            connection.execute(f"ALTER TABLE icekeep_runs DROP COLUMN {name}")
+        connection.execute("UPDATE icekeep_version SET version = 1")
+    again = RunRecords.at(f"sqlite:///{tmp_path}/runs.db")
+    assert [one.run_id for one in again.select(RunFilter(), NOW_MS)] == ["a"]
+    again.end(done("b", NOW_MS, estimated_ms=5, cpu_ms=7))
+    assert records.select(RunFilter(run_id="b"), NOW_MS)[0].cpu_ms == 7
+
+
+def took(run_id, ms, *, ago_ms=0, **fields):
+    ended_ms = NOW_MS - ago_ms
+    whole = {"exit_status": 0, "status": "done", **fields}
+    return record(run_id, started_ms=ended_ms - ms, ended_ms=ended_ms, **whole)
+
+
+def test_the_last_five_runs_on_a_table_say_how_long_the_next_takes(records):
+    # An old slow one is over, one that did a part of its work says nothing, and a long one says more than short ones.
+    records.end(took("old", 90_000, ago_ms=9_000, estimated_ms=1_000))
+    records.end(took("part", 90_000, ago_ms=800, estimated_ms=1_000, exit_status=3))
+    records.end(took("by hand", 90_000, ago_ms=700))
+    for number in range(4):
+        records.end(took(f"short {number}", 1_000, ago_ms=number, estimated_ms=1_000, estimated_cpu_ms=10, cpu_ms=40))
+    records.end(took("long", 36_000, ago_ms=10, estimated_ms=16_000))
+    paces = records.paces(NOW_MS)
+    assert paces.of("lake.db.t", "compact") == Pace(elapsed=2.0, cpu=4.0)
+
+
+def test_a_new_table_is_expected_to_be_like_the_others(records):
+    records.end(took("a", 3_000, table="lake.db.a", estimated_ms=1_000))
+    records.end(took("b", 1_000, table="lake.db.b", estimated_ms=1_000, estimated_cpu_ms=100, cpu_ms=50))
+    paces = records.paces(NOW_MS)
+    assert paces.of("lake.db.new", "compact") == Pace(elapsed=2.0, cpu=0.5)
+    assert paces.of("lake.db.a", "compact") == Pace(elapsed=3.0, cpu=0.5)
+    assert paces.of("lake.db.a", "check") == Pace()
+
+
+def test_what_ran_long_ago_or_at_a_time_to_come_teaches_nothing_and_no_pace_is_absurd(records):
+    records.end(took("old", 5_000, ago_ms=31 * DAY_MS, estimated_ms=1_000))
+    records.end(took("to come", 5_000, ago_ms=-DAY_MS, estimated_ms=1_000))
+    assert records.paces(NOW_MS).of("lake.db.t", "compact") == Pace()
+    records.end(took("absurd", 10_000_000, estimated_ms=1, estimated_cpu_ms=10_000, cpu_ms=1))
+    assert records.paces(NOW_MS).of("lake.db.t", "compact") == Pace(elapsed=64.0, cpu=1 / 64)
 
 
 def test_a_database_of_a_newer_icekeep_is_left_alone(records, tmp_path):

@@ -39,6 +39,7 @@ JOB = Job(
     asks=CatalogChange.COMMIT,
     exact="icekeep.maintenance.compaction.job:exact_compact",
     run="icekeep.maintenance.compaction.job:compact",
+    has_estimate=True,
     options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
     check="icekeep.maintenance.compaction.job:check_arguments",
 )

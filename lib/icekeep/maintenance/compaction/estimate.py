@@ -65,7 +65,14 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(
-    works: Iterable[Work], *, slots: int, groups_count: int, files_count: int, new_files_count: int, delete_bytes: int
+    works: Iterable[Work],
+    *,
+    slots: int,
+    groups_count: int,
+    files_count: int,
+    new_files_count: int,
+    delete_bytes: int,
+    pace: float = 1.0,
 ) -> Estimate:
     """Add up what pieces of work take.
 
@@ -73,11 +80,13 @@ def estimate(
         slots: how many tasks run at once.
         files_count: that are read, delete files among them.
         delete_bytes: of the delete files that are applied.
+        pace: how much more processor time than the rates say earlier runs took.
     """
     pieces = [*works]
-    cpu_ms = sum(
+    by_rates_ms = sum(
         work.bytes * 1000 // RATES_BYTES_A_SECOND[work.method] + work.tasks_count * _TASK_MS for work in pieces
     )
+    cpu_ms = round(by_rates_ms * pace)
     tasks = sum(work.tasks_count for work in pieces)
     total = sum(work.bytes for work in pieces)
     return Estimate(

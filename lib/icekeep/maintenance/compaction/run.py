@@ -265,6 +265,7 @@ class Run:
             files_count=planned.rewritten_data_files_count + sum(group.delete_files_count for group in planned.groups),
             new_files_count=sum(methods[group.number].files_count for group in planned.groups),
             delete_bytes=sum(group.delete_bytes for group in planned.groups),
+            pace=1.0 if self.table.run is None else self.table.run.cpu_pace,
         )
 
 

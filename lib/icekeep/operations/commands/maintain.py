@@ -190,7 +190,11 @@ class _Calls:
         load, held_by = self._loaded(assignment, meter)
         if held_by is not None:
             return Ran(status=JobStatus.NOT_BEGUN, held_by=held_by)
-        run = new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id)
+        run = msgspec.structs.replace(
+            new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id),
+            cpu_pace=assignment.cpu_pace,
+            estimated_ms=assignment.estimated_ms,
+        )
         surroundings = msgspec.structs.replace(
             self._surroundings,
             listener=self._interrupts.listener(self._surroundings.listener),
