@@ -239,6 +239,10 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
             _TABLES_MATCHING,
+            Setting(
+                "page", Kind.TEXT, "also write the report as a page for a browser; needs icekeep[report]", shown="FILE"
+            ),
+            Setting("open", Kind.SWITCH, "ask a browser to show the page", keyword="opens"),
         ),
         changes=False,
         takes_listener=True,
@@ -253,7 +257,7 @@ VERBS: Mapping[str, Verb] = {
                 needs="icekeep[report]",
             ),
         },
-        examples=("", "--table local.demo.flights", "--catalog local --match 'demo.*' --output html > report.html"),
+        examples=("", "--table local.demo.flights", "--catalog local --match 'demo.*' --page report.html --open"),
     ),
     "tables": Verb(
         summary="list the tables of catalogs, with what their metadata files say: files, bytes, snapshots, the last change",

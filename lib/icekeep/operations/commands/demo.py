@@ -1,9 +1,6 @@
 """What the command `demo` does: a playground is made, its tables looked at as `report` looks at them, and commands proposed."""
 
 import shlex
-import subprocess
-import sys
-import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import TableHealth
-from icekeep.operations.commands.report import report_over
+from icekeep.operations.commands.report import open_page, report_over
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.loading import configured_catalogs
@@ -87,7 +84,7 @@ def demo(*, directory: str, opens: bool = False, listener: Listener = SILENT) ->
             directory=str(where),
             config=str(config),
             report=None if page is None else str(page),
-            is_opened=opens and page is not None and _opened(page, listener),
+            is_opened=opens and page is not None and open_page(page, listener),
             catalog=CATALOG,
             tables_count=len(STATES),
             tables=tuple(_told(state, found, config) for state in STATES),
@@ -162,16 +159,3 @@ def _written_page(found: ReportResult, directory: Path, listener: Listener) -> P
         listener.on(Warned(f"the report is not written: {error.message}"))
         return None
     return page
-
-
-def _opened(page: Path, listener: Listener) -> bool:
-    """Ask for a browser, in a process that nobody waits for: one without windows would take the terminal, and keep it."""
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        listener.on(Warned(f"there is no browser that could show {str(page)!r}"))
-        return False
-    nowhere = subprocess.DEVNULL
-    words = [sys.executable, "-m", "webbrowser", page.as_uri()]
-    subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
-    return True

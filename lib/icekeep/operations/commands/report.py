@@ -2,8 +2,12 @@
 
 import os
 import shlex
+import subprocess
+import sys
+import webbrowser
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -15,11 +19,13 @@ from icekeep.names import NAME_IN_CATALOG, catalog_of
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, find_pattern, find_table
 from icekeep.operations.configuration.file import CatalogSettings, config_words
+from icekeep.operations.console.output import require_directory, write_at_once
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.source import SparkSource
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
+from icekeep.reports.page.page import report_page, require_packages
 from icekeep.reports.values import ReportResult
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runtime import Runtime
@@ -28,7 +34,7 @@ _NAMED_TABLES = 500
 """Of more tables than these the last runs of all tables are asked for: a question to a database has a length."""
 
 
-def report_over(
+def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a flag
     catalogs: Callable[[], Catalogs],
     catalog: str | None,
     spark: SparkSource,
@@ -36,17 +42,62 @@ def report_over(
     table: str | None = None,
     match: str | None = None,
     histories: bool = False,
+    page: str | None = None,
+    opens: bool = False,
     listener: Listener = SILENT,
 ) -> ReportResult:
     """Report one table, or all that match of a catalog, or of each that is configured.
 
     Of several catalogs one that is out of reach is told as not read, and does not stop the others.
 
+    Args:
+        page: a file that the report is also written to, as a page for a browser; then the report has histories.
+        opens: whether a browser is asked to show it, without waiting for it.
+
     Raises:
-        UsageError: both a table and a pattern are given, or no catalog is configured.
+        UsageError: both a table and a pattern are given, or no catalog is configured; or the page cannot be written, for want of
+            a directory or of the packages that draw it.
         NotFoundError: there is no such catalog or table, or none that the pattern matches.
         IcekeepError: the only catalog cannot be opened or listed.
     """
+    if page is None:
+        if opens:
+            raise UsageError("--open shows the page that --page FILE writes; give both")
+        return _report_over(catalogs, catalog, spark, table, match, histories, listener)
+    require_directory(page, "page")
+    require_packages()
+    found = _report_over(catalogs, catalog, spark, table, match, True, listener)
+    write_at_once(page, report_page(found), "page")
+    if opens:
+        open_page(Path(page), listener)
+    return found
+
+
+def open_page(page: Path, listener: Listener) -> bool:
+    """Ask a browser to show a page, in a process that nobody waits for: one without windows would take the terminal, and keep it.
+
+    Returns whether there is a browser; where there is none, a warning says where the page is.
+    """
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        listener.on(Warned(f"there is no browser that could show {str(page)!r}"))
+        return False
+    nowhere = subprocess.DEVNULL
+    words = [sys.executable, "-m", "webbrowser", page.absolute().as_uri()]
+    subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    return True
+
+
+def _report_over(
+    catalogs: Callable[[], Catalogs],
+    catalog: str | None,
+    spark: SparkSource,
+    table: str | None,
+    match: str | None,
+    histories: bool,
+    listener: Listener,
+) -> ReportResult:
     known = catalogs()
     reference = None if match is None else find_pattern(known, match, catalog)
     if table is not None:

@@ -1,7 +1,9 @@
 """The command `report`: its words, its output, its exit statuses, over one catalog and several."""
 
 import json
+import subprocess
 import sys
+import webbrowser
 
 import pytest
 
@@ -218,3 +220,57 @@ def test_a_record_that_cannot_be_read_is_a_warning(run, tmp_path):
     assert status == 0
     assert "one.<wbr>db.<wbr>one" in out
     assert len([line for line in err.splitlines() if "the record of runs is not read" in line]) == 1
+
+
+def test_a_page_is_written_beside_what_the_terminal_shows(run, tmp_path):
+    written_down(tmp_path)
+    status, out, _ = run("--page", str(tmp_path / "page.html"))
+    assert status == 0
+    assert out.startswith("report: done")
+    page = Page((tmp_path / "page.html").read_text())
+    for words in ("one.db.one", "two.db.two", "deleted data files 7"):
+        assert words in page.text
+
+
+def test_a_browser_is_asked_to_show_the_page(run, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(webbrowser, "get", lambda: None)
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **how: started.append(words))
+    monkeypatch.chdir(tmp_path)
+    assert run("--page", "page.html", "--open")[0] == 0
+    assert started == [[sys.executable, "-m", "webbrowser", (tmp_path / "page.html").as_uri()]]
+
+
+def test_where_there_is_no_browser_a_line_says_where_the_page_is(run, tmp_path, monkeypatch):
+    def none():
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr(webbrowser, "get", none)
+    page = tmp_path / "page.html"
+    status, _, err = run("--page", str(page), "--open")
+    assert status == 0
+    assert page.exists()
+    assert len([line for line in err.splitlines() if f"there is no browser that could show {str(page)!r}" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--open"], "--open shows the page that --page FILE writes; give both"),
+        (["--page", "nowhere/page.html"], "cannot write page 'nowhere/page.html': there is no directory"),
+    ],
+)
+def test_a_page_that_cannot_be_is_refused_before_the_work(run, monkeypatch, words, line):
+    monkeypatch.setattr("icekeep.operations.commands.report.report", pytest.fail)
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    [told] = err.splitlines()
+    assert told.startswith(f"icekeep: {line}")
+
+
+def test_a_page_in_a_file_needs_its_packages_too(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygal", None)
+    monkeypatch.setattr("icekeep.operations.commands.report.report", pytest.fail)
+    status, _, err = run("--page", str(tmp_path / "page.html"))
+    assert status == 2
+    assert "package 'pygal' is not installed" in err
