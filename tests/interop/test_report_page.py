@@ -152,6 +152,34 @@ def test_the_list_is_sorted_and_searched(browser: Browser, hostile: Path) -> Non
     assert browser.complaints == []
 
 
+CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', {value: %s})"
+PRESS_COPY = """
+(async () => {
+  const button = document.querySelector('.to-do button.copy');
+  button.click();
+  await new Promise((resolve) => setTimeout(resolve));
+  return button.textContent;
+})()
+"""
+
+
+def test_a_command_is_copied_or_selected_where_there_is_no_clipboard(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1280)
+    assert browser.ask(
+        "[...document.querySelectorAll('.command')].every((one) => one.lastElementChild.matches('button.copy'))"
+    )
+    browser.ask(CLIPBOARD % "{writeText: async (text) => { window.copied = text; }}")
+    assert browser.ask(PRESS_COPY) == "Copied"
+    assert browser.ask("copied") == "icekeep compact --table local.db.sick"
+    assert browser.ask("document.querySelector('[role=status]').textContent") == "Copied"
+    browser.open(page, width=1280)
+    browser.ask(CLIPBOARD % "undefined")
+    browser.ask(OPEN_ALL)
+    assert browser.ask(PRESS_COPY) == "Selected"
+    assert browser.ask("getSelection().toString().trim()") == "icekeep compact --table local.db.sick"
+    assert browser.complaints == []
+
+
 def test_a_link_leads_into_the_part_of_its_table_by_keyboard_alone(browser: Browser, page: Path) -> None:
     browser.open(page, width=1280)
     browser.press("Tab", 9)

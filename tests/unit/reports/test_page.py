@@ -198,6 +198,13 @@ def test_what_would_be_freed_and_what_would_be_replaced_are_told_apart():
     assert "Frees 0" not in text
 
 
+def test_the_command_of_each_job_to_do_stands_in_the_sum_and_in_the_part_of_its_table():
+    job = replace(full_table().jobs[0], command="icekeep compact --table lake.db.full")
+    page = Page(rendered(report_of(replace(full_table(), jobs=(job, full_table().jobs[1])))))
+    assert "".join(text for tag, text in page.texts if tag == "code").count(job.command) == 2
+    assert len([one for one in page.of("span") if one.get("class") == "command"]) == 2
+
+
 def test_a_run_of_maintenance_is_told_in_one_form_whether_or_not_its_snapshots_are_there():
     run = replace(full_history().runs[0], run_id="compact-1", made_by="icekeep 0.1.0, run compact-1, policy nightly")
     gone = replace(run, made_by=None, before=None, after=None, policy="nightly", snapshots_count=0)

@@ -1,5 +1,5 @@
 "use strict";
-// The page works without: this sorts and searches the list, and opens the part that a link leads to.
+// The page works without: this sorts and searches the list, opens the part that a link leads to, and copies commands.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
   const value = (row, at) => {
@@ -72,3 +72,32 @@ if (parts.length > 1) {
   }
   parts[0].before(tools);
 }
+const commands = document.querySelectorAll(".command");
+const said = document.createElement("div");
+said.className = "sr";
+said.setAttribute("role", "status");
+for (const command of commands) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.setAttribute("aria-label", "Copy " + command.textContent.trim());
+  command.append(button);
+}
+if (commands.length) { document.body.append(said); }
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest && event.target.closest("button.copy");
+  if (!button) { return; }
+  const code = button.previousElementSibling;
+  let done = "Copied";
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+  } catch {
+    // There is no clipboard on a page that came over plain HTTP, nor where the browser refuses it.
+    getSelection().selectAllChildren(code);
+    done = "Selected";
+  }
+  said.textContent = done;
+  button.textContent = done;
+  setTimeout(() => { button.textContent = "Copy"; said.textContent = ""; }, 2000);
+});
