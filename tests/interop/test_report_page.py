@@ -123,6 +123,26 @@ def test_it_asks_nobody_fits_the_screen_and_can_be_read(
     assert browser.ask("document.title") != "ran"
 
 
+@pytest.mark.parametrize("currency", [None, "EUR"])
+def test_on_a_phone_what_would_be_done_is_not_cut(browser: Browser, tmp_path: Path, currency: str | None) -> None:
+    """With the widest values: 1023.9 GiB, 99.9 min."""
+    full = full_table()
+    jobs = tuple(
+        replace(job, has_work=True, freed_bytes=1_099_404_133_785, replaced_bytes=1_099_404_133_785, cpu_ms=5_994_000)
+        for job in full.jobs
+    )
+    path = tmp_path / "report.html"
+    path.write_text(report_page(report_of(replace(full, jobs=jobs), currency=currency)))
+    browser.open(path, width=390)
+    assert "1023.9 GiB" in browser.ask("document.querySelector('.sums').innerText")
+    widths = browser.ask(
+        "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth])(document.querySelector('.sums').parentElement)"
+    )
+    assert widths[0] == widths[1]
+    last = browser.ask("document.querySelector('.sums thead th:last-child').getBoundingClientRect().right")
+    assert last <= 390
+
+
 def test_what_would_run_in_spite_of_all_is_not_run(browser: Browser, page: Path) -> None:
     browser.open(page, width=1280)
     browser.ask(
