@@ -24,11 +24,11 @@ def counted(count: int, things: str) -> str:
 def counted_doing(count: int, things: str, verb: str) -> str:
     """The same, and a verb after it, as it is of several things.
 
-    >>> counted_doing(1, "files", "are"), counted_doing(2, "files", "lie"), counted_doing(1, "entries", "state")
-    ('1 file is', '2 files lie', '1 entry states')
+    >>> counted_doing(1, "files", "are"), counted_doing(2, "files", "lie"), counted_doing(1, "entries", "reach")
+    ('1 file is', '2 files lie', '1 entry reaches')
     """
     if count == 1:
-        verb = {"are": "is", "have": "has", "do": "does"}.get(verb, f"{verb}s")
+        verb = {"are": "is", "have": "has", "do": "does", "reach": "reaches"}.get(verb, f"{verb}s")
     return f"{counted(count, things)} {verb}"
 
 

@@ -184,10 +184,12 @@ def _compaction(
     files_count: int, new_count: int, deletes_count: int, asking_count: int, cost: Estimate, *, is_exact: bool
 ) -> JobAdvice:
     if files_count:
-        reason = f"{files_count:,} data files are too small{', too large or have many deletes' if is_exact else ' or too large'}"
+        has = "has" if files_count == 1 else "have"
+        more = f", too large or {has} many deletes" if is_exact else " or too large"
+        reason = f"{counted_doing(files_count, 'data files', 'are')} too small{more}"
     elif asking_count:
         reason = (
-            f"{asking_count:,} data files ask for it, but no partition would come out with fewer "
+            f"{counted_doing(asking_count, 'data files', 'ask')} for it, but no partition would come out with fewer "
             f"(it takes {MIN_INPUT_FILES} of them)"
         )
     else:
@@ -198,7 +200,7 @@ def _compaction(
         has_work=files_count > 0,
         is_exact=is_exact,
         reason=reason,
-        gain=f"a scan opens {files_count - new_count:,} files fewer{applied}" if files_count else "",
+        gain=f"a scan opens {counted(files_count - new_count, 'files')} fewer{applied}" if files_count else "",
         files_count=files_count,
         spared_opens_count=files_count - new_count + deletes_count,
         replaced_bytes=cost.written_bytes,
@@ -230,17 +232,19 @@ def _rewrite_position_deletes(known: Known, compaction: Compaction) -> JobAdvice
         )
         taken_count = _taken_count(plan, known, compaction) if count else 0
     becomes = "vectors" if known.table.metadata.format_version > 2 else "fewer files"
-    dangling = f"{dangling_count:,} reach nothing" if is_exact else "which reach nothing can only be told with Spark"
+    unknown = "which reach nothing can only be told with Spark"
     reason, gain = "position delete files are large enough, and none is dangling", ""
     if count or dangling_count:
-        reason = f"{count:,} position delete files {'can' if is_exact else 'may'} become {becomes}, {dangling}"
+        changed = f"{counted(count, 'position delete files')} {'can' if is_exact else 'may'} become {becomes}"
+        dangling = f"{counted_doing(dangling_count, 'delete files', 'reach')} nothing" if is_exact else unknown
+        reason = ", ".join(filter(None, (changed if count else "", dangling if dangling_count or not is_exact else "")))
         gain = (
-            f"readers read {count:,} small files less for each data file that these may name"
+            f"readers open up to {counted(count, 'small files')} fewer for each data file"
             if count
             else (f"{counted_doing(dangling_count, 'delete files', 'are')} not planned and read any more")
         )
     elif not is_exact:
-        reason = f"there are too few position delete files to become {becomes}; {dangling}"
+        reason = f"there are too few position delete files to become {becomes}; {unknown}"
     if taken_count:
         reason = f"{reason}; compact, which comes first, takes {taken_count:,} of them out"
     return JobAdvice(

@@ -81,14 +81,16 @@ def expire_advice(table: Table, found: Expiring) -> JobAdvice:
     expired, count = found.expired, len(found.expired.snapshot_ids)
     total = len(table.metadata.snapshots)
     if expired.is_empty:
-        return JobAdvice(job=job, has_work=False, is_exact=True, reason=f"retention keeps all {total:,} snapshots")
+        kept = "the only snapshot" if total == 1 else f"all {total:,} snapshots"
+        return JobAdvice(job=job, has_work=False, is_exact=True, reason=f"retention keeps {kept}")
     refs = f" and {counted(len(expired.ref_names), 'references')}" if expired.ref_names else ""
+    are = "is" if count == 1 and not refs else "are"
     freed_count = (found.files_count or 0) + found.manifests_count + found.lists_count
     freed = None if found.files_bytes is None else found.files_bytes + found.manifests_bytes + found.lists_bytes
     return JobAdvice(
         job=job,
         has_work=True,
-        reason=f"{count:,} of {total:,} snapshots{refs} are older than the table keeps them",
+        reason=f"{count:,} of {counted(total, 'snapshots')}{refs} {are} older than the table keeps them",
         gain=f"about {counted_doing(freed_count, 'files', 'are')} freed"
         if freed is not None
         else "files are freed that summaries do not count",
@@ -108,7 +110,10 @@ def orphan_advice(table: Table, metadata: MetadataHealth, entries_count: int) ->
     listed_count = known_count + metadata.metadata_log_files_count + 1 + metadata.lost_metadata_files_count
     reason, gain = "no orphan is known of; only a listing tells of those that failed writes leave", ""
     if lost:
-        reason = f"up to {lost:,} metadata files left the log and were not deleted, unless somebody removed them since"
+        were = "was" if lost == 1 else "were"
+        reason = (
+            f"up to {counted(lost, 'metadata files')} left the log and {were} not deleted, unless somebody did so since"
+        )
         gain = f"about {lost * (metadata.metadata_bytes or 0):,} bytes of old metadata are freed"
     return JobAdvice(
         job="remove_orphan_files",

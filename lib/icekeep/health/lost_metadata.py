@@ -18,6 +18,7 @@ from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice, TableHealth
 from icekeep.maintenance.orphans.metadata_files import may_be_found_by_name
 from icekeep.maintenance.orphans.options import eligible_before_ms
+from icekeep.spelling import counted
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.counted import CountedStorage, Meter
 from icekeep.storage.locations import canonical, is_under
@@ -61,7 +62,7 @@ def _told(one: JobAdvice, there: _There) -> JobAdvice:
     if not count and not there.is_all:
         return one
     some = "" if there.is_all else "at least "
-    reason = f"{some}{count:,} metadata files left the log and were not deleted"
+    reason = f"{some}{counted(count, 'metadata files')} left the log and {'was' if count == 1 else 'were'} not deleted"
     gain = f"{some}{there.bytes:,} bytes of old metadata are freed"
     if not count:
         reason = "metadata files that left the log were removed; only a listing tells of what failed writes leave"

@@ -87,7 +87,10 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
     )
     left = f", {sick.left_files_count:,} of them too few together for compact" if sick.left_files_count else ""
     yield _part(
-        "files", 0.7, small / (20 + other), f"{small:,} of {small + other:,} data files are small beside others{left}"
+        "files",
+        0.7,
+        small / (20 + other),
+        f"{small:,} of {counted_doing(small + other, 'data files', 'are')} small beside others{left}",
     )
     yield _part(
         "deletes",
@@ -97,7 +100,8 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         + sick.mean_deletes / 10
         + sick.equality_delete_files_count / 50,
         f"{sick.deleted_ratio:.1%} of the rows are deleted, a scan reads {sick.delete_read_ratio:.1%} more for deletes, "
-        f"{sick.mean_deletes:.1f} delete files a data file, {sick.equality_delete_files_count:,} equality delete files",
+        f"{sick.mean_deletes:.1f} delete files a data file, "
+        f"{counted(sick.equality_delete_files_count, 'equality delete files')}",
     )
     yield _part(
         "manifests",

@@ -449,21 +449,22 @@ def test_deletes_that_reach_nothing_delete_no_rows(names_file):
     assert "deletes" not in [one.name for one in after.score_parts]
 
 
-def test_a_report_has_one_count_of_what_reaches_nothing():
+@pytest.mark.parametrize(("count", "told"), [(1, "1 delete file reaches nothing"), (2, "2 delete files reach nothing")])
+def test_a_report_has_one_count_of_what_reaches_nothing(count, told):
     world = World(2)
     world.append(0, rows=500)
-    table = world.append(1, 2, rows=10)
+    table = world.append(*range(1, count + 1), rows=10)
     gone = [file.file_path for file in data_files(table) if file.record_count == 10]
     for path in gone:
         delete_positions(world.table, [(path, 0)], names_file=False)
     commit(world.table, DeleteFiles(paths=frozenset(gone)))
     found = health(world)
-    assert (found.deletes.dangling_count, found.deletes.deleted_ratio) == (2, 0.0)
-    assert [one.reason for one in found.score_parts if one.name == "dangling"] == ["2 delete files reach nothing"]
+    assert (found.deletes.dangling_count, found.deletes.deleted_ratio) == (count, 0.0)
+    assert [one.reason for one in found.score_parts if one.name == "dangling"] == [told]
     advice = job(found, "rewrite_position_deletes")
-    assert (advice.has_work, advice.reason) == (True, "0 position delete files can become fewer files, 2 reach nothing")
+    assert (advice.has_work, advice.reason) == (True, told)
     done = rewrite_position_deletes(world.table, no_spark)
-    assert (done.rewritten_delete_files_count, done.removed_dangling_delete_files_count) == (0, 2)
+    assert (done.rewritten_delete_files_count, done.removed_dangling_delete_files_count) == (0, count)
 
 
 def test_a_file_loses_no_more_rows_than_it_has():

@@ -60,8 +60,18 @@ def test_sizes_without_a_file_have_their_place():
 def test_files_of_several_tables_are_added_up_by_what_each_is_to_its_table():
     small = replace(data_of(k20=5), target_file_bytes=MIB)
     chart = sizes_chart([data_of(k20=3), small])
-    assert bars(chart) == {"color-0": ["1 MiB to 2 MiB: 3 files"], "color-1": ["1 MiB to 2 MiB: 5 files"]}
+    assert (chart.svg, chart.told) == ("", "8 files of 1 MiB to 2 MiB: 3 smaller than the target, 5 about right")
+    chart = sizes_chart([data_of(k20=3, k29=1), small])
+    assert bars(chart) == {
+        "color-0": ["1 MiB to 2 MiB: 3 files"],
+        "color-1": ["1 MiB to 2 MiB: 5 files", "512 MiB to 1 GiB: 1 file"],
+    }
     assert "1 MiB to 2 MiB: 8 files" in label(chart)
+
+
+def test_files_of_one_size_are_a_sentence():
+    chart = sizes_chart([data_of(k29=1)])
+    assert (chart.svg, chart.told, chart.legend) == ("", "1 file of 512 MiB to 1 GiB: about right", ())
 
 
 def test_without_a_file_there_is_no_chart():
@@ -76,6 +86,18 @@ def test_scores_are_counted_in_tens_by_their_bands():
         "color-1": ["score 50 to 59: 1 table", "score 70 to 79: 1 table"],
         "color-2": ["score 80 to 89: 1 table", "score 90 to 100: 2 tables"],
     }
+
+
+def test_a_table_with_a_fault_is_broken_whatever_its_score():
+    assert len(scores_chart([bare_table()]).legend) == 3
+    chart = scores_chart([bare_table(), replace(full_table(), score=55.0), replace(bare_table(), score=55.0)])
+    assert bars(chart) == {
+        "color-1": ["score 50 to 59: 1 table"],
+        "color-2": ["score 90 to 100: 1 table"],
+        "color-3": ["score 50 to 59: 1 table, broken"],
+    }
+    assert chart.legend[-1] == ("color-3", "broken: it has faults")
+    assert label(chart) == "Tables by score: 2 tables of 50 to 59; 1 table of 90 to 100; 1 table broken"
 
 
 def test_tables_are_counted_by_the_age_of_their_last_maintenance():

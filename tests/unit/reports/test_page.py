@@ -205,6 +205,22 @@ def test_the_command_of_each_job_to_do_stands_in_the_sum_and_in_the_part_of_its_
     assert len([one for one in page.of("span") if one.get("class") == "command"]) == 2
 
 
+def test_small_files_are_those_that_compact_takes():
+    data = replace(full_table().data, small_files_count=1_000, small_files_together_count=7)
+    page = Page(rendered(report_of(replace(full_table(), data=data))))
+    told = [text for tag, text in page.texts if tag in ("dt", "dd", "span")]
+    at = told.index("Small, for compact")
+    assert "".join(told[at + 1 : at + 3]) == "7 1,000 below the target"
+    assert "7 that compact would rewrite" in page.text
+
+
+def test_a_job_that_takes_next_to_no_time_is_not_told_to_take_none():
+    job = replace(full_table().jobs[0], cpu_ms=20)
+    text = Page(rendered(report_of(replace(full_table(), jobs=(job,))))).text
+    assert "Takes under 0.1 s of a core" in text
+    assert "0.0 s" not in text
+
+
 def test_a_run_of_maintenance_is_told_in_one_form_whether_or_not_its_snapshots_are_there():
     run = replace(full_history().runs[0], run_id="compact-1", made_by="icekeep 0.1.0, run compact-1, policy nightly")
     gone = replace(run, made_by=None, before=None, after=None, policy="nightly", snapshots_count=0)

@@ -28,7 +28,7 @@ class FilesChanged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def delete_files_count(self) -> int | None:
-        """Delete files of every kind, vectors among them."""
+        """Delete files of every kind, including deletion vectors."""
         return total((self.position_delete_files_count, self.equality_delete_files_count, self.deletion_vectors_count))
 
 

@@ -14,8 +14,8 @@ class RewritePositionDeletesResult(JobResult, frozen=True, kw_only=True):
         rewritten_delete_files_count: whose rows are in the added ones now.
         added_delete_files_count: delete files, or vectors, each counted.
         failed_delete_files_count: of the groups that no commit replaced.
-        removed_dangling_delete_files_count: that reached no data file and went as a whole, vectors among them; they are
-            not among the rewritten ones.
+        removed_dangling_delete_files_count: that reached no data file and were removed whole, including deletion vectors; they
+            are not among the rewritten ones.
         removed_dangling_bytes_count: the size of these.
         removed_dangling_positions_count: rows of rewritten files that were dropped, since their data file is not live, or
             too new for the delete file.

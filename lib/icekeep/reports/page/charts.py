@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
-from icekeep.health.values import DataHealth, TableHealth
+from icekeep.health.values import HEALTHY_FROM, SICK_BELOW, DataHealth, TableHealth
 from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
 from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.reports.page.svg import PLAIN, XY, Bar, StackedBar, drawn
@@ -19,6 +19,7 @@ _WIDTH, _NARROW, _HEIGHT = 340, 270, 170
 _LABELS = 5
 _SIZES_LEAST = 6
 _AGES = (("1 day", 1), ("7 days", 7), ("30 days", 30), ("90 days", 90))
+_SIZE_KINDS = (("color-0", "smaller than the target"), ("color-1", "about right"), ("color-2", "larger"))
 _RUNS = 10
 _DAY_DIGITS = len("2026-01-31")
 _MINUTE_DIGITS = len("2026-01-31T12:00")
@@ -42,29 +43,41 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 def scores_chart(tables: Sequence[TableHealth]) -> Chart:
-    """How many tables have which score, in steps of ten."""
-    counts = [0] * 10
+    """How many tables have which score, in steps of ten, and in which band they are: one with a fault is broken at any score."""
+    counts = {band: [0] * 10 for band in ("sick", "fair", "healthy", "broken")}
     for one in tables:
-        counts[min(9, int(one.score // 10))] += 1
+        counts[one.band][min(9, int(one.score // 10))] += 1
     ranges = [f"{10 * step} to {10 * step + 9}" for step in range(9)] + ["90 to 100"]
-    parts = {"color-0": counts[:5], "color-1": counts[5:8], "color-2": counts[8:]}
-    starts, chart = (0, 5, 8), _stacked()
+    together = [sum(step) for step in zip(*counts.values(), strict=True)]
+    chart = _stacked()
     chart.x_labels = [str(10 * step) for step in range(10)]
-    for start, some in zip(starts, parts.values(), strict=True):
-        chart.add("", [*[None] * start, *(count or None for count in some)])
-    _scale(chart, max(counts), _count)
-    told = [f"{_tables(count)} of {scores}" for scores, count in zip(ranges, counts, strict=True) if count]
-    titles = [f"score {scores}: {_tables(count)}" for scores, count in zip(ranges, counts, strict=True) if count]
+    for some in counts.values():
+        chart.add("", [count or None for count in some])
+    _scale(chart, max(together), _count)
+    told = [f"{_tables(count)} of {scores}" for scores, count in zip(ranges, together, strict=True) if count]
+    broken_count = sum(counts["broken"])
+    told += [f"{_tables(broken_count)} broken"] if broken_count else []
+    titles = [
+        f"score {scores}: {_tables(count)}{', broken' if band == 'broken' else ''}"
+        for band, some in counts.items()
+        for scores, count in zip(ranges, some, strict=True)
+        if count
+    ]
     return Chart(
         kind="scores",
         title="Tables by score",
         svg=drawn(chart, f"Tables by score: {'; '.join(told)}", titles),
-        legend=(("color-0", "sick, below 50"), ("color-1", "fair"), ("color-2", "healthy, 80 and more")),
+        legend=(
+            ("color-0", f"sick, below {SICK_BELOW:g}"),
+            ("color-1", "fair"),
+            ("color-2", f"healthy, {HEALTHY_FROM:g} and more"),
+            *([("color-3", "broken: it has faults")] if broken_count else []),
+        ),
     )
 
 
 def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
-    """How many data files have which size; `None` where there is no file."""
+    """How many data files have which size, a sentence where all have about the same; `None` where there is no file."""
     files: dict[int, list[int]] = {}
     for data in tables:
         for bucket in data.histogram:
@@ -74,6 +87,12 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
             files.setdefault(bucket.least_bytes, [0, 0, 0])[kind] += bucket.files_count
     if not files:
         return None
+    if len(files) == 1:
+        [(size, counts)] = files.items()
+        kinds = [(count, name) for count, (_, name) in zip(counts, _SIZE_KINDS, strict=True) if count]
+        named = kinds[0][1] if len(kinds) == 1 else ", ".join(f"{count:,} {name}" for count, name in kinds)
+        told = f"{_files(sum(counts))} of {_whole_bytes(size)} to {_whole_bytes(2 * size)}: {named}"
+        return Chart(kind="sizes", title="Data files by size", svg=Markup(""), told=told)
     first, last = (size.bit_length() - 1 for size in (min(files), max(files)))
     sizes = [1 << power for power in range(first, max(last + 1, first + _SIZES_LEAST))]
     rows = [files.get(size, [0, 0, 0]) for size in sizes]
@@ -92,7 +111,7 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
         kind="sizes",
         title="Data files by size",
         svg=drawn(chart, f"Data files by size: {told}", titles),
-        legend=(("color-0", "smaller than the target"), ("color-1", "about right"), ("color-2", "larger")),
+        legend=_SIZE_KINDS,
     )
 
 
@@ -113,7 +132,7 @@ def ages_chart(tables: Sequence[TableHealth], now_ms: int) -> Chart:
         kind="ages",
         title="Tables by age of the last maintenance",
         svg=drawn(chart, f"Tables by the age of their last maintenance: {'; '.join(told)}", told),
-        legend=(("color-0", "less than so long ago"), ("color-1", "none that snapshots tell of")),
+        legend=(("color-0", "within this time"), ("color-1", "no snapshot of maintenance")),
     )
 
 

@@ -79,7 +79,7 @@ def _environment(currency: str | None) -> Environment:
         "count": _or_not_known(lambda value: f"{value:,}"),
         "bytes": _or_not_known(format_bytes),
         "time": _or_not_known(lambda value: format_time(value)[: len("2026-01-31T12:00")].replace("T", " ")),
-        "span": _or_not_known(about_span),
+        "span": _or_not_known(lambda value: "under 0.1 s" if 0 < value < 100 else about_span(value)),
         "percent": _or_not_known(lambda value: f"{value:.1%}"),
         "decimal": _or_not_known(lambda value: f"{value:,.1f}" if value >= 0.05 or not value else f"{value:.2g}"),
         "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
