@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UsageError
 from icekeep.health.values import DataHealth
+from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.page.rendering import rendered
@@ -75,7 +76,7 @@ def test_what_the_report_has_is_on_the_page():
         "42 broken",
         "100 healthy",
         "invalid-table",
-        "101 it is so (1)",
+        "101 it is so: 1",
         "208 it is so: 2",
         "12.5%",
         "120.6 KiB",
@@ -200,9 +201,10 @@ def test_what_would_be_freed_and_what_would_be_replaced_are_told_apart():
 
 def test_the_command_of_each_job_to_do_stands_in_the_sum_and_in_the_part_of_its_table():
     job = replace(full_table().jobs[0], command="icekeep compact --table lake.db.full")
-    page = Page(rendered(report_of(replace(full_table(), jobs=(job, full_table().jobs[1])))))
+    page = Page(rendered(report_of(full_table(jobs=(job, full_table().jobs[1]), faults=()))))
     assert "".join(text for tag, text in page.texts if tag == "code").count(job.command) == 2
-    assert len([one for one in page.of("span") if one.get("class") == "command"]) == 2
+    # And the one that says what the job does.
+    assert len([one for one in page.of("span") if one.get("class") == "command"]) == 3
 
 
 def test_small_files_are_those_that_compact_takes():
@@ -219,6 +221,30 @@ def test_a_job_that_takes_next_to_no_time_is_not_told_to_take_none():
     text = Page(rendered(report_of(replace(full_table(), jobs=(job,))))).text
     assert "Takes under 0.1 s of a core" in text
     assert "0.0 s" not in text
+
+
+def test_where_to_read_on_is_a_command_to_copy():
+    text = Page(rendered(full_report())).text
+    assert text.count("icekeep help invalid-table") == 2
+    for job in ("compact", "rewrite_manifests", "remove_orphan_files"):
+        assert f"icekeep help {job}" in text
+    assert "icekeep help expire_snapshots" not in text
+
+
+def test_of_each_fault_it_is_told_what_must_hold_and_what_to_do():
+    page = Page(rendered(full_report()))
+    text = page.text.replace("\n", " ")
+    for number in (101, 208):
+        for part in (CLASSES[number].rule, CLASSES[number].readers, CLASSES[number].mend):
+            assert part.replace("`", "") in text
+    assert ("code", "icekeep repair") in page.texts
+
+
+def test_a_fault_of_a_later_version_has_its_name_alone():
+    fault = replace(full_table().faults[0], fault_id=999)
+    page = Page(rendered(report_of(full_table(faults=(fault,)))))
+    assert "999 it is so: 2" in page.text
+    assert "What must hold" not in page.text
 
 
 def test_a_run_of_maintenance_is_told_in_one_form_whether_or_not_its_snapshots_are_there():

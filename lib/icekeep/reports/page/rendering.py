@@ -12,6 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from icekeep.errors import printable
+from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.reports.colours import COLOURS
 from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
 from icekeep.reports.page.views import catalog_totals, job_totals, table_views
@@ -23,6 +24,7 @@ DETAILED_TABLES = 500
 """So many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
 
 _NOT_KNOWN = "not known"
+_CODE = re.compile(r"`([^`]+)`")
 _AFTER_A_PART = re.compile(r"([._/=-])(?=\w)")
 
 
@@ -84,8 +86,10 @@ def _environment(currency: str | None) -> Environment:
         "decimal": _or_not_known(lambda value: f"{value:,.1f}" if value >= 0.05 or not value else f"{value:.2g}"),
         "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
         "breakable": _breakable,
+        "coded": _coded,
         "words": lambda name: str(name).replace("_", " "),
     }
+    environment.globals["fault_classes"] = CLASSES
     environment.globals["shown"] = {name: environment.filters[name] for name in ("count", "bytes")}
     return environment
 
@@ -102,6 +106,11 @@ def _visible(value: Any) -> Any:
 def _breakable(text: str) -> Markup:
     """A long name that may be broken after its parts, as telephones are narrow."""
     return Markup(_AFTER_A_PART.sub(r"\1<wbr>", str(escape(_visible(text)))))
+
+
+def _coded(text: str) -> Markup:
+    """A sentence in Markdown, of which only code is marked."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _digest(text: str) -> str:
