@@ -1,5 +1,6 @@
 """The page of a report in a browser: it asks nobody for anything, fits a telephone, can be read in light and dark, and works."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.maintenance.compaction.job import compact
+from icekeep.operations.console.values import plain_values
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
+from icekeep.reports.since import read_earlier, with_changes
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.chromium import Browser, chromium
@@ -95,7 +98,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         not_read=(not_read(HOSTILE, HOSTILE),),
         histories=tuple(full_history(one.table, said=HOSTILE) for one in tables[:2]),
     )
-    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    directory = tmp_path_factory.mktemp("hostile")
+    earlier = directory / "earlier.json"
+    others = [replace(one, score=1.0) for one in tables]
+    earlier.write_text(json.dumps({"result": plain_values(replace(told, tables=tuple(others)))}))
+    told = with_changes(told, read_earlier(str(earlier)), is_whole=False)
+    path = directory / "report.html"
     path.write_text(report_page(replace(told, status="partial")))
     return path
 

@@ -243,6 +243,12 @@ VERBS: Mapping[str, Verb] = {
                 "page", Kind.TEXT, "also write the report as a page for a browser; needs icekeep[report]", shown="FILE"
             ),
             Setting("open", Kind.SWITCH, "ask a browser to show the page", keyword="opens"),
+            Setting(
+                "since",
+                Kind.TEXT,
+                "also tell what changed since an earlier report, which --output json or --result-file wrote",
+                shown="FILE",
+            ),
         ),
         changes=False,
         takes_listener=True,

@@ -5,8 +5,10 @@ from typing import Any
 
 from icekeep.health.values import JobAdvice, TableHealth
 from icekeep.rendered import Details
-from icekeep.reports.values import ReportResult
+from icekeep.reports.since import figure_changed
+from icekeep.reports.values import ReportResult, ReportSince, TableChange, TableFigures
 from icekeep.spec.times import format_time
+from icekeep.spelling import counted
 
 _BAR = 30
 _WITH_REASONS = 3
@@ -23,6 +25,8 @@ def report_shown(report: ReportResult) -> Mapping[str, Any]:
     }
     if report.not_read:
         shown["not_read"] = [f"{one.name}: {one.reason}{_faults(one.faults)}" for one in report.not_read]
+    if report.since is not None:
+        shown |= _since(report.since)
     if len(report.tables) == 1 and not report.not_read:
         return {**shown, **health_shown(report.tables[0], report.currency)}
     if report.tables:
@@ -34,6 +38,18 @@ def report_shown(report: ReportResult) -> Mapping[str, Any]:
         )
         shown["next"] = _next(report)
     return {name: value for name, value in shown.items() if value != []}
+
+
+def _since(since: ReportSince) -> dict[str, Any]:
+    changed = since.changed
+    counts = f"{len(changed):,} of {counted(len(since.tables), 'tables')} changed"
+    rows = {"changes": [_change(one) for one in changed]} if changed else {}
+    return {"since": f"{format_time(since.timestamp_ms)}: {counts}", **rows}
+
+
+def _change(one: TableChange) -> dict[str, Any]:
+    figures = {name: figure_changed(one, name) for name in TableFigures.__struct_fields__}
+    return {"table": one.table, "state": one.state.replace("_", " "), **figures}
 
 
 def _row(one: TableHealth) -> dict[str, Any]:

@@ -76,6 +76,59 @@ class TableHistory(msgspec.Struct, frozen=True, kw_only=True):
     not_read: str | None = None
 
 
+class TableFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a table that two reports are compared by.
+
+    Attributes:
+        score: 0 to 100 (healthy).
+        bytes, data_files_count: of live data files.
+        small_files_count: those that `compact` takes.
+        delete_files_count: live ones, including deletion vectors.
+        faults_count: in metadata and manifest lists.
+    """
+
+    score: float
+    bytes: int
+    data_files_count: int
+    small_files_count: int
+    delete_files_count: int
+    snapshots_count: int
+    faults_count: int
+
+
+class TableChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in an earlier report and in this one.
+
+    Attributes:
+        state: `same` or `changed`; `new` where the earlier report does not have it, `gone` where this one does not; `not_read`
+            where one of the two could not read it.
+        before: in the earlier report; `None` where it has no figures of the table.
+        after: in this report; `None` where it has none.
+    """
+
+    table: str
+    state: str
+    before: TableFigures | None
+    after: TableFigures | None
+
+
+class ReportSince(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed since an earlier report.
+
+    Attributes:
+        timestamp_ms: when the earlier report was made, epoch milliseconds.
+        tables: in the order of this report, then those that only the earlier one has figures of.
+    """
+
+    timestamp_ms: int
+    tables: tuple[TableChange, ...]
+
+    @property
+    def changed(self) -> tuple[TableChange, ...]:
+        """The tables whose figures are not those of the earlier report."""
+        return tuple(one for one in self.tables if one.state != "same")
+
+
 class ReportResult(Rendered, frozen=True, kw_only=True):
     """The health of tables, the worst first.
 
@@ -87,6 +140,7 @@ class ReportResult(Rendered, frozen=True, kw_only=True):
         histories: of the tables, where they were asked for.
         requests_count, read_bytes: what it took of storage, beside the loading of tables and their histories.
         timestamp_ms: when it was done, epoch milliseconds.
+        since: what changed since an earlier report; `None` where none was given.
     """
 
     status: str
@@ -100,3 +154,4 @@ class ReportResult(Rendered, frozen=True, kw_only=True):
     read_bytes: int = 0
     elapsed_ms: int = 0
     timestamp_ms: int = 0
+    since: ReportSince | None = None

@@ -26,6 +26,7 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
 from icekeep.reports.page.page import report_page, require_packages
+from icekeep.reports.since import read_earlier, with_changes
 from icekeep.reports.values import ReportResult
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runtime import Runtime
@@ -43,6 +44,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
     match: str | None = None,
     histories: bool = False,
     page: str | None = None,
+    since: str | None = None,
     opens: bool = False,
     listener: Listener = SILENT,
 ) -> ReportResult:
@@ -53,23 +55,27 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
     Args:
         page: a file that the report is also written to, as a page for a browser; then the report has histories.
         opens: whether a browser is asked to show it, without waiting for it.
+        since: a file with the JSON of an earlier report, which the tables are compared with.
 
     Raises:
-        UsageError: both a table and a pattern are given, or no catalog is configured; or the page cannot be written, for want of
-            a directory or of the packages that draw it.
+        UsageError: both a table and a pattern are given, or no catalog is configured; the page cannot be written, for want of a
+            directory or of the packages that draw it; or the earlier report cannot be read.
         NotFoundError: there is no such catalog or table, or none that the pattern matches.
         IcekeepError: the only catalog cannot be opened or listed.
     """
-    if page is None:
+    if opens and page is None:
+        raise UsageError("--open shows the page that --page FILE writes; give both")
+    if page is not None:
+        require_directory(page, "page")
+        require_packages()
+    earlier = None if since is None else read_earlier(since)
+    found = _report_over(catalogs, catalog, spark, table, match, histories or page is not None, listener)
+    if earlier is not None:
+        found = with_changes(found, earlier, is_whole=table is None and match is None)
+    if page is not None:
+        write_at_once(page, report_page(found), "page")
         if opens:
-            raise UsageError("--open shows the page that --page FILE writes; give both")
-        return _report_over(catalogs, catalog, spark, table, match, histories, listener)
-    require_directory(page, "page")
-    require_packages()
-    found = _report_over(catalogs, catalog, spark, table, match, True, listener)
-    write_at_once(page, report_page(found), "page")
-    if opens:
-        open_page(Path(page), listener)
+            open_page(Path(page), listener)
     return found
 
 

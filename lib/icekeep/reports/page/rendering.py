@@ -16,6 +16,7 @@ from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.reports.colours import COLOURS
 from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
 from icekeep.reports.page.views import catalog_totals, job_totals, table_views
+from icekeep.reports.since import figure_changed
 from icekeep.reports.values import ReportResult
 from icekeep.spec.times import about_span, format_time
 from icekeep.spec.units import format_bytes
@@ -81,7 +82,7 @@ def _environment(currency: str | None) -> Environment:
         "count": _or_not_known(lambda value: f"{value:,}"),
         "bytes": _or_not_known(format_bytes),
         "time": _or_not_known(lambda value: format_time(value)[: len("2026-01-31T12:00")].replace("T", " ")),
-        "span": _or_not_known(lambda value: "under 0.1 s" if 0 < value < 100 else about_span(value)),
+        "span": _or_not_known(lambda value: about_span(value) if value >= 100 else "under 0.1 s" if value else "0 s"),
         "percent": _or_not_known(lambda value: f"{value:.1%}"),
         "decimal": _or_not_known(lambda value: f"{value:,.1f}" if value >= 0.05 or not value else f"{value:.2g}"),
         "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
@@ -91,6 +92,7 @@ def _environment(currency: str | None) -> Environment:
     }
     environment.globals["fault_classes"] = CLASSES
     environment.globals["shown"] = {name: environment.filters[name] for name in ("count", "bytes")}
+    environment.globals["figure_changed"] = figure_changed
     return environment
 
 

@@ -257,6 +257,10 @@ def test_where_there_is_no_browser_a_line_says_where_the_page_is(run, tmp_path, 
     ("words", "line"),
     [
         (["--open"], "--open shows the page that --page FILE writes; give both"),
+        (
+            ["--since", "nowhere.json"],
+            "cannot read earlier report 'nowhere.json': no such file or directory; `icekeep report ",
+        ),
         (["--page", "nowhere/page.html"], "cannot write page 'nowhere/page.html': there is no directory"),
     ],
 )
@@ -274,3 +278,23 @@ def test_a_page_in_a_file_needs_its_packages_too(run, tmp_path, monkeypatch):
     status, _, err = run("--page", str(tmp_path / "page.html"))
     assert status == 2
     assert "package 'pygal' is not installed" in err
+
+
+def test_an_earlier_report_is_compared_with_the_tables_as_they_are(run, conf, tmp_path):
+    earlier = str(tmp_path / "earlier.json")
+    assert run("--result-file", earlier)[0] == 0
+    two = open_catalog("two", Lake(tmp_path / "two").properties)
+    append(two.load(("db", "two")), [events(2)])
+    status, out, _ = run("--since", earlier, "--page", str(tmp_path / "page.html"))
+    assert status == 0
+    assert ": 1 of 2 tables changed" in out
+    assert "1 -> 2" in out
+    assert "1 of 2 tables changed" in Page((tmp_path / "page.html").read_text()).text
+    _, out, _ = run("--since", earlier, "--output", "json")
+    other, one = json.loads(out)["result"]["since"]["tables"]
+    assert (one["table"], one["state"]) == ("one.db.one", "same")
+    assert (other["before"]["data_files_count"], other["after"]["data_files_count"]) == (1, 2)
+    # What it printed is an earlier report too, and one with another before it.
+    (tmp_path / "printed.json").write_text(out)
+    _, out, _ = run("--since", str(tmp_path / "printed.json"), "--table", "two.db.two", "--output", "json")
+    assert [table["state"] for table in json.loads(out)["result"]["since"]["tables"]] == ["same"]
