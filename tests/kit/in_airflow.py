@@ -21,7 +21,7 @@ _TIMEOUT_S = 900
 
 def look(home: Path, **environ: str) -> Any:
     """What Airflow sees of the DAGs in `airflow_dags`, of the example of a configuration; see `airflow_probe.py`."""
-    told = {"PYTHONPATH": f"{_installed(home)}:{ROOT}/lib", "ICEKEEP_CONF": f"{ROOT}/conf/icekeep.example.yaml"}
+    told = {"PYTHONPATH": f"{_installed(home)}:{ROOT}/lib", "ICEKEEP_CONFIG": f"{ROOT}/conf/icekeep.example.yaml"}
     return _probe(home, {**told, **environ}, "look", str(DAGS))
 
 
@@ -44,7 +44,7 @@ def run(home: Path, conf: Path, runs: list[Any], own: str = "", **environ: str) 
         "PYTHONPATH": f"{ROOT}/lib",
         "SPARK_HOME": str(SPARK_HOME),
         "PYSPARK_PYTHON": str(BIN / "python"),
-        "ICEKEEP_CONF": str(conf),
+        "ICEKEEP_CONFIG": str(conf),
         "ICEKEEP_HOME": str(ROOT),
         "ICEKEEP_PYTHON": str(BIN / "python"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),

@@ -29,7 +29,7 @@ class CompactOperator(JobOperator):
             repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
@@ -71,7 +71,7 @@ class RewritePositionDeletesOperator(JobOperator):
             repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
@@ -113,7 +113,7 @@ class RewriteManifestsOperator(JobOperator):
             repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
@@ -163,7 +163,7 @@ class ExpireSnapshotsOperator(JobOperator):
         options: grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated. Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
@@ -221,7 +221,7 @@ class RemoveOrphanFilesOperator(JobOperator):
             Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.
@@ -267,7 +267,7 @@ class CheckOperator(JobOperator):
         ref: only the snapshot of this branch or tag (default: all snapshots). Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.
-        installation: where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, ICEKEEP_HOME,
+        installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
         alias: the asset alias under which a commit is an event; by default there are no events.

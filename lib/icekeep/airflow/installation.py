@@ -8,14 +8,22 @@ from pathlib import Path
 import msgspec
 
 from icekeep.airflow.units import Call
+from icekeep.operations.configuration.file import CONFIG_VARIABLE
 from icekeep.policies.scheduling import DRY_RUN
 from icekeep.runtime import SUBMITTER
 
 SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
 """What spark-submit is given where icekeep is installed and not checked out."""
 
-
-_VARIABLES = ("CONF", "PYTHON", "HOME", "RESULTS", "DOCS_URL", "REPORT_URL")
+_VARIABLES = {
+    "conf": CONFIG_VARIABLE,
+    "python": "ICEKEEP_PYTHON",
+    "home": "ICEKEEP_HOME",
+    "results": "ICEKEEP_RESULTS",
+    "docs_url": "ICEKEEP_DOCS_URL",
+    "report_url": "ICEKEEP_REPORT_URL",
+}
+"""By attribute of an `Installation`."""
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +47,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_variables(cls, environ: Mapping[str, str]) -> "Installation":
-        """As the variables ICEKEEP_CONF, ICEKEEP_PYTHON and so on say; the Python is that of Airflow by default."""
-        given = {name.lower(): environ.get(f"ICEKEEP_{name}") or None for name in _VARIABLES}
+        """As the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON and so on say; the Python is that of Airflow by default."""
+        given = {name: environ.get(variable) or None for name, variable in _VARIABLES.items()}
         python = given.pop("python") or sys.executable
         return cls(python=python, **given)
 

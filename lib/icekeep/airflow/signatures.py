@@ -33,7 +33,7 @@ _COMMON = {
     "table": ("str", "CATALOG.NAMESPACE.TABLE, the catalog as the configuration calls it. Templated."),
     "spark": ("bool", "whether spark-submit runs it; by default a process of the worker does, which suits small tables."),
     "dry_run": ("bool", "whether it shows its plan and changes nothing."),
-    "installation": ("Installation | None", "where icekeep is; by default as the variables ICEKEEP_CONF, ICEKEEP_PYTHON, "
+    "installation": ("Installation | None", "where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, "
                      "ICEKEEP_HOME, ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say."),
     "icekeep_conn_id": ("str | None", "a connection of type `icekeep`, whose catalog the job has too."),
     "alias": ("str | None", "the asset alias under which a commit is an event; by default there are no events."),

@@ -83,7 +83,7 @@ def outcome_of(conf=EXAMPLE, directory=ROOT / "airflow_dags", results=None, **ca
 
 def run(conf, directory, **environ):
     if conf is not None:
-        environ["ICEKEEP_CONF"] = str(conf)
+        environ["ICEKEEP_CONFIG"] = str(conf)
     return subprocess.run(
         [sys.executable, "-c", LOOK, str(directory)],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{FAKE_AIRFLOW}:{ROOT / 'lib'}", **environ},

@@ -109,6 +109,6 @@ def test_templates_are_looked_at_when_they_are_rendered(operators):
 def test_where_icekeep_is_follows_from_the_variables_of_the_worker(operators, monkeypatch):
     for name in ("HOME", "RESULTS", "PYTHON"):
         monkeypatch.delenv(f"ICEKEEP_{name}", raising=False)
-    monkeypatch.setenv("ICEKEEP_CONF", "/my.yaml")
+    monkeypatch.setenv("ICEKEEP_CONFIG", "/my.yaml")
     task = operators["CheckOperator"](task_id="t", table="c.d.t")
     assert task.installation == Installation(conf="/my.yaml", python=sys.executable)
