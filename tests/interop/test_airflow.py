@@ -30,6 +30,30 @@ def test_the_dags_load_without_an_error(seen):
     assert list(seen["dags"]) == ["icekeep_by_hand", "icekeep_nightly"]
 
 
+WRONG = """
+policies:
+  - {name: careful, schedule: "0 25 * * *", match: local.**, jobs: {compact: }}
+  - {name: night, schedule: "@daily", tables: [local.db.t], jobs: {compact: , check: }}
+"""
+
+
+def test_a_wrong_schedule_of_one_policy_leaves_the_dags_of_the_others(tmp_path):
+    """Airflow takes all DAGs of a file for stale that has an import error."""
+    conf, home = tmp_path / "wrong.yaml", tmp_path / "home"
+    conf.write_text(WRONG)
+    home.mkdir()
+    found = look(home, ICEKEEP_CONFIG=str(conf), STATUSES="", FAILS="icekeep_careful")
+    assert found["import_errors"] == {}
+    careful, night = found["dags"]["icekeep_careful"], found["dags"]["icekeep_night"]
+    assert (careful["cron"], careful["is_paused"], list(careful["tasks"])) == (None, True, ["schedule"])
+    kind, line = found["failure"]
+    assert kind == "AirflowFailException"
+    assert line.startswith("configuration key 'policies[0].schedule': '0 25 * * *' is not a cron schedule")
+    assert line.endswith(f"({conf}, line 3)")
+    # What the wrong policy decides of is left to no other.
+    assert (night["cron"], list(night["tasks"])) == ("@daily", ["outcome", "local.db.t.check"])
+
+
 def test_loading_the_dags_loads_no_spark(seen):
     assert seen["spark"] == []
 

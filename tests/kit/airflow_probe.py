@@ -1,6 +1,7 @@
 """Looks at our DAGs from inside a real Airflow, or runs them; in `.venv-airflow`, writes one JSON object as its last line.
 
-airflow_probe.py look DIRECTORY     what the DAGs are; and what becomes of a task for each exit status of $STATUSES
+airflow_probe.py look DIRECTORY     what the DAGs are; and what becomes of a task for each exit status of $STATUSES,
+                                    and of the only task of the DAG $FAILS
 airflow_probe.py schedules SCHEDULES  of each of a JSON list whether Airflow takes it
 airflow_probe.py runs DIRECTORY RUNS each of RUNS, a JSON list of [DAG, CONF], by `dag.test()`
 """
@@ -29,7 +30,11 @@ def look(directory: str) -> dict[str, Any]:
         outcomes = {status: _outcome(task, status) for status in os.environ["STATUSES"].split(",")}
     spark = sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "datafusion"})
     errors = bag.import_errors
-    return {"import_errors": errors, "dags": dags, "outcomes": outcomes, "spark": spark, "provider": _provider()}
+    found = {"import_errors": errors, "dags": dags, "outcomes": outcomes, "spark": spark, "provider": _provider()}
+    if os.environ.get("FAILS"):
+        [task] = bag.dags[os.environ["FAILS"]].tasks
+        found["failure"] = _failure(task)
+    return found
 
 
 def _provider() -> dict[str, Any]:
@@ -57,6 +62,7 @@ def _dag(dag: Any) -> dict[str, Any]:
         "max_active_runs": dag.max_active_runs,
         "catchup": dag.catchup,
         "cron": dag.schedule,
+        "is_paused": dag.is_paused_upon_creation,
         "tasks": {
             task.task_id: {
                 "after": sorted(task.upstream_task_ids),
@@ -71,10 +77,15 @@ def _dag(dag: Any) -> dict[str, Any]:
 
 def _outcome(task: Any, status: str) -> str | None:
     os.environ["STATUS"] = status
+    return (_failure(task) or [None])[0]
+
+
+def _failure(task: Any) -> list[str] | None:
+    """The exception of a task that is executed, its name and what it says."""
     try:
         task.execute({"ti": Instance()})
     except Exception as error:  # noqa: BLE001 - its name is the answer
-        return type(error).__name__
+        return [type(error).__name__, str(error)]
     return None
 
 

@@ -3,6 +3,8 @@
 A policy that lists its tables and asks nothing of them has a chain of tasks for each table. Any other has a task that asks what
 is due, and a mapped task group over what it answers. In either a job runs whatever became of the one before it on the same
 table, and the last task fails where any has failed.
+
+A policy whose schedule is wrong has a DAG that only says so: an import error would stop the DAGs of all others of the file too.
 """
 
 import logging
@@ -17,11 +19,12 @@ import msgspec
 
 from icekeep.airflow.by_hand import BY_HAND, by_hand_dag
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.listing import DueOperator, OutcomeOperator
+from icekeep.airflow.listing import DueOperator, OutcomeOperator, RefusedOperator
 from icekeep.airflow.operators import MaintenanceOperator
 from icekeep.airflow.submitting import submit_arguments
 from icekeep.airflow.units import Call
 from icekeep.airflow.versions import DAG, task_group
+from icekeep.errors import ConfigError
 from icekeep.operations.configuration.file import Config, read_config
 from icekeep.policies.scheduling import Schedule, schedule_of
 from icekeep.policies.values import Policy, Rules
@@ -32,7 +35,7 @@ UNITS_COUNT_MAX = 256
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 _NO_POOL = "default_pool"
 _ALL_DONE, _ALL_SUCCESS = "all_done", "all_success"
-_LISTING, _TABLES, _OUTCOME = "due", "tables", "outcome"
+_LISTING, _TABLES, _OUTCOME, _REFUSED = "due", "tables", "outcome", "schedule"
 
 
 def dags(
@@ -47,6 +50,8 @@ def dags(
 ) -> dict[str, DAG]:
     """A DAG for each policy of a configuration, `icekeep_POLICY`, and `icekeep_by_hand`; by their ids.
 
+    The DAG of a policy whose schedule is wrong has no schedule, is paused, and fails with the line of the error when it is run.
+
     Args:
         conf: the configuration, at a path that workers have too.
         home: a checkout with `jobs/` and `lib/`; by default `python` has icekeep installed.
@@ -59,9 +64,9 @@ def dags(
 
     Raises:
         NotFoundError: there is no such file.
-        UsageError: it cannot be read, is not YAML, or has a wrong key (`ConfigError`).
+        UsageError: it cannot be read, is not YAML, or has a wrong key (`ConfigError`) other than a policy's schedule.
     """
-    config = read_config(str(conf))
+    config = read_config(str(conf), checks_schedules=False)
     installation = msgspec.structs.replace(
         Installation.of_worker(),
         conf=str(conf),
@@ -72,7 +77,10 @@ def dags(
     found = {}
     common = {**(submit or {}), **({"icekeep_conn_id": icekeep_conn_id} if icekeep_conn_id else {})}
     for policy in config.policies:
-        dag = _policy_dag(config, policy, installation, units_count_max, common)
+        if policy.name in config.wrong_schedules:
+            dag = _wrong_dag(policy, config.wrong_schedules[policy.name])
+        else:
+            dag = _policy_dag(config, policy, installation, units_count_max, common)
         found[dag.dag_id] = dag
     if BY_HAND in found:
         logging.getLogger("icekeep").warning(
@@ -102,7 +110,7 @@ class _Maker:
     @property
     def dag_id(self) -> str:
         """Also the alias of the assets that its tasks commit to."""
-        return f"icekeep_{self.policy.name}"
+        return _dag_id(self.policy)
 
     def chain(self, tasks: Mapping[str, Mapping[str, Any]]) -> list[MaintenanceOperator]:
         """Tasks by their ids, one after the other, each whatever became of the one before it."""
@@ -124,6 +132,27 @@ class _Maker:
     def outcome(self, **arguments: Any) -> OutcomeOperator:
         """The last task."""
         return OutcomeOperator(task_id=_OUTCOME, trigger_rule=_ALL_DONE, retries=0, pool=_NO_POOL, **arguments)
+
+
+def _dag_id(policy: Policy) -> str:
+    return f"icekeep_{policy.name}"
+
+
+def _wrong_dag(policy: Policy, error: ConfigError) -> DAG:
+    """In the place of the DAG of a policy whose schedule is wrong."""
+    logging.getLogger("icekeep").error("policy %r is not scheduled: %s", policy.name, error.message)
+    with DAG(
+        dag_id=_dag_id(policy),
+        description=f"Not scheduled: {error.message}",
+        schedule=None,
+        start_date=_START,
+        catchup=False,
+        is_paused_upon_creation=True,
+        tags=["icekeep", "icekeep-error"],
+        doc_md=f"Policy `{policy.name}` is not scheduled: {error.message}",
+    ) as dag:
+        RefusedOperator(task_id=_REFUSED, reason=error.message, retries=0, pool=_NO_POOL)
+    return dag
 
 
 def _policy_dag(

@@ -1,4 +1,6 @@
-"""The first task of a policy whose tables are known only when a run begins, and the last, which says how the run has ended."""
+"""The first task of a policy whose tables are known only when a run begins, the last, which says how the run has ended, and the
+only one of a policy that cannot be run.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -132,6 +134,22 @@ class OutcomeOperator(BaseOperator):
         parts = [f"{len(bad)} failed: {_named(bad)}"] if bad else []
         parts += [f"tables could not be looked at: {'; '.join(not_read)}"] if not_read else []
         raise AirflowFailException("; ".join(parts))
+
+
+class RefusedOperator(BaseOperator):
+    """Fails with the reason for which a policy is not run; the only task of its DAG.
+
+    Args:
+        reason: the line.
+    """
+
+    def __init__(self, *, reason: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.reason = reason
+
+    def execute(self, context: Any) -> None:
+        """Fail."""
+        raise AirflowFailException(self.reason)
 
 
 def _of_unit(name: str, units: Sequence[Any]) -> str:

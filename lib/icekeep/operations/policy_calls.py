@@ -37,11 +37,13 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_policy(config: Config, name: str) -> None:
-    """Raise `NotFoundError` where the configuration has no policy of a name, or there is none."""
+    """Raise `NotFoundError` where the configuration has no policy of a name, or `ConfigError` where its schedule is wrong."""
     path = require_file(config)
     names = [policy.name for policy in config.policies]
     if name not in names:
         raise NotFoundError(f"there is no policy {name!r} in {path}; {named_or_known(name, names)}", policy=name)
+    if name in config.wrong_schedules:
+        raise config.wrong_schedules[name]
 
 
 def wanted_now(command: Command, job: Job, config: Config, table: Table, told_ms: int) -> Command | Held:

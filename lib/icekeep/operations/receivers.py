@@ -33,7 +33,7 @@ _TALKATIVE = ("opentelemetry", "openlineage", "urllib3")
 def telling_settings(output: OutputOptions) -> TellingSettings:
     """What the configuration says; nothing where it cannot be read, which the command itself tells."""
     try:
-        return read_config(output.conf).telling
+        return read_config(output.conf, checks_schedules=False).telling
     except (IcekeepError, OSError):
         return TellingSettings()
 

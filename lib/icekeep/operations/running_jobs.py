@@ -78,7 +78,7 @@ def run_job(
     begun.only_tells, surroundings = command.dry_run, surroundings.in_run(command.conf)
     begun.changes_by_commits = job.asks is CatalogChange.COMMIT
     shared = surroundings.shared
-    catalogs = known_catalogs(command.conf, surroundings.seams) if shared is None else shared.catalogs
+    catalogs = shared.catalogs if shared is not None else known_of_policy(command, command.policy, surroundings)
     reference = find_table(catalogs, command.table, command.catalog)
     begun.table = reference.full_name
     if command.policy is not None:
@@ -242,9 +242,15 @@ def position_after(table: Any, branch: str | None) -> Position:
         return Position()
 
 
-def known_catalogs(conf: str | None, seams: Seams) -> Catalogs:
-    """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's."""
-    return Catalogs(read_config(conf), partial(spark_properties, seams), os.environ, Path.cwd())
+def known_catalogs(conf: str | None, seams: Seams, *, checks_schedules: bool = True) -> Catalogs:
+    """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's; see `read_config`."""
+    config = read_config(conf, checks_schedules=checks_schedules)
+    return Catalogs(config, partial(spark_properties, seams), os.environ, Path.cwd())
+
+
+def known_of_policy(command: Command, policy: str | None, surroundings: Surroundings) -> Catalogs:
+    """The same for what a command does in the name of a policy: a wrong schedule of another one is no error then."""
+    return known_catalogs(command.conf, surroundings.seams, checks_schedules=policy is None)
 
 
 def spark_properties(seams: Seams) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from icekeep.airflow.installation import SUBMITTED
 from icekeep.operations.arguments import parse_command
+from icekeep.policies.scheduling import SCHEDULE_FORM
 
 pytestmark = pytest.mark.process
 
@@ -332,6 +333,23 @@ def test_a_job_that_a_policy_without_a_schedule_takes_is_warned_of_where_the_dag
         in done.stderr
     )
     assert list(json.loads(done.stdout)["dags"]["icekeep_night"]["tasks"]) == ["outcome", "c.db.t.check"]
+
+
+def test_a_wrong_schedule_of_one_policy_leaves_the_dags_of_the_others(conf):
+    conf.write_text(conf.read_text().replace('"0 2 * * *"', '"0 25 * * *"'))
+    done = run(conf, ROOT / "airflow_dags")
+    line = f"configuration key 'policies[0].schedule': '0 25 * * *' is not a cron schedule; give {SCHEDULE_FORM} ({conf}, line 3)"
+    assert f"policy 'nightly' is not scheduled: {line}" in done.stderr
+    dags = json.loads(done.stdout)["dags"]
+    assert {name: dag["schedule"] for name, dag in dags.items()} == {
+        "icekeep_nightly": None,
+        "icekeep_by-hand": None,
+        "icekeep_here": None,
+        "icekeep_all": "@daily",
+        "icekeep_by_hand": None,
+    }
+    assert list(dags["icekeep_nightly"]["tasks"]) == ["schedule"]
+    assert list(dags["icekeep_here"]["tasks"]) == ["outcome", "c.db.t.compact"]
 
 
 def test_a_broken_configuration_is_an_import_error_that_names_the_key(tmp_path):

@@ -245,3 +245,34 @@ def test_a_policy_that_is_not_there_is_a_mistake(catalog, call):
     _, found = call("expire_snapshots", "t", "crud", "--older-than=0s")
     assert found["error"]["message"] == "there is no policy 'crud' in my.yaml; did you mean 'crude'?"
     assert snapshots_count(catalog) == 4
+
+
+def test_a_wrong_schedule_stops_its_own_policy_alone_which_keeps_its_tables(catalog, call, tmp_path, capsys):
+    """A scheduler runs the other policies. What the wrong one decides of is not left to the next, whose retention is shorter."""
+    file = tmp_path / "my.yaml"
+    file.write_text(file.read_text().replace("careful, schedule: '@daily'", "careful, schedule: '0 25 * * *'"))
+    for name in ("t", "calm"):
+        table(catalog, name)
+    status, found = call("expire_snapshots", "t", "crude")
+    assert (status, found["status"]) == (0, "done")
+    status, found = call("expire_snapshots", "calm", "crude")
+    assert (status, found["status"], snapshots_count(catalog, "calm")) == (0, "held", 4)
+    assert "'careful'" in found["result"]["held_by"]
+    assert [one["status"] for one in runs(capsys)] == ["done"]
+    told = "configuration key 'policies[0].schedule': '0 25 * * *' is not a cron schedule"
+    for policy in ("careful", None):
+        words = ["maintain", "--list", "--config=my.yaml", "--output=json", *([f"--policy={policy}"] if policy else [])]
+        assert cli.main(words) == 2
+        assert json.loads(capsys.readouterr().out)["error"]["message"].startswith(told)
+    assert cli.main(["maintain", "--list", "--config=my.yaml", "--output=json", "--policy=crude"]) == 0
+
+
+def test_a_wrong_schedule_of_the_defaults_is_that_of_the_policies_that_have_none_of_their_own(catalog, call, tmp_path):
+    file = tmp_path / "my.yaml"
+    text = file.read_text().replace("crude, schedule: '@daily'", "crude")
+    file.write_text(f"defaults: {{schedule: H}}\n{text}")
+    table(catalog, "cat")
+    status, found = call("expire_snapshots", "cat", "careful")
+    assert (status, found["status"]) == (0, "done")
+    status, found = call("expire_snapshots", "cat", "crude")
+    assert (status, found["error"]["facts"]["key_path"]) == (2, "defaults.schedule")

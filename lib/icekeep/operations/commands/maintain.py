@@ -33,7 +33,7 @@ from icekeep.operations.recording import Place, recorded, records_of
 from icekeep.operations.running_jobs import (
     Session,
     is_in_cluster_mode,
-    known_catalogs,
+    known_of_policy,
     looked_after,
     place_of,
     run_job,
@@ -78,7 +78,7 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
         UnavailableError: the process that started this one is gone already.
     """
     wishes = Wishes(**command.arguments)
-    catalogs = known_catalogs(command.conf, surroundings.seams)
+    catalogs = known_of_policy(command, wishes.policy, surroundings)
     config = catalogs.config
     require_file(config)
     refuse_wrong_options(config.rules)

@@ -115,6 +115,17 @@ class Entry(msgspec.Struct, frozen=True):
             raise self._wrong_type("true or false")
         return self.value.lower() in _TRUE_WORDS
 
+    def nulled(self, key_path: str) -> "Entry":
+        """The same tree with null as the value of a key; unchanged where there is no such key."""
+        if self.key_path == key_path:
+            return msgspec.structs.replace(self, kind="null", value="")
+        if isinstance(self.value, Mapping):
+            below = {key: entry.nulled(key_path) for key, entry in self.value.items()}
+            return msgspec.structs.replace(self, value=below)
+        if isinstance(self.value, tuple):
+            return msgspec.structs.replace(self, value=tuple(entry.nulled(key_path) for entry in self.value))
+        return self
+
     @property
     def is_null(self) -> bool:
         """Whether the key stands there without a value."""

@@ -36,6 +36,9 @@ KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS}) | RULES_KEYS
 
 CURRENCY = "currency"
 CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_SCHEDULE_KEY = "schedule"
+_OF_ALL = f"defaults.{_SCHEDULE_KEY}"
+_SCHEDULE = re.compile(rf"policies\[\d+\]\.{_SCHEDULE_KEY}|{re.escape(_OF_ALL)}")
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -98,6 +101,7 @@ class Config(msgspec.Struct, frozen=True):
 
     Attributes:
         written: each single value of it, but for those of catalogs and policies.
+        wrong_schedules: by policy the error of its schedule, where `read_config` lets that pass; it has none then.
     """
 
     path: str | None
@@ -107,6 +111,7 @@ class Config(msgspec.Struct, frozen=True):
     runs: RunsSettings = RunsSettings()
     telling: TellingSettings = TellingSettings()
     written: tuple[Written, ...] = ()
+    wrong_schedules: Mapping[str, ConfigError] = {}
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -114,12 +119,14 @@ class Config(msgspec.Struct, frozen=True):
         return self.rules.policies
 
 
-def read_config(path: str | None = None) -> Config:
+def read_config(path: str | None = None, *, checks_schedules: bool = True) -> Config:
     """Read a configuration file.
 
     Args:
         path: the file, which must exist; `None` for the one that `CONFIG_VARIABLE` names, which must exist too, or else the
             first of `DEFAULT_PATH` and the user's own below `XDG_CONFIG_HOME` that is there.
+        checks_schedules: whether a wrong schedule of any policy is an error. Else it is in `Config.wrong_schedules`: what is done
+            in the name of another policy depends on none, and the policy keeps its place, so that none after it takes its tables.
 
     Raises:
         NotFoundError: there is no such file.
@@ -130,11 +137,11 @@ def read_config(path: str | None = None) -> Config:
     chosen = os.environ.get(CONFIG_VARIABLE) or None if path is None else path
     if chosen is None:
         found = _found_path()
-        return Config(None, {}) if found is None else _found_config(found)
+        return Config(None, {}) if found is None else _found_config(found, checks_schedules)
     if not Path(chosen).exists():
         by = "" if path is not None else f", which {CONFIG_VARIABLE} names"
         raise NotFoundError(f"there is no configuration file {chosen!r}{by}; name another with --config", path=chosen)
-    return _config(read_document(chosen), chosen)
+    return _config(read_document(chosen), chosen, checks_schedules)
 
 
 def _found_path() -> str | None:
@@ -145,8 +152,8 @@ def _found_path() -> str | None:
     return next((path for path in (DEFAULT_PATH, str(own)) if Path(path).is_file()), None)
 
 
-def _found_config(path: str) -> Config:
-    config = _config(read_document(path), path)
+def _found_config(path: str, checks_schedules: bool) -> Config:
+    config = _config(read_document(path), path, checks_schedules)
     given = [value for one in config.catalogs.values() for value in one.properties.values()]
     variable = next(filter(None, map(_PLACEHOLDER.search, [*given, *(one.value for one in config.written)])), None)
     if variable is not None and not is_own_file(path):
@@ -169,9 +176,34 @@ def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
     return _config(parse_document(text, path), path)
 
 
-def _config(document: Entry | None, path: str) -> Config:
+def _config(document: Entry | None, path: str, checks_schedules: bool = True) -> Config:
     if document is None:
         return Config(path, {})
+    return _strictly(document, path) if checks_schedules else _without_wrong_schedules(document, path)
+
+
+def _without_wrong_schedules(document: Entry, path: str) -> Config:
+    wrong: dict[str, ConfigError] = {}
+    while True:
+        try:
+            config = _strictly(document, path)
+        except ConfigError as error:
+            key_path = str(error.facts["key_path"])
+            nulled = document.nulled(key_path) if _SCHEDULE.fullmatch(key_path) else document
+            if nulled == document:
+                raise
+            document, wrong[key_path] = nulled, error
+        else:
+            break
+    found = {
+        policy.name: wrong.get(f"policies[{at}].{_SCHEDULE_KEY}" if _SCHEDULE_KEY in policy.layer.keys else _OF_ALL)
+        for at, policy in enumerate(config.policies)
+    }
+    errors = {name: error for name, error in found.items() if error is not None}
+    return msgspec.structs.replace(config, wrong_schedules=errors)
+
+
+def _strictly(document: Entry, path: str) -> Config:
     given = document.mapping(KEYS)
     catalogs = _catalogs(given["catalogs"]) if "catalogs" in given else {}
     prices = _prices(given["prices"]) if "prices" in given else None
