@@ -35,6 +35,11 @@ class Yarn(SparkProcesses):
         """What an application is told that need not bring Spark's jars."""
         return {"spark.yarn.jars": f"local:{SPARK_HOME}/jars/*", "spark.yarn.am.memory": "512m"}
 
+    @property
+    def rest(self) -> str:
+        """Where its ResourceManager answers by REST what a scheduler asks."""
+        return (self._process.home / "rest").read_text()
+
     def log(self, name: str) -> str:
         """What the containers of the last application have said, on `stdout` or `stderr`."""
         logs = sorted(self._process.home.glob(f"logs/application_*/container_*/{name}"))

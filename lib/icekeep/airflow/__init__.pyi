@@ -32,6 +32,8 @@ class CompactOperator(JobOperator):
         installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -52,6 +54,7 @@ class CompactOperator(JobOperator):
         dry_run: bool = False,
         installation: Installation | None = None,
         icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -74,6 +77,8 @@ class RewritePositionDeletesOperator(JobOperator):
         installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -92,6 +97,7 @@ class RewritePositionDeletesOperator(JobOperator):
         dry_run: bool = False,
         installation: Installation | None = None,
         icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -116,6 +122,8 @@ class RewriteManifestsOperator(JobOperator):
         installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -137,6 +145,7 @@ class RewriteManifestsOperator(JobOperator):
         dry_run: bool = False,
         installation: Installation | None = None,
         icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -166,6 +175,8 @@ class ExpireSnapshotsOperator(JobOperator):
         installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -190,6 +201,7 @@ class ExpireSnapshotsOperator(JobOperator):
         dry_run: bool = False,
         installation: Installation | None = None,
         icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -224,6 +236,8 @@ class RemoveOrphanFilesOperator(JobOperator):
         installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -252,6 +266,7 @@ class RemoveOrphanFilesOperator(JobOperator):
         dry_run: bool = False,
         installation: Installation | None = None,
         icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...
@@ -270,6 +285,8 @@ class CheckOperator(JobOperator):
         installation: where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, ICEKEEP_HOME,
             ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the job has too.
+        deferrable: whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the worker
+            waits. By default as `[operators] default_deferrable` of Airflow says.
         alias: the asset alias under which a commit is an event; by default there are no events.
         arguments: of `BaseOperator`, and with `spark=True` of `SparkSubmitOperator`, such as `conn_id`.
     """
@@ -286,6 +303,7 @@ class CheckOperator(JobOperator):
         dry_run: bool = False,
         installation: Installation | None = None,
         icekeep_conn_id: str | None = None,
+        deferrable: bool | None = None,
         alias: str | None = None,
         **arguments: Any,
     ) -> None: ...

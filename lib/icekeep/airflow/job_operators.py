@@ -26,10 +26,6 @@ from icekeep.settings import Job, Kind, Setting
 from icekeep.spelling import named_or_known, near_words
 
 _MARKS = ("{{", "{%", "{#")
-_NOT_DEFERRABLE = (
-    "deferrable: a job is a process of its worker, which its end and its result come from; wait with "
-    "TableDueSensor(deferrable=True) before it"
-)
 _PLAIN = (str, bool, int, float, datetime)
 
 
@@ -110,8 +106,6 @@ class JobOperator(MaintenanceOperator):
         """Airflow names a keyword that nobody knows too, but neither the one that is meant nor that spark-submit is not used."""
         of_airflow, of_spark = _keywords(BaseOperator), _keywords(SparkSubmitOperator)
         names = [*signature_of(self.JOB).parameters]
-        if arguments.pop("deferrable", False):
-            raise UsageError(f"task {arguments.get('task_id')!r}: {_NOT_DEFERRABLE}")
         for key in arguments:
             if key in of_spark and key not in of_airflow and not spark:
                 raise UsageError(

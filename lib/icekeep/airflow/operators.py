@@ -1,19 +1,27 @@
-"""The operator that runs jobs of icekeep: by spark-submit, or by a process of the worker where no Spark is needed."""
+"""The operator that runs jobs of icekeep: by spark-submit, or by a process of the worker where no Spark is needed.
+
+Where it is `deferrable` and YARN runs the driver, the task leaves its worker once YARN has accepted the job. A triggerer looks at
+the application until it has ended; then a worker goes on with the task for some seconds. What YARN says of a driver that failed
+holds its exit status, as it does for a spark-submit that waits, and the result is found as it is then.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from icekeep.airflow.assets import table_uri
 from icekeep.airflow.connections import connected
+from icekeep.airflow.deferral import CLUSTER, DOES_NOT_WAIT, Waiting, yarn_of
 from icekeep.airflow.installation import Installation, job_words
 from icekeep.airflow.links import ReportLink, RunbookLink, SparkLink, addresses
 from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
 from icekeep.airflow.process_lines import Said
 from icekeep.airflow.run_lookup import Recorded
+from icekeep.airflow.triggers import LATE, UNREACHED, ApplicationTrigger
 from icekeep.airflow.units import Call, unpacked
 from icekeep.airflow.versions import (
     AirflowException,
@@ -22,14 +30,17 @@ from icekeep.airflow.versions import (
     Asset,
     AssetAlias,
     BaseHook,
+    defers_by_default,
 )
 from icekeep.airflow.worker import Worker
-from icekeep.errors import first_line
+from icekeep.airflow.yarn import Report, ResourceManager
+from icekeep.errors import UsageError, first_line
 from icekeep.runtime import SYSTEM
 
-_CLUSTER = "cluster"
 _RESULT = "result.json"
 _TOLD_COUNT_MAX = 5
+_POLL_S_MIN = 10
+"""Seconds between two looks at an application, as Airflow's own operator has it at least."""
 
 
 class MaintenanceOperator(SparkSubmitOperator):
@@ -45,11 +56,13 @@ class MaintenanceOperator(SparkSubmitOperator):
         policy: whose jobs they are; `None` where somebody asks for them.
         alias: the asset alias through which events are emitted; `None` for no events.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog the jobs have beside those of the configuration.
-        arguments: of `SparkSubmitOperator`.
+        arguments: of `SparkSubmitOperator`; and `deferrable`, whether a triggerer waits for jobs that run on YARN in cluster
+            mode. For any other the worker waits, and says why. By default as `[operators] default_deferrable` of Airflow says.
     """
 
     operator_extra_links = (RunbookLink(), ReportLink(), SparkLink())
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "unit")
+    conf: Any
 
     def __init__(
         self,
@@ -63,6 +76,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         icekeep_conn_id: str | None = None,
         **arguments: Any,
     ) -> None:
+        deferrable = arguments.pop("deferrable", None)
         if alias is not None:
             arguments["outlets"] = [*arguments.get("outlets", ()), AssetAlias(alias)]
         self._given_files: str | None = arguments.get("files")
@@ -72,6 +86,8 @@ class MaintenanceOperator(SparkSubmitOperator):
         self.durable = False
         self.installation, self.calls, self.unit, self.job = installation, calls, unit, job
         self.policy, self.alias, self.icekeep_conn_id = policy, alias, icekeep_conn_id
+        self.deferrable = defers_by_default() if deferrable is None else deferrable
+        self._until_ms: int | None = None
         self._here = installation
         self._said = Said()
         self.links: dict[str, str] = {}
@@ -83,8 +99,27 @@ class MaintenanceOperator(SparkSubmitOperator):
         calls = [call for call in self._all_calls() if self.job in (None, call.job)]
         if not calls:
             raise AirflowSkipException(f"{self.job} is not due")
+        if self.execution_timeout is not None:
+            self._until_ms = SYSTEM.now_ms() + int(self.execution_timeout.total_seconds() * 1000)
+        return self._all_run(calls, [], context)
+
+    def go_on(self, context: Any, event: Any) -> dict[str, Any]:
+        """Go on with a task for whose job a triggerer has waited; see `ApplicationTrigger` for its event."""
+        waiting = Waiting.unpacked(event["waiting"])
+        self._until_ms = waiting.until_ms
+        self._said.address, self._said.application = waiting.page, waiting.application
+        ended = self._told(self._waited_for(waiting, event))
+        return self._all_run(waiting.rest, [*waiting.ended, ended], context)
+
+    def _all_run(self, calls: Sequence[Call], ended: list[Ended], context: Any) -> dict[str, Any]:
+        """Run the calls after those that have ended, and say what became of all."""
         with connected(self.icekeep_conn_id, self.installation) as self._here:
-            ended = [one for call in calls if (one := self._run(call, context)) is not None]
+            for at, call in enumerate(calls):
+                one = self._run(call, context)
+                if isinstance(one, Waiting):
+                    self._defer(msgspec.structs.replace(one, ended=tuple(ended), rest=tuple(calls[at + 1 :])))
+                elif one is not None:
+                    ended.append(one)
         self.links = addresses(ended, self.installation, self._said.address)
         if not ended:
             raise AirflowSkipException("the window in which it may begin is closed")
@@ -109,8 +144,8 @@ class MaintenanceOperator(SparkSubmitOperator):
     def _all_calls(self) -> tuple[Call, ...]:
         return (*self.calls, *(unpacked(self.unit).calls if self.unit is not None else ()))
 
-    def _run(self, call: Call, context: Any) -> Ended | None:
-        """How a call ended; `None` where its window has closed before."""
+    def _run(self, call: Call, context: Any) -> Ended | Waiting | None:
+        """How a call ended, or that it runs on YARN; `None` where its window has closed before."""
         if self._is_killed:
             return Ended(call=call, status=None, said="Airflow has ended the task before")
         if call.until_ms is not None and SYSTEM.now_ms() >= call.until_ms:
@@ -119,24 +154,30 @@ class MaintenanceOperator(SparkSubmitOperator):
         self._said = Said()
         with TemporaryDirectory(prefix="icekeep-") as directory:
             ended = self._ended(call, Path(directory), context)
+        return ended if isinstance(ended, Waiting) else self._told(ended)
+
+    def _told(self, ended: Ended) -> Ended:
         if ended.held_by is not None:
             self.log.info("%s", ended.told_held)
         elif ended.is_done:
-            self.log.info("%s of %s is done", call.job, call.table)
+            self.log.info("%s of %s is done", ended.call.job, ended.call.table)
         else:
             self.log.error("%s", ended.failure)
         return ended
 
-    def _ended(self, call: Call, directory: Path, context: Any) -> Ended:
+    def _ended(self, call: Call, directory: Path, context: Any) -> Ended | Waiting:
+        connection = self._connection() if call.submit else None
+        mode = self._mode(connection)
+        manager = self._asked_by_a_triggerer(call, mode, connection) if self.deferrable else None
         if not call.submit:
             return self._by_worker(call, directory / _RESULT)
-        if self._mode() == _CLUSTER:
+        if mode == CLUSTER:
             if self.icekeep_conn_id is not None:
                 raise AirflowFailException(
                     f"connection {self.icekeep_conn_id!r} cannot be given to a driver in cluster mode without showing its "
                     "secrets; put the catalog into the configuration with ${NAME} in their place, or use client mode"
                 )
-            return self._in_cluster(call, directory, context)
+            return self._in_cluster(call, directory, context, manager)
         words = job_words(call, self.policy, self._here.conf, directory / _RESULT)
         status = self._submitted(call, words, self._given_files, context)
         return Ended(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
@@ -152,13 +193,40 @@ class MaintenanceOperator(SparkSubmitOperator):
             self._worker = None
         return Ended(call=call, status=status, document=document_in(file), said=self._said.line)
 
-    def _in_cluster(self, call: Call, directory: Path, context: Any) -> Ended:
+    def _asked_by_a_triggerer(self, call: Call, mode: str, connection: Any) -> ResourceManager | None:
+        try:
+            return yarn_of(call, mode, connection)
+        except UsageError as error:
+            self.log.info("the worker waits for %s of %s: %s", call.job, call.table, error.message)
+            return None
+
+    def _in_cluster(
+        self, call: Call, directory: Path, context: Any, manager: ResourceManager | None
+    ) -> Ended | Waiting:
         """The driver is elsewhere: what `--files` sends lies in its working directory, and its result comes by another way."""
         results, conf = self.installation.results, self.installation.conf
         file = None if results is None else Path(results) / f"icekeep-{SYSTEM.new_uuid()}.json"
         words = job_words(call, self.policy, conf and Path(conf).name, file, "json")
         files = ",".join(filter(None, (self._given_files, conf)))
-        status = self._submitted(call, words, files or None, context)
+        status = self._submitted(call, words, files or None, context, waits=manager is None)
+        if manager is None or status != 0:
+            return self._ended_in_cluster(call, status, file, directory)
+        if not self._said.application:
+            return Ended(call=call, status=None, said="spark-submit names no application of YARN", was_begun=True)
+        waiting = Waiting(
+            call=call,
+            application=self._said.application,
+            address=manager.address,
+            page=self._said.address,
+            result_file=None if file is None else str(file),
+            until_ms=self._until_ms,
+        )
+        if self._is_killed:
+            return self._given_up(waiting, "Airflow has ended the task")
+        return waiting
+
+    def _ended_in_cluster(self, call: Call, status: int | None, file: Path | None, directory: Path) -> Ended:
+        """How a call ended whose driver was elsewhere, with the document that it has left."""
         document = None
         if file is not None:
             document = document_in(file)
@@ -166,16 +234,61 @@ class MaintenanceOperator(SparkSubmitOperator):
         if document is None and self._said.application:
             document = Recorded(self.installation, directory, self._say).of(call, self._said.application)
         recorded = (document or {}).get("exit_status")
-        if status and isinstance(recorded, int) and recorded:
+        if isinstance(recorded, int) and (status is None or (status and recorded)):
             # spark-submit has but 0 and 1 to say.
             status = recorded
-        return Ended(call=call, status=status, document=document, said=self._said.line)
+        was_begun = bool(self._said.application)
+        return Ended(call=call, status=status, document=document, said=self._said.line, was_begun=was_begun)
 
-    def _submitted(self, call: Call, words: Sequence[str], files: str | None, context: Any) -> int | None:
-        """Submit it, wait for its end, and tell the exit status; `None` where nobody knows it."""
+    def _defer(self, waiting: Waiting) -> None:
+        self.log.info("a triggerer waits for %s at %s", waiting.application, waiting.address)
+        trigger = ApplicationTrigger(
+            address=waiting.address,
+            application=waiting.application,
+            poll_s=max(self._status_poll_interval, _POLL_S_MIN),
+            until_ms=waiting.until_ms,
+            waiting=waiting.packed(),
+        )
+        self.defer(trigger=trigger, method_name="go_on")
+
+    def _waited_for(self, waiting: Waiting, event: Any) -> Ended:
+        """How the call ended for which a triggerer has waited."""
+        if event["reason"] == LATE:
+            # What comes after it would begin when the time is over.
+            self._is_killed = True
+            return self._given_up(waiting, "the time of the task (execution_timeout) was over")
+        if event["reason"] == UNREACHED:
+            return self._given_up(waiting, f"the triggerer cannot ask YARN at {waiting.address}: {event['said']}")
+        report, call = Report(*event["report"]), waiting.call
+        status: int | None = 0
+        if not report.state:
+            status, self._said.line = None, f"YARN does not know {waiting.application} any more"
+        elif not report.has_succeeded:
+            # A spark-submit that waits ends with 1 too where YARN tells no exit status.
+            status = status_in(report.diagnostics) or 1
+            self._said.line = _first(report.diagnostics) or f"YARN says {report.state} {report.final_status}"
+        file = None if waiting.result_file is None else Path(waiting.result_file)
+        with TemporaryDirectory(prefix="icekeep-") as directory:
+            return self._ended_in_cluster(call, status, file, Path(directory))
+
+    def _given_up(self, waiting: Waiting, why: str) -> Ended:
+        """Of a call for which nobody waits any more: its application is ended, as one is whose task ends."""
+        try:
+            ResourceManager(waiting.address).kill(waiting.application)
+            what = f"YARN was asked to end {waiting.application}"
+        except OSError as error:
+            what = f"YARN could not be asked to end {waiting.application}: {first_line(error)}"
+        return Ended(call=waiting.call, status=None, said=f"{why}; {what}", was_begun=True)
+
+    def _submitted(
+        self, call: Call, words: Sequence[str], files: str | None, context: Any, *, waits: bool = True
+    ) -> int | None:
+        """Submit it, wait for its end or only until it is accepted, and tell the exit status; `None` where nobody knows it."""
         self.application, first = self.installation.application(call.job)
         self.files, self.application_args = files, [*first, *words]
         self.name, self._hook = f"icekeep {call.job} {call.table}", None
+        conf = self.conf
+        self.conf = conf if waits else {**(conf or {}), **DOES_NOT_WAIT}
         try:
             super().execute(context)
         except Exception as error:  # noqa: BLE001 - what the hook raises differs by version and kind of cluster
@@ -183,16 +296,22 @@ class MaintenanceOperator(SparkSubmitOperator):
             if status is None and not self._said.line:
                 self._said.line = first_line(error)
             return status
+        finally:
+            self.conf = conf
         return 0
 
-    def _mode(self) -> str:
+    def _connection(self) -> Any:
+        """Of the cluster; `None` where there is none."""
+        try:
+            return BaseHook.get_connection(self._conn_id)
+        except Exception:  # noqa: BLE001 - without a connection the hook goes on with its defaults, and says so
+            return None
+
+    def _mode(self, connection: Any) -> str:
         """The deploy mode of the policy, or of the connection."""
         if self._deploy_mode:
             return str(self._deploy_mode)
-        try:
-            extra = BaseHook.get_connection(self._conn_id).extra_dejson
-        except Exception:  # noqa: BLE001 - without a connection the hook goes on with its defaults, and says so
-            extra = {}
+        extra = {} if connection is None else connection.extra_dejson
         return str(extra.get("deploy-mode") or (self.conf or {}).get("spark.submit.deployMode") or "")
 
     def _get_hook(self) -> Any:
@@ -214,6 +333,11 @@ class MaintenanceOperator(SparkSubmitOperator):
         for one in ended:
             if one.has_committed:
                 events.add(Asset(table_uri(one.call.table)), extra=_extra(one))
+
+
+def _first(text: str) -> str:
+    """The first line that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _extra(one: Ended) -> dict[str, Any]:

@@ -50,12 +50,14 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         status: the exit status; `None` where nobody knows it, or nothing was begun.
         document: what the job has to say, with `error` where it failed; `None` where it could not be read.
         said: the line by which it failed, where there is no document.
+        was_begun: whether it was begun, where there is no `status`.
     """
 
     call: Call
     status: int | None
     document: Mapping[str, Any] | None = None
     said: str = ""
+    was_begun: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -106,7 +108,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         line = str(error.get("message", "")) if isinstance(error, Mapping) else ""
         line = line or self.said or self._partly()
         if self.status is None:
-            return f"{about} did not run: {line or 'no exit status is known'}"
+            how = "was begun, and nobody knows how it ended" if self.was_begun else "did not run"
+            return f"{about} {how}: {line or 'no exit status is known'}"
         meaning = f" ({_MEANINGS[self.status]})" if self.status in _MEANINGS else ""
         again = "" if self.is_worth_retrying else ", which a retry does not help"
         return f"{about} ended with status {self.status}{meaning}{again}" + (f": {line}" if line else "")

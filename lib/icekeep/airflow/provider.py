@@ -23,6 +23,7 @@ def get_provider_info() -> dict[str, Any]:
             },
         ],
         "sensors": [{"integration-name": "Apache Iceberg", "python-modules": ["icekeep.airflow.sensors"]}],
+        "triggers": [{"integration-name": "Apache Iceberg", "python-modules": ["icekeep.airflow.triggers"]}],
         "hooks": [{"integration-name": "Apache Iceberg", "python-modules": ["icekeep.airflow.connections"]}],
         "connection-types": [
             {

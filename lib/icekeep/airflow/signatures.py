@@ -36,6 +36,8 @@ _COMMON = {
     "installation": ("Installation | None", "where icekeep is; by default as the variables ICEKEEP_CONFIG, ICEKEEP_PYTHON, "
                      "ICEKEEP_HOME, ICEKEEP_RESULTS, ICEKEEP_DOCS_URL and ICEKEEP_REPORT_URL of the worker say."),
     "icekeep_conn_id": ("str | None", "a connection of type `icekeep`, whose catalog the job has too."),
+    "deferrable": ("bool | None", "whether a triggerer waits for a job that runs on YARN in cluster mode; for any other the "
+                   "worker waits. By default as `[operators] default_deferrable` of Airflow says."),
     "alias": ("str | None", "the asset alias under which a commit is an event; by default there are no events."),
 }  # fmt: skip
 _REQUIRED = ("task_id", "table")
@@ -44,6 +46,7 @@ _DEFAULTS: dict[str, Any] = {
     "dry_run": False,
     "installation": None,
     "icekeep_conn_id": None,
+    "deferrable": None,
     "alias": None,
 }
 

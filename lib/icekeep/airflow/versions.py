@@ -38,6 +38,8 @@ try:
 except ImportError:
     from airflow.models.baseoperatorlink import BaseOperatorLink
 
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
 try:
     from airflow.sdk.log import mask_secret
 except ImportError:
@@ -55,13 +57,25 @@ __all__ = [
     "BaseOperator",
     "BaseOperatorLink",
     "BaseSensorOperator",
+    "BaseTrigger",
     "Param",
     "PokeReturnValue",
+    "TriggerEvent",
+    "defers_by_default",
     "mask_secret",
     "states_of_run",
     "task_group",
     "trigger_after",
 ]
+
+
+def defers_by_default() -> bool:
+    """Whether operators that can be deferred are, where nobody says it of one: `[operators] default_deferrable`."""
+    try:
+        from airflow.sdk.configuration import conf
+    except ImportError:
+        from airflow.configuration import conf
+    return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
 
 
 def trigger_after(wait_s: float) -> Any:

@@ -1,7 +1,14 @@
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
 import java.io.File;
 import java.io.FileOutputStream;
+import java.io.IOException;
 import java.io.OutputStream;
+import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.yarn.api.records.ApplicationId;
 import org.apache.hadoop.yarn.conf.YarnConfiguration;
 import org.apache.hadoop.yarn.server.nodemanager.Context;
 import org.apache.hadoop.yarn.server.nodemanager.LocalDirsHandlerService;
@@ -9,6 +16,9 @@ import org.apache.hadoop.yarn.server.nodemanager.NodeManager;
 import org.apache.hadoop.yarn.server.nodemanager.ResourceView;
 import org.apache.hadoop.yarn.server.nodemanager.webapp.WebServer;
 import org.apache.hadoop.yarn.server.resourcemanager.ResourceManager;
+import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
+import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMAppEvent;
+import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMAppEventType;
 import org.apache.hadoop.yarn.server.security.ApplicationACLsManager;
 
 /**
@@ -76,8 +86,11 @@ public final class Cluster {
     Configuration core = new Configuration(false);
     core.set("fs.defaultFS", arguments[1]);
     write(core, home, "core-site.xml");
+    HttpServer rest = rest(manager);
+    Files.writeString(new File(home, "rest").toPath(), "http://127.0.0.1:" + rest.getAddress().getPort());
     System.out.println("ready");
     while (System.in.read() != -1) {}
+    rest.stop(0);
     node.stop();
     manager.stop();
     System.exit(0);
@@ -89,6 +102,45 @@ public final class Cluster {
     try (OutputStream out = new FileOutputStream(new File(directory, name))) {
       configuration.writeXml(out);
     }
+  }
+
+  /** Of the ResourceManager's REST API what a scheduler asks; its own is served by the web pages that are left out here. */
+  private static HttpServer rest(ResourceManager manager) throws Exception {
+    HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+    server.createContext("/ws/v1/cluster/", exchange -> answer(manager, exchange));
+    server.start();
+    return server;
+  }
+
+  private static void answer(ResourceManager manager, HttpExchange exchange) throws IOException {
+    String[] path = exchange.getRequestURI().getPath().substring("/ws/v1/cluster/".length()).split("/");
+    RMApp app = path.length < 2 ? null : manager.getRMContext().getRMApps().get(ApplicationId.fromString(path[1]));
+    int status = 200;
+    String body = "{}";
+    if (path.length > 1 && app == null) {
+      status = 404;
+    } else if (exchange.getRequestMethod().equals("PUT")) {
+      RMAppEvent kill = new RMAppEvent(app.getApplicationId(), RMAppEventType.KILL, "killed by somebody who asked over REST");
+      manager.getRMContext().getDispatcher().getEventHandler().handle(kill);
+      status = 202;
+    } else if (app != null) {
+      body =
+          String.format(
+              "{\"app\": {\"state\": \"%s\", \"finalStatus\": \"%s\", \"diagnostics\": %s}}",
+              app.createApplicationState(), app.getFinalApplicationStatus(), quoted(app.getDiagnostics().toString()));
+    }
+    byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
+    exchange.sendResponseHeaders(status, bytes.length);
+    exchange.getResponseBody().write(bytes);
+    exchange.close();
+  }
+
+  private static String quoted(String text) {
+    StringBuilder quoted = new StringBuilder("\"");
+    for (char one : text.toCharArray()) {
+      quoted.append(one < ' ' || one == '"' || one == '\\' ? String.format("\\u%04x", (int) one) : one);
+    }
+    return quoted.append('"').toString();
   }
 
   /** Its web pages ask for more jars, and nobody looks at them. */

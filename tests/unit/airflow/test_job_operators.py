@@ -87,8 +87,7 @@ def test_lists_are_one_argument_and_a_switch_that_is_off_is_none(operators):
         ({"verify": "maybe"}, "task 't': verify: 'maybe' is neither true nor false"),
         ({"options": "a=b"}, "task 't': options: 'a=b' is not a mapping"),
         ({"options": {"min-input-file": 1}}, "task 't': options: there is no option 'min-input-file'; did you mean"),
-        ({"deferrable": True}, "task 't': deferrable: a job is a process of its worker"),
-        ({"deferrable": True, "spark": True, "deploy_mode": "cluster"}, "task 't': deferrable: "),
+        ({"deferable": True}, "task 't': there is no argument 'deferable'; did you mean 'deferrable'?"),
         ({"wher": "x"}, "task 't': there is no argument 'wher'; did you mean 'where'?"),
     ],
 )
@@ -97,6 +96,13 @@ def test_a_wrong_value_is_refused_in_one_line_when_the_file_is_read(operators, g
         compact(operators, **given)
     assert caught.value.message.startswith(line)
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("spark", [False, True])
+def test_each_may_be_deferred_though_only_some_modes_are(operators, spark):
+    """A word in `default_args` is for all tasks of a DAG."""
+    assert compact(operators, spark=spark, deferrable=True).deferrable
+    assert not compact(operators, spark=spark).deferrable
 
 
 def test_templates_are_looked_at_when_they_are_rendered(operators):

@@ -47,8 +47,17 @@ def _link(before: Any, after: Any) -> None:
             end.later += [start.task_id for start in after.starts()]
 
 
+class Deferred(BaseException):
+    """A task has gone, and a trigger waits."""
+
+    def __init__(self, trigger: Any, method_name: str) -> None:
+        self.trigger, self.method_name = trigger, method_name
+
+
 class BaseOperator(_Chained):
     """Keeps its arguments and what comes after it."""
+
+    execution_timeout: Any = None
 
     def __init__(self, *, task_id: str, trigger_rule: str = "all_success", **arguments: Any) -> None:
         self.task_id = ".".join([*_GROUPS, task_id])
@@ -59,6 +68,9 @@ class BaseOperator(_Chained):
 
     def ends(self) -> "list[BaseOperator]":
         return [self]
+
+    def defer(self, *, trigger: Any, method_name: str) -> None:
+        raise Deferred(trigger, method_name)
 
     @property
     def output(self) -> str:

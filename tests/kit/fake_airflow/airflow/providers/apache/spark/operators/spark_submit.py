@@ -26,6 +26,7 @@ class SparkSubmitOperator(BaseOperator):
         self.files, self.conf = arguments.get("files"), arguments.get("conf")
         self._deploy_mode, self._conn_id = arguments.get("deploy_mode"), arguments.get("conn_id", "spark_default")
         self._hook: Any = None
+        self._status_poll_interval = arguments.get("status_poll_interval", 1)
         self.submitted: list[Any] = []
 
     def _get_hook(self) -> Any:
@@ -36,6 +37,7 @@ class SparkSubmitOperator(BaseOperator):
 
     def execute(self, context: Any) -> None:
         self.submitted.append([self.name, self.application, self.application_args, self.files])  # type: ignore[attr-defined]
+        self.submitted_conf = self.conf
         self._get_hook()._process_spark_submit_log(os.environ.get("STDERR", "").splitlines())
         files = [one.partition("=")[2] for one in self.application_args if one.startswith("--result-file=")]  # type: ignore[attr-defined]
         if files and os.environ.get("RESULT"):

@@ -1,0 +1,94 @@
+"""YARN's ResourceManager by its REST API: how an application is, and its end. Triggerers import it, so it needs Python alone.
+
+It is asked without a login. A cluster that wants one (SPNEGO) refuses the first question, before anything is submitted.
+"""
+
+import json
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+ADDRESS_KEY = "yarn_resourcemanager_webapp_address"
+"""The key of a Spark connection's extra under which Airflow's own operator looks for the address too."""
+
+_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+_SUCCEEDED = "SUCCEEDED"
+_TIMEOUT_S = 20
+_DIAGNOSTICS_LENGTH_MAX = 4000
+_NOT_FOUND = 404
+
+
+class Report(NamedTuple):
+    """What YARN says of an application.
+
+    Attributes:
+        state: as YARN names it; empty where it does not know the application, or not any more.
+        final_status: how it ended, as the application said itself.
+        diagnostics: why; the exit status of a driver that failed is in it.
+    """
+
+    state: str
+    final_status: str = ""
+    diagnostics: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self.state in _ENDED or not self.state
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its driver ended with 0."""
+        return self.state in _ENDED and self.final_status == _SUCCEEDED
+
+
+class ResourceManager:
+    """Raises `OSError` wherever it does not answer as it should.
+
+    Args:
+        address: `http://HOST:8088`, as `yarn.resourcemanager.webapp.address` has it; without a scheme it is `http`.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = (address if "://" in address else f"http://{address}").rstrip("/")
+        if urlsplit(self.address).scheme not in ("http", "https"):
+            raise OSError(f"{address!r} is no address of http or https")
+
+    def check(self) -> None:
+        """Ask something that any client may ask."""
+        self._asked("info")
+
+    def report(self, application: str) -> Report:
+        """How an application is."""
+        try:
+            found = self._asked(f"apps/{application}")
+        except HTTPError as error:
+            if error.code == _NOT_FOUND:
+                return Report("")
+            raise
+        app = found.get("app")
+        if not isinstance(app, Mapping) or not app.get("state"):
+            raise OSError(f"{self.address} answers as no ResourceManager does")
+        told = [str(app.get(key) or "") for key in ("state", "finalStatus", "diagnostics")]
+        return Report(told[0], told[1], told[2][-_DIAGNOSTICS_LENGTH_MAX:])
+
+    def kill(self, application: str) -> None:
+        """End an application; one that has ended stays as it is."""
+        self._asked(f"apps/{application}/state", {"state": "KILLED"})
+
+    def _asked(self, path: str, told: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        request = Request(
+            f"{self.address}/ws/v1/cluster/{path}",
+            data=None if told is None else json.dumps(told).encode(),
+            headers={"Accept": "application/json", "Content-Type": "application/json"},
+            method="GET" if told is None else "PUT",
+        )
+        try:
+            with urlopen(request, timeout=_TIMEOUT_S) as answer:
+                found = json.load(answer)
+        except (HTTPException, ValueError) as error:
+            raise OSError(f"{self.address} answers as no ResourceManager does: {type(error).__name__}") from error
+        return found if isinstance(found, Mapping) else {}
