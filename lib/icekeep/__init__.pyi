@@ -96,6 +96,7 @@ from icekeep.maintenance.restoring.result import Restorable as Restorable
 from icekeep.maintenance.restoring.result import RestoreResult as RestoreResult
 from icekeep.operations.commands.applying import apply_plan as apply_plan
 from icekeep.operations.commands.applying import write_plan as write_plan
+from icekeep.operations.commands.runs import list_runs as list_runs
 from icekeep.operations.console.notebook import progress as progress
 from icekeep.operations.doctor.examination import doctor as doctor
 from icekeep.operations.doctor.findings import DoctorResult as DoctorResult
@@ -123,6 +124,7 @@ from icekeep.reports.values import MaintenanceRun as MaintenanceRun
 from icekeep.reports.values import NotRead as NotRead
 from icekeep.reports.values import ReportResult as ReportResult
 from icekeep.reports.values import TableHistory as TableHistory
+from icekeep.run_records.values import RunRecord as RunRecord
 from icekeep.spec.evolution.partition_evolution import AddPartitionField as AddPartitionField
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField as RemovePartitionField
 from icekeep.spec.evolution.partition_evolution import RenamePartitionField as RenamePartitionField

@@ -285,6 +285,7 @@ VERBS: Mapping[str, Verb] = {
                 f"runs of a status: {', '.join(STATUSES)}, which those are that were killed",
                 shown="STATUS",
             ),
+            Setting("since", Kind.TIME, "runs that began at a time or later, or since an age ago, e.g. 7d"),
             Setting("last", Kind.NUMBER, "at most so many (default: 20)", minimum=1),
             Setting(
                 "run", Kind.TEXT, "one run, all that is known of it, by its id or the beginning of that", shown="RUN"
@@ -293,7 +294,7 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         about=About.POLICIES,
         for_people="icekeep.operations.commands.runs:runs_shown",
-        examples=("--table local.demo.flights --job compact", "--status failed --last 50", "--run compact-1b4e28ba"),
+        examples=("--table local.demo.flights --job compact", "--status failed --since 7d", "--run compact-1b4e28ba"),
     ),
     "schema": Verb(
         summary="print the JSON schema of what commands print with --output json, or of the configuration file",

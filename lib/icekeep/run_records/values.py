@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.maintenance.deletion.processes import has_ended
+from icekeep.rendered import Rendered
 from icekeep.spec.units import HOUR_MS, MINUTE_MS
 
 RUNNING = "running"
@@ -37,7 +38,7 @@ CUT_OFF_MS = 30 * MINUTE_MS
 """A run that was interrupted after it had worked for so long was cut off: it may be so each night."""
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(Rendered, frozen=True, kw_only=True):
     """One run of a job on a table, of a command that changed one, or of `maintain` over many.
 
     Times are epoch milliseconds by the clock of the run's machine.

@@ -1,13 +1,11 @@
 """What can be restored, and what a restore has done."""
 
-import msgspec
-
 from icekeep.maintenance.deletion.plans import DeletionPlan
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
 
 
-class Restorable(msgspec.Struct, frozen=True, kw_only=True):
+class Restorable(Rendered, frozen=True, kw_only=True):
     """A run that `restore` takes. Of a repair, which deletes nothing, there are no files.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The command `runs`: what became of runs, the newest first."""
+"""The command `runs` and its function `list_runs`: what became of runs, the newest first."""
 
 import os
 import shlex
@@ -7,19 +7,22 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UnavailableError, shortened
+from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
 from icekeep.operations.configuration.file import CatalogSettings, Config, config_words
 from icekeep.operations.configuration.runs import RUNS
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.known_words import LISTED, require_known
+from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.recording import records_of
 from icekeep.operations.verb_values import About, tells_of_runs
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import STATUSES, RunFilter, RunRecord
 from icekeep.runtime import SYSTEM
-from icekeep.spec.times import format_moment
+from icekeep.spec.times import Moment, format_moment, moment_ms
+
+__all__ = ["list_runs", "runs", "runs_shown"]
 
 _LAST = 20
 _ERROR_LENGTH = 80
@@ -44,6 +47,44 @@ class RunsFound(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+def list_runs(  # noqa: PLR0913 - the settings of the command
+    catalog: str | None = None,
+    *,
+    conf: str | None = None,
+    table: str | None = None,
+    job: str | None = None,
+    status: str | None = None,
+    since: Moment | None = None,
+    last: int | None = _LAST,
+    run: str | None = None,
+) -> tuple[RunRecord, ...]:
+    """What became of runs of jobs, and of commands that change tables, the newest first; what `icekeep runs` shows.
+
+    Runs of the command line, of Airflow and of `maintain` are written down; a job that Python calls by itself is not.
+
+    Args:
+        catalog: the catalog whose runs are listed, as the configuration calls it; by default all that are configured.
+        conf: the YAML file, as `load_catalog` takes it; it says where runs are written down.
+        table: runs on one table, `NS.NAME` or `CATALOG.NS.NAME`.
+        job: runs of a job or command, such as `"compact"`.
+        status: runs of a status, such as `"failed"`; those that were killed are `"unfinished"`.
+        since: runs that began then or later.
+        last: at most so many; `None`: all.
+        run: the id of one run, or its beginning. Only then do the values have the `result` of the job.
+
+    Raises:
+        NotFoundError: no record of runs is kept, or there is no such run, catalog or configuration file.
+        UsageError: there is no such job or status, or `last` is less than 1.
+        ConfigError: the configuration is wrong.
+        UnavailableError: the database of runs is out of reach.
+    """
+    if last is not None and last < 1:
+        raise UsageError(f"{argument('last')} is {last}; give 1 or more, or None for all")
+    catalogs = configured_catalogs(conf)
+    wanted: dict[str, Any] = {"table": table, "job": job, "status": status, "since": since, "last": last, "run": run}
+    return runs(catalogs.config, catalogs, open_settings, catalog, **wanted).runs
+
+
 def runs(  # noqa: PLR0913 - the settings of the command
     config: Config,
     catalogs: Catalogs,
@@ -53,21 +94,11 @@ def runs(  # noqa: PLR0913 - the settings of the command
     table: str | None = None,
     job: str | None = None,
     status: str | None = None,
-    last: int = _LAST,
+    since: Moment | None = None,
+    last: int | None = _LAST,
     run: str | None = None,
 ) -> RunsFound:
-    """Look runs up where they are written down.
-
-    Args:
-        catalog: the one whose runs are looked up; `None` for all that are configured.
-        last: at most so many.
-        run: the id of one run, or its beginning.
-
-    Raises:
-        NotFoundError: no record of runs is kept, or there is no such run or catalog.
-        UsageError: there is no such job or status, or the database refuses.
-        UnavailableError: the database is out of reach.
-    """
+    """Look runs up where they are written down; arguments and errors as those of `list_runs`."""
     if job is not None:
         # What `apply` does is a run of the job whose plan it is.
         changing = [name for name, verb in VERBS.items() if tells_of_runs(verb) and verb.about is not About.PLAN]
@@ -85,10 +116,15 @@ def runs(  # noqa: PLR0913 - the settings of the command
             f"no record of runs is kept: {_why(config)}; give `{RUNS}: {{uri: sqlite:///PATH}}` or one of PostgreSQL in the "
             "configuration"
         )
-    wanted = RunFilter(
-        tables=None if reference is None else [reference.full_name], job=job, status=status, run_id=run, limit=last
-    )
     now_ms = SYSTEM.now_ms()
+    wanted = RunFilter(
+        tables=None if reference is None else [reference.full_name],
+        job=job,
+        status=status,
+        run_id=run,
+        since_ms=None if since is None else moment_ms(since, now_ms),
+        limit=last,
+    )
     try:
         notes = [f"nothing is written down in {place!r} yet" for place, one in places.items() if not one.is_begun()]
         found = [one for records in places.values() for one in records.select(wanted, now_ms)]

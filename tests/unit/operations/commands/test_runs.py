@@ -2,11 +2,14 @@
 
 import json
 import socket
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from icekeep import cli
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.operations.commands.runs import list_runs
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import SILENT_MS, RunRecord
 from icekeep.runtime import SYSTEM
@@ -85,11 +88,59 @@ def found(capsys, *words):
         ("--status unfinished", {"4": "unfinished"}),
         ("--status failed", {"5": "failed"}),
         ("--last 2", {"5": "failed", "4": "unfinished"}),
+        ("--since 1d --job check", {"2": "faulty"}),
+        ("--since 10s", {}),
         ("--run compact-3", {"3": "running"}),
     ],
 )
 def test_runs_of_all_catalogs_are_found_the_newest_first(words, expected, capsys):
     assert list(found(capsys, *words.split()).items()) == list(expected.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, [5, 4, 3, 2, 1]),
+        ({"catalog": "b"}, [5]),
+        ({"table": "a.db.t", "status": "done"}, [1]),
+        ({"job": "check", "since": timedelta(days=1)}, [2]),
+        ({"since": timedelta(seconds=10)}, []),
+        ({"last": 2}, [5, 4]),
+        ({"last": None, "status": "unfinished"}, [4]),
+    ],
+)
+def test_python_lists_the_same_runs_as_values(arguments, expected):
+    found = list_runs(**arguments)
+    assert [one.run_id for one in found] == [f"compact-{number}" for number in expected]
+    assert all(one.to_dict()["table"] in ("a.db.t", "a.db.u", "b.db.t") for one in found)
+
+
+def test_python_has_the_result_of_one_run_and_no_other():
+    assert list_runs(run="compact-1")[0].result == {"status": "done"}
+    assert {one.result for one in list_runs()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"last": 0}, UsageError),
+        ({"job": "compakt"}, UsageError),
+        ({"status": "broken"}, UsageError),
+        ({"run": "compact-9"}, NotFoundError),
+        ({"catalog": "c"}, NotFoundError),
+        ({"conf": "nothing.yaml"}, NotFoundError),
+    ],
+)
+def test_python_says_what_is_wrong(arguments, error):
+    with pytest.raises(error):
+        list_runs(**arguments)
+
+
+def test_python_lists_more_than_a_page_of_runs_where_all_are_asked_for():
+    own = RunRecords.at("sqlite:///wh-b.icekeep-runs.db")
+    for number in range(100, 130):
+        own.begin(record(number, "b"))
+    assert (len(list_runs("b")), len(list_runs("b", last=None))) == (20, 31)
 
 
 def test_the_result_is_told_of_one_run(capsys):
