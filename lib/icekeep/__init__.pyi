@@ -33,6 +33,10 @@ from icekeep.events import StepFinished as StepFinished
 from icekeep.events import StepStarted as StepStarted
 from icekeep.events import StepUnderWay as StepUnderWay
 from icekeep.events import Warned as Warned
+from icekeep.fleet.values import Failing as Failing
+from icekeep.fleet.values import JobDone as JobDone
+from icekeep.fleet.values import MaintainResult as MaintainResult
+from icekeep.fleet.values import TableDone as TableDone
 from icekeep.health.job import table_health as table_health
 from icekeep.health.prices import Prices as Prices
 from icekeep.health.values import TableHealth as TableHealth
@@ -96,6 +100,8 @@ from icekeep.maintenance.restoring.result import Restorable as Restorable
 from icekeep.maintenance.restoring.result import RestoreResult as RestoreResult
 from icekeep.operations.commands.applying import apply_plan as apply_plan
 from icekeep.operations.commands.applying import write_plan as write_plan
+from icekeep.operations.commands.maintaining import maintain as maintain
+from icekeep.operations.commands.maintaining import plan_maintain as plan_maintain
 from icekeep.operations.commands.runs import list_runs as list_runs
 from icekeep.operations.console.notebook import progress as progress
 from icekeep.operations.doctor.examination import doctor as doctor

@@ -49,23 +49,13 @@ from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.shown.commands import CommandsOn, completed, with_commands_completed
-from icekeep.operations.surroundings import Seams, Surroundings
+from icekeep.operations.surroundings import SEAMS, Seams, Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
 from icekeep.runs import icekeep_version
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job
-
-# All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
-SEAMS = Seams(
-    load_table="icekeep.operations.loading:load_table",
-    build_session="icekeep.planning.spark.session:build_session",
-    build_own_session="icekeep.planning.spark.own_session:build_own_session",
-    stop_session="icekeep.planning.spark.session:stop_session",
-    cancel_jobs="icekeep.planning.spark.session:cancel_jobs",
-    live_properties="icekeep.planning.spark.session:live_properties",
-)
 
 
 class Answer(msgspec.Struct, frozen=True):

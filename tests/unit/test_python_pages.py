@@ -25,6 +25,9 @@ OTHER_BLOCKS = {
     for path in (DOCS / "deploy" / "spark.md", DOCS / "deploy" / "databricks.md", DOCS / "deploy" / "glue.md")
 }
 CONFIGURATION = 'catalogs: {local: {type: sql, uri: "sqlite:///catalog.db", warehouse: ./warehouse}}\n'
+POLICIES = (
+    'policies: [{name: nightly, schedule: "@daily", match: local.**, jobs: {expire_snapshots: {older_than: 7d}}}]\n'
+)
 NEED_SPARK = {"build_session", "subprocess"}
 """What a block calls that starts Spark, or a process: such blocks are only looked at."""
 
@@ -101,7 +104,7 @@ def versions(signature: inspect.Signature) -> set[str]:
 def with_flights(tmp_path, monkeypatch):
     """A directory with the configuration and a table, and nothing of Spark's."""
     (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "icekeep.yaml").write_text(CONFIGURATION)
+    (tmp_path / "conf" / "icekeep.yaml").write_text(CONFIGURATION + POLICIES)
     monkeypatch.chdir(tmp_path)
     catalog = icekeep.load_catalog("local")
     catalog.create_namespace(("demo",))

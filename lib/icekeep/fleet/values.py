@@ -8,6 +8,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.policies.values import JobCall
+from icekeep.rendered import Rendered
 from icekeep.reports.values import NotRead
 
 
@@ -94,7 +95,7 @@ class RunCall(Protocol):
         """Run it to its end."""
 
 
-class JobDone(msgspec.Struct, frozen=True, kw_only=True):
+class JobDone(Rendered, frozen=True, kw_only=True):
     """A job that a policy names for a table, and what became of it.
 
     Attributes:
@@ -123,7 +124,7 @@ class JobDone(msgspec.Struct, frozen=True, kw_only=True):
     figures: Mapping[str, int] = {}
 
 
-class TableDone(msgspec.Struct, frozen=True, kw_only=True):
+class TableDone(Rendered, frozen=True, kw_only=True):
     """A table that policies reach.
 
     Attributes:
@@ -143,7 +144,7 @@ class TableDone(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-class Failing(msgspec.Struct, frozen=True, kw_only=True):
+class Failing(Rendered, frozen=True, kw_only=True):
     """A job that has failed on a table three times in a row or more, or was interrupted after long work so often.
 
     What comes several times in one night counts once.
@@ -160,7 +161,7 @@ class Failing(msgspec.Struct, frozen=True, kw_only=True):
     cut_offs_in_a_row: int = 0
 
 
-class MaintainResult(msgspec.Struct, frozen=True, kw_only=True):
+class MaintainResult(Rendered, frozen=True, kw_only=True):
     """A run over all tables of the policies.
 
     Attributes:

@@ -73,4 +73,32 @@ def interrupts() -> Iterator[Interrupts]:
     finally:
         if threading.current_thread() is threading.main_thread():
             for number, handler in zip(_SIGNALS, before, strict=True):
-                signal.signal(number, handler)
+                # One that was not installed from Python cannot be put back.
+                if handler is not None:
+                    signal.signal(number, handler)
+
+
+@contextmanager
+def passing_on() -> Iterator[Interrupts]:
+    """Take the signals for the length of a block; one that came is raised again after it, for whoever had them before.
+
+    So a program that calls the work ends, or goes on, as it would have without it, once the work has cleaned up.
+
+    Raises:
+        KeyboardInterrupt: the block was ended by a signal, and whoever had that goes on.
+    """
+    taken = Interrupts()
+    try:
+        with interrupts() as taken:
+            yield taken
+    except BaseException as ended:
+        _raise_again(taken)
+        if isinstance(ended, Interrupted):
+            raise KeyboardInterrupt from None
+        raise
+    _raise_again(taken)
+
+
+def _raise_again(taken: Interrupts) -> None:
+    if taken.signal is not None:
+        signal.raise_signal(taken.signal)

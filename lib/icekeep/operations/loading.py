@@ -9,8 +9,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.configuration.file import CatalogSettings, read_config
-from icekeep.planning.spark.conf import configured_properties
-from icekeep.planning.spark.lazily import active_session
+from icekeep.planning.spark.conf import current_properties
 from icekeep.runtime import SYSTEM, Runtime
 
 
@@ -57,6 +56,5 @@ def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table
 
 
 def spark_properties() -> Mapping[str, str]:
-    """A notebook's session knows best; where none runs, the files that one would start from are read."""
-    session = active_session()
-    return dict(session.sparkContext.getConf().getAll()) if session else configured_properties(os.environ)
+    """Spark's configuration, as far as it is known without starting Spark."""
+    return current_properties(os.environ)

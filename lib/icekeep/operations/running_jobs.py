@@ -36,7 +36,7 @@ from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
-from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
 from icekeep.settings import CatalogChange, Job, Kind
@@ -254,9 +254,9 @@ def known_of_policy(command: Command, policy: str | None, surroundings: Surround
 
 
 def spark_properties(seams: Seams) -> Mapping[str, str]:
-    """Spark's configuration: the JVM's under `spark-submit`, else that of the files from which a session would start."""
+    """Spark's configuration: the JVM's under `spark-submit`, else that of the session that runs, or that one would start from."""
     if SUBMITTED_VARIABLE not in os.environ:
-        return configured_properties(os.environ)
+        return current_properties(os.environ)
     properties: Mapping[str, str] = resolve(seams.live_properties)()
     return properties
 
@@ -375,7 +375,7 @@ def is_in_cluster_mode(seams: Seams) -> bool:
 
 
 class Session:
-    """The session of one run: started once, when any thread first asks for it, and stopped for certain."""
+    """The session of one run: started once, when any thread first asks for it, and stopped for certain if it is its own."""
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:
         self._name, self._surroundings = name, surroundings
@@ -390,16 +390,19 @@ class Session:
             return self._session
 
     def stop(self) -> None:
-        """Stop it, if it was started."""
-        if self._session is not None:
+        """Stop it, if the run has started it."""
+        if self._session is not None and self._surroundings.spark is None:
             resolve(self._surroundings.seams.stop_session)(self._session)
 
     def _started(self) -> Any:
-        listener, seams = self._surroundings.listener, self._surroundings.seams
-        listener.on(StepStarted(_START))
-        spark = resolve(seams.build_session)(self._name)
+        listener, seams, given = self._surroundings.listener, self._surroundings.seams, self._surroundings.spark
+        if given is None:
+            listener.on(StepStarted(_START))
+            spark = resolve(seams.build_session)(self._name)
+            listener.on(StepFinished(_START))
+        else:
+            spark = given()
         self._surroundings.begun.app_id = application_id()
-        listener.on(StepFinished(_START))
         cancel = resolve(seams.cancel_jobs)
         self._surroundings.interrupts.install(lambda: cancel(spark))
         return spark

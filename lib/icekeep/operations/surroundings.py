@@ -40,6 +40,17 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, build_session=self.build_own_session or self.build_session)
 
 
+# All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
+SEAMS = Seams(
+    load_table="icekeep.operations.loading:load_table",
+    build_session="icekeep.planning.spark.session:build_session",
+    build_own_session="icekeep.planning.spark.own_session:build_own_session",
+    stop_session="icekeep.planning.spark.session:stop_session",
+    cancel_jobs="icekeep.planning.spark.session:cancel_jobs",
+    live_properties="icekeep.planning.spark.session:live_properties",
+)
+
+
 class OfRun:
     """Tells a listener of what happens in one run, so that it knows which, and counts the run's commits."""
 
@@ -69,6 +80,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a job runs in; `begun` is what is known of its run so far, of which there is one. `shared`: it is one of many.
 
+    `spark` gives the session of a caller in Python, which goes on after the run; `None`: the run starts its own, and stops it.
     The `listener` raises nothing (`events.unfailing`): what is told before and after a job must not end it.
     """
 
@@ -78,6 +90,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Runtime
     begun: Begun = msgspec.field(default_factory=Begun)
     shared: Shared | None = None
+    spark: Callable[[], Any] | None = None
 
     def in_run(self, conf: str | None) -> "Surroundings":
         """The same after the run has begun: its listener hears of which run everything is, and commands that can be copied.

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from icekeep.operations.interrupts import Interrupted, interrupts
+from icekeep.operations.interrupts import Interrupted, interrupts, passing_on
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -42,6 +42,49 @@ def test_the_handlers_are_put_back():
     with interrupts():
         assert signal.getsignal(signal.SIGTERM) is not before[1]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """A program that has a handler of its own for SIGTERM, which may end it."""
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    yield heard
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_is_passed_on_after_the_block_to_whoever_had_it(host):
+    with passing_on() as taken:
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert (taken.signal, host) == (signal.SIGTERM, [])
+    assert host == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_block_that_a_signal_ends_is_an_interrupt_for_its_program_too(host, number):
+    with pytest.raises(KeyboardInterrupt), passing_on():
+        os.kill(os.getpid(), number)
+    assert host == [signal.SIGTERM] * (number == signal.SIGTERM)
+
+
+def test_a_signal_is_not_lost_where_its_consequence_ends_the_block(host):
+    def fails():
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise ValueError("cancelled")
+
+    with pytest.raises(ValueError, match="cancelled"), passing_on():
+        fails()
+    assert host == [signal.SIGTERM]
+
+
+def test_without_a_signal_nothing_is_passed_on(host):
+    with passing_on():
+        pass
+    with pytest.raises(ValueError, match="of its own"), passing_on():
+        raise ValueError("of its own")
+    assert host == []
 
 
 def test_outside_the_main_thread_signals_are_left_alone():

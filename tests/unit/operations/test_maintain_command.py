@@ -1,6 +1,7 @@
 """`icekeep maintain` in this process: what it is told, what it tells, and what jobs are handed."""
 
 import json
+import signal
 
 import msgspec
 import pytest
@@ -8,16 +9,20 @@ import pytest
 from icekeep.cli import main
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import JobFailedError, SafetyError, UnavailableError, UsageError
+from icekeep.errors import JobFailedError, NotFoundError, SafetyError, UnavailableError, UsageError
+from icekeep.events import InRun, StepAdvanced
 from icekeep.fleet import ranking
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations.commands import maintain as maintain_verb
+from icekeep.operations.commands.maintaining import maintain, plan_maintain
+from icekeep.operations.commands.runs import list_runs
 from icekeep.operations.running_jobs import run_job
 from icekeep.operations.shown.maintain import maintain_shown
 from icekeep.reports.values import NotRead
 from icekeep.runtime import SYSTEM
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.changes import Recorder
 from kit.lake import SCHEMA, Lake, events
 
 POLICIES = """
@@ -160,6 +165,86 @@ def test_a_configuration_without_policies_is_an_error_and_no_night_on_which_noth
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_python_does_what_the_command_does_and_its_runs_are_listed(lake):
+    heard = Recorder()
+    result = maintain("local", conf="icekeep.yaml", tables=["db.a"], workers=1, listener=heard)
+    assert (result.status, result.done_jobs_count, result.dry_run) == ("done", 2, False)
+    assert [(job.job, job.status) for job in result.tables[0].jobs] == [
+        ("compact", "done"),
+        ("expire_snapshots", "done"),
+    ]
+    assert len(lake.catalog.load(("db", "a")).metadata.snapshots) == 1
+    assert len(lake.catalog.load(("db", "b")).metadata.snapshots) == 1
+    runs = list_runs(conf="icekeep.yaml")
+    assert {one.job for one in runs if one.parent_id == result.run_id} == {"compact", "expire_snapshots"}
+    assert [one.result["done_jobs_count"] for one in list_runs(conf="icekeep.yaml", run=result.run_id)] == [2]
+    assert {one.run_id for one in heard.events if isinstance(one, InRun)} <= {one.run_id for one in runs}
+    assert result.to_dict()["tables"][0]["jobs"][0]["job"] == "compact"
+
+
+def test_python_plans_what_the_dry_run_tells_and_changes_nothing(lake, capsys):
+    before = [lake.catalog.load(("db", name)).metadata_location for name in "ab"]
+    planned = plan_maintain(conf="icekeep.yaml", match="db.*")
+    _, document, _ = run(capsys, "--dry-run", "--match", "db.*")
+    assert (planned.status, planned.dry_run, planned.due_jobs_count) == ("planned", True, 4)
+    assert json.loads(msgspec.json.encode(planned.tables)) == document["result"]["tables"]
+    assert [lake.catalog.load(("db", name)).metadata_location for name in "ab"] == before
+    assert list_runs(conf="icekeep.yaml") == ()
+
+
+@pytest.mark.parametrize("function", [maintain, plan_maintain])
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"conf": "nothing.yaml"}, NotFoundError, "there is no configuration file 'nothing.yaml'"),
+        ({"policy": "nothing"}, NotFoundError, "there is no policy 'nothing'"),
+        ({"catalog": "nothing"}, NotFoundError, "there is no catalog 'nothing'"),
+        ({"workers": 0}, UsageError, "workers is 0; give 1 or more"),
+        ({"max_bytes": 0}, UsageError, "max_bytes is 0; give 1 or more"),
+        ({"tables": "db.a"}, UsageError, "tables is the text 'db.a'; give a list of names"),
+    ],
+)
+def test_python_raises_what_is_wrong_before_anything_begins(lake, function, arguments, error, said):
+    with pytest.raises(error, match=said):
+        function(**{"conf": "icekeep.yaml", **arguments})
+
+
+def test_python_gives_jobs_its_own_session_which_goes_on(lake, monkeypatch):
+    seen = []
+
+    def compact(table, spark, **_):
+        seen.append(spark())
+        raise UsageError("that is all")
+
+    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", compact)
+    monkeypatch.setattr("icekeep.planning.spark.session.stop_session", seen.append)
+    session = object()
+    result = maintain(None, lambda: session, conf="icekeep.yaml", tables=["db.a"])
+    assert result.tables[0].jobs[0].why == "that is all"
+    assert seen == [session]
+
+
+def test_an_interrupt_reaches_the_caller_once_the_jobs_have_ended(lake, monkeypatch):
+    ended = []
+
+    def compact(table, spark, *, listener, **_):
+        signal.raise_signal(signal.SIGINT)
+        try:
+            for _ in range(1000):
+                listener.on(StepAdvanced("compacting"))
+                SYSTEM.sleep_ms(10)
+        finally:
+            ended.append(table.name)
+
+    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", compact)
+    with pytest.raises(KeyboardInterrupt):
+        maintain(conf="icekeep.yaml", tables=["db.a"])
+    assert ended == ["db.a"]
+    by_job = {one.job: one.status for one in list_runs(conf="icekeep.yaml")}
+    assert by_job == {"maintain": "interrupted", "compact": "interrupted"}
+
+
 def test_estimates_are_for_the_cores_that_would_work(lake, capsys, monkeypatch):
     asked = []
 

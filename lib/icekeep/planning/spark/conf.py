@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from icekeep.planning.spark.lazily import running_context
+
 SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 """An environment variable that `spark-submit` sets: a JVM runs already and knows the configuration."""
 
@@ -30,6 +32,12 @@ def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
         if flag == "--master":
             properties["spark.master"] = value
     return properties
+
+
+def current_properties(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those of the session that runs in this process, which knows best; where none runs, of one that would be started."""
+    context = running_context()
+    return configured_properties(environ) if context is None else dict(context.getConf().getAll())
 
 
 def has_local_master(properties: Mapping[str, str]) -> bool:

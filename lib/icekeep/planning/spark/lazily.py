@@ -75,12 +75,6 @@ def spark_is_3(spark: Any) -> bool:
     return bool(spark.sparkContext.version.startswith("3."))
 
 
-def active_session() -> Any:
-    """The session that this thread works with; `None` where it has none."""
-    kind = _of_module("pyspark.sql", "SparkSession")
-    return None if kind is None else kind.getActiveSession()
-
-
 def running_context() -> Any:
     """Of the session that this process has, whatever thread started it; `None` where it has none, or only begins one."""
     kind = _of_module("pyspark", "SparkContext")

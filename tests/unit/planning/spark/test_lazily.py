@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from pyspark import SparkContext
 
-from icekeep.planning.spark.lazily import active_session, is_session, running_context, task_context
+from icekeep.planning.spark.lazily import is_session, running_context, task_context
 from icekeep.planning.spark.slots import is_running_on_cluster
 
 
@@ -18,7 +18,6 @@ def test_nothing_runs_before_pyspark_is_imported_as_a_whole(monkeypatch: pytest.
             monkeypatch.setitem(sys.modules, name, ModuleType(name))
         else:
             monkeypatch.delitem(sys.modules, name, raising=False)
-    assert active_session() is None
     assert running_context() is None
     assert task_context() is None
     assert not is_session(object())
