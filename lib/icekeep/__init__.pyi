@@ -102,6 +102,12 @@ from icekeep.operations.commands.applying import apply_plan as apply_plan
 from icekeep.operations.commands.applying import write_plan as write_plan
 from icekeep.operations.commands.maintaining import maintain as maintain
 from icekeep.operations.commands.maintaining import plan_maintain as plan_maintain
+from icekeep.operations.commands.policy_check import PolicyCheck as PolicyCheck
+from icekeep.operations.commands.policy_check import check_policies as check_policies
+from icekeep.operations.commands.policy_explanation import JobExplained as JobExplained
+from icekeep.operations.commands.policy_explanation import PolicyExplanation as PolicyExplanation
+from icekeep.operations.commands.policy_explanation import ValueExplained as ValueExplained
+from icekeep.operations.commands.policy_explanation import explain_policies as explain_policies
 from icekeep.operations.commands.runs import list_runs as list_runs
 from icekeep.operations.console.notebook import progress as progress
 from icekeep.operations.doctor.examination import doctor as doctor

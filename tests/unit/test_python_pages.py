@@ -28,8 +28,8 @@ CONFIGURATION = 'catalogs: {local: {type: sql, uri: "sqlite:///catalog.db", ware
 POLICIES = (
     'policies: [{name: nightly, schedule: "@daily", match: local.**, jobs: {expire_snapshots: {older_than: 7d}}}]\n'
 )
-NEED_SPARK = {"build_session", "subprocess"}
-"""What a block calls that starts Spark, or a process: such blocks are only looked at."""
+NEED_SPARK = {"build_session"}
+"""What a block calls that starts Spark: such blocks are only looked at."""
 
 
 def test_every_public_name_stands_on_exactly_one_page():

@@ -401,7 +401,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "policy check": Verb(
         summary="look for tables that no policy reaches or several do, and for names and patterns that fit no table",
-        run="icekeep.operations.commands.policy_check:check_policies",
+        run="icekeep.operations.commands.policy_check:check_over",
         changes=False,
         about=About.POLICIES,
     ),

@@ -2,11 +2,16 @@
 
 import json
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
+from icekeep.errors import NotFoundError
+from icekeep.operations.commands.policy_check import check_policies
+from icekeep.operations.commands.policy_explanation import explain_policies
+from icekeep.operations.loading import load_catalog
 from icekeep.tables.create import create_table
 from kit.runtime import FakeRuntime
 
@@ -180,6 +185,39 @@ def test_what_is_not_there_is_one_line_and_exit_status_2(run, words, complaint):
     status, answer = run(*words)
     assert status == 2
     assert complaint in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_python_is_told_of_a_table_what_the_command_tells(run, directory, table):
+    # Whether a window is open is a question of the time, and the command has another clock here.
+    always = RULES.replace("  window: {from: 22:00, to: 06:00, zone: Europe/Berlin}\n", "")
+    assert always != RULES
+    told = explained(run, ".".join(("local", *table)), rules=always)
+    loaded = load_catalog("local", conf="my.yaml").load(table)
+    assert json.loads(msgspec.json.encode(explain_policies(loaded, conf="my.yaml"))) == told
+
+
+@pytest.mark.parametrize(
+    "rules", [RULES, "policies: [{name: p, schedule: null, match: local.*.nothing, jobs: {check: }}]"]
+)
+def test_python_checks_what_the_command_checks(run, rules):
+    _, answer = run("check", rules=rules)
+    found = check_policies(conf="my.yaml")
+    assert found == check_policies("local", conf="my.yaml")
+    assert json.loads(msgspec.json.encode(found)) == answer["result"]
+    assert found.to_dict()["status"] == answer["status"]
+
+
+def test_python_needs_a_file_and_a_catalog_that_is_in_it(run, directory):
+    run("check")
+    loaded = load_catalog("local", conf="my.yaml").load(("web", "clicks"))
+    with pytest.raises(NotFoundError, match="there is no catalog 'other'"):
+        check_policies("other", conf="my.yaml")
+    for function in (check_policies, lambda **conf: explain_policies(loaded, **conf)):
+        with pytest.raises(NotFoundError, match="there is no configuration"):
+            function()
+        with pytest.raises(NotFoundError, match=r"nothing\.yaml"):
+            function(conf="nothing.yaml")
 
 
 def test_without_a_file_there_are_no_policies(capsys, monkeypatch, tmp_path):

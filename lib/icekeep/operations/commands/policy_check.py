@@ -1,4 +1,4 @@
-"""`icekeep policy check`: which tables policies miss or reach more than once, and what in the configuration fits no table."""
+"""`icekeep policy check` and `check_policies`: tables that policies miss or reach twice, and names that fit no table."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -13,10 +13,14 @@ from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import CatalogSettings, Config
 from icekeep.operations.configuration.policy_tables import require_file, tables_of
 from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.policies.globs import Glob
 from icekeep.policies.resolution import rules_for
 from icekeep.policies.scheduling import NeverRun, never_run
 from icekeep.policies.values import Layer, Rules
+from icekeep.rendered import Rendered
+
+__all__ = ["check_over", "check_policies", "refuse_wrong_options"]
 
 _OPTIONS = "options."
 
@@ -55,7 +59,7 @@ class PolicyProblem(msgspec.Struct, frozen=True):
     problem: str
 
 
-class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyCheck(Rendered, frozen=True, kw_only=True):
     """What `policy check` found.
 
     Attributes:
@@ -94,17 +98,27 @@ class _Listing(msgspec.Struct, frozen=True):
         return [table for tables in self.tables.values() for table in tables]
 
 
-def check_policies(
-    config: Config, catalogs: Catalogs, opens: Callable[[CatalogSettings], Catalog], catalog: str | None
-) -> PolicyCheck:
-    """Hold the policies against the tables that there are.
+def check_policies(catalog: str | None = None, *, conf: str | None = None) -> PolicyCheck:
+    """Hold the policies of the configuration against the tables that there are; what `icekeep policy check` shows.
+
+    What is wrong is in the result, whose `status` is `wrong` then; nothing is changed.
 
     Args:
-        catalog: the one to look at; `None` for each in the file or that a policy names.
+        catalog: the catalog to look at, as the configuration calls it; by default each in the file or that a policy names.
+        conf: the YAML file, as `load_catalog` takes it.
 
     Raises:
         NotFoundError: there is no configuration file, or no such catalog.
+        ConfigError: the configuration is wrong.
     """
+    catalogs = configured_catalogs(conf)
+    return check_over(catalogs.config, catalogs, open_settings, catalog)
+
+
+def check_over(
+    config: Config, catalogs: Catalogs, opens: Callable[[CatalogSettings], Catalog], catalog: str | None
+) -> PolicyCheck:
+    """The same for catalogs that are known; raises as `check_policies`."""
     require_file(config)
     rules = config.rules
     names = [catalogs.get(catalog).name] if catalog is not None else _catalogs_to_list(config)

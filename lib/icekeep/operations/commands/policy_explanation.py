@@ -1,4 +1,4 @@
-"""`icekeep policy explain`: what is in force for one table, and where each value comes from."""
+"""`icekeep policy explain` and `explain_policies`: what is in force for one table, and where each value comes from."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -6,18 +6,21 @@ from typing import Any
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, parse_identifier
+from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Config, config_words
+from icekeep.operations.configuration.file import CatalogSettings, Config, config_words, read_config
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.policies.resolution import Effective, JobRule, TableRules
 from icekeep.policies.texts import Problem
 from icekeep.policies.values import MODE, WHEN, Mode, Said
 from icekeep.policies.windows import is_open
+from icekeep.rendered import Rendered
+
+__all__ = ["explain", "explain_policies", "explanation_shown"]
 
 
-class JobExplained(msgspec.Struct, frozen=True, kw_only=True):
+class JobExplained(Rendered, frozen=True, kw_only=True):
     """A job on the table.
 
     Attributes:
@@ -40,7 +43,7 @@ class JobExplained(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-class ValueExplained(msgspec.Struct, frozen=True, kw_only=True):
+class ValueExplained(Rendered, frozen=True, kw_only=True):
     """A value that is in force.
 
     Attributes:
@@ -64,7 +67,7 @@ class UnaskedValue(msgspec.Struct, frozen=True):
     source: str
 
 
-class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyExplanation(Rendered, frozen=True, kw_only=True):
     """What policies say of a table.
 
     Attributes:
@@ -80,6 +83,23 @@ class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     without_effect: tuple[UnaskedValue, ...]
     problems: tuple[Problem, ...]
     status: str = "done"
+
+
+def explain_policies(table: Table, *, conf: str | None = None) -> PolicyExplanation:
+    """Tell what policies say of a table: its jobs, and each value with where it comes from; what `icekeep policy explain` shows.
+
+    Args:
+        table: as it was loaded; its properties are asked, and what its catalog stores.
+        conf: the YAML file with the policies, as `load_catalog` takes it.
+
+    Raises:
+        NotFoundError: there is no configuration file, or the catalog has no such table any more.
+        ConfigError: the configuration is wrong.
+        UnavailableError: the catalog stores policies, and is out of reach.
+    """
+    config = read_config(conf)
+    require_file(config)
+    return _explanation(config, table.catalog, table.identifier, table.metadata.properties)
 
 
 def explain(
@@ -104,6 +124,12 @@ def explain(
             properties = opened.load(identifier).metadata.properties
     except (InvalidTableError, UnsupportedError):
         properties = None
+    return _explanation(config, opened, identifier, properties)
+
+
+def _explanation(
+    config: Config, opened: Catalog, identifier: Identifier, properties: Mapping[str, str] | None
+) -> PolicyExplanation:
     resolved = resolve_table(config.rules, opened, identifier, properties)
     now_ms = opened.runtime.now_ms()
     return PolicyExplanation(

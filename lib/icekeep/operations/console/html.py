@@ -16,6 +16,7 @@ FOR_PEOPLE: Mapping[str, str] = {
     "CheckResult": "icekeep.operations.shown.check:check_shown",
     "CommitHistoryResult": "icekeep.operations.shown.history:history_shown",
     "MaintainResult": "icekeep.operations.shown.maintain:maintain_shown",
+    "PolicyExplanation": "icekeep.operations.commands.policy_explanation:explanation_shown",
     "RepairPlan": "icekeep.operations.shown.repair:repair_shown",
     "RepairResult": "icekeep.operations.shown.repair:repair_shown",
     "ReportResult": "icekeep.reports.shown:report_shown",
