@@ -30,6 +30,9 @@ _PAGES = {
 }
 """Files of the checkout that are pages of the site."""
 
+AUTHORS_FOLDERS = ("design/decisions/", "performance/")
+"""Pages for those who change icekeep, not for those who use it: the search and the navigation leave them out."""
+
 _SOURCES = {page: source for source, page in _PAGES.items()}
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
@@ -50,6 +53,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     uri = page.file.src_uri
+    if uri.startswith(AUTHORS_FOLDERS):
+        page.meta["search"] = {"exclude": True}
     _check_lists(markdown, uri)
     return _outside_code(set_in(markdown), lambda text: _LINK.sub(lambda found: _linked(found, uri), text))
 

@@ -1,6 +1,7 @@
 """The notebook of the docs, run from its first cell to its last in a kernel of its own."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,14 @@ def test_results_are_tables_and_progress_is_one_output(ran: Any) -> None:
     assert "<b>RewriteDataFilesResult</b><table>" in result.data["text/html"]
 
 
-def test_the_broken_table_is_mended(ran: Any) -> None:
+def test_a_rewrite_of_manifests_lets_a_filter_open_fewer(ran: Any) -> None:
+    before, after = (
+        int(re.search(r"opened_manifests_count\D+(\d+)", output.data["text/plain"])[1])
+        for output in outputs(ran, "where=where)")
+    )
+    assert (before, after) == (60, 1)
+
+
+def test_the_broken_table_is_fixed(ran: Any) -> None:
     [status] = outputs(ran, 'ref="main").status')
     assert status.data["text/plain"] == "'sound'"

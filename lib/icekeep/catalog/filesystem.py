@@ -21,6 +21,7 @@ from icekeep.catalog.base import (
     as_identifier,
     format_identifier,
     named_roots_of,
+    show_catalog,
 )
 from icekeep.catalog.directory_namespaces import DirectoryNamespaces
 from icekeep.catalog.dropped_versions import is_moved_aside, move_aside, move_back, new_trash
@@ -91,6 +92,9 @@ class FilesystemCatalog(DirectoryNamespaces):
         self.reclaim_roots, self.rewrite_roots = named_roots_of(properties)
         self.rules = OperatorRules.of(properties)
         self.runtime = runtime
+
+    def __repr__(self) -> str:
+        return show_catalog(self)
 
     @property
     def identity(self) -> str:

@@ -24,6 +24,7 @@ from icekeep.catalog.base import (
     format_identifier,
     in_parts,
     named_roots_of,
+    show_catalog,
     validate_namespace,
     validate_table_identifier,
 )
@@ -88,6 +89,9 @@ class SqlCatalog:
         self._storage = storage
         self.runtime = runtime
         self._has_types: bool | None = None
+
+    def __repr__(self) -> str:
+        return show_catalog(self)
 
     @property
     def identity(self) -> str:

@@ -31,5 +31,8 @@ class WrappedCatalog:
         outcome = self._catalog.swap(self.plain(table), requirements, updates)
         return Committed(self.over(outcome.table)) if isinstance(outcome, Committed) else outcome
 
+    def __repr__(self) -> str:
+        return repr(self._catalog)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)

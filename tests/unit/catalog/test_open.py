@@ -10,6 +10,7 @@ from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
+from icekeep.catalog.wrapped import WrappedCatalog
 from icekeep.errors import ConfigError, IcekeepError, UnsupportedError
 from kit.cases import for_each
 
@@ -174,6 +175,31 @@ def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatc
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     assert open_catalog("lake", properties).identity == identity
+
+
+@for_each(
+    ("properties", "shown"),
+    [
+        (
+            {"type": "sql", "uri": "postgresql://me:pw-1@h/db", "warehouse": "hdfs://me:pw-2@h:8020/wh"},
+            "SqlCatalog(lake: sql postgresql+psycopg://h/db lake, warehouse hdfs://h:8020/wh)",
+        ),
+        (
+            {"type": "hadoop", "warehouse": "s3://b/wh"},
+            "FilesystemCatalog(lake: filesystem s3://b/wh, warehouse s3://b/wh)",
+        ),
+        (
+            {"type": "rest", "uri": "https://me:pw-1@h/api?sig=pw-2", "token": "pw-3-pw-3", "warehouse": "w"},
+            "RestCatalog(lake: rest https://h/api w)",
+        ),
+        ({"type": "hive", "uri": "thrift://me:pw-1@h:9083"}, "HiveCatalog(lake: hive thrift://h:9083)"),
+    ],
+)
+def test_a_catalog_shows_its_type_and_place_without_secrets(properties, shown):
+    """In a notebook's cell and at a prompt."""
+    catalog = open_catalog("lake", properties)
+    assert repr(catalog) == shown
+    assert repr(WrappedCatalog(catalog)) == shown
 
 
 @for_each("kind", ["hadoop", "sql", "hive", "glue"])

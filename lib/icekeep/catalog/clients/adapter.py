@@ -27,6 +27,7 @@ from icekeep.catalog.base import (
     format_identifier,
     in_parts,
     named_roots_of,
+    show_catalog,
     validate_namespace,
     validate_table_identifier,
 )
@@ -207,6 +208,9 @@ class ClientCatalog(ABC, Generic[C]):
     @abstractmethod
     def compares_metadata(self) -> bool:
         """As the protocol says."""
+
+    def __repr__(self) -> str:
+        return show_catalog(self)
 
     @property
     def identity(self) -> str:
