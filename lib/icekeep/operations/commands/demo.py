@@ -10,7 +10,8 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import TableHealth
-from icekeep.operations.commands.report import open_page, report_over
+from icekeep.operations.commands.browsing import open_in_browser
+from icekeep.operations.commands.report import report_over
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.loading import configured_catalogs
@@ -84,7 +85,7 @@ def demo(*, directory: str, opens: bool = False, listener: Listener = SILENT) ->
             directory=str(where),
             config=str(config),
             report=None if page is None else str(page),
-            is_opened=opens and page is not None and open_page(page, listener),
+            is_opened=opens and page is not None and open_in_browser(page, listener),
             catalog=CATALOG,
             tables_count=len(STATES),
             tables=tuple(_told(state, found, config) for state in STATES),

@@ -2,9 +2,6 @@
 
 import os
 import shlex
-import subprocess
-import sys
-import webbrowser
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +13,7 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG, catalog_of
+from icekeep.operations.commands.browsing import open_in_browser
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, find_pattern, find_table
 from icekeep.operations.configuration.file import CatalogSettings, config_words
@@ -75,24 +73,8 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
     if page is not None:
         write_at_once(page, report_page(found), "page")
         if opens:
-            open_page(Path(page), listener)
+            open_in_browser(Path(page), listener)
     return found
-
-
-def open_page(page: Path, listener: Listener) -> bool:
-    """Ask a browser to show a page, in a process that nobody waits for: one without windows would take the terminal, and keep it.
-
-    Returns whether there is a browser; where there is none, a warning says where the page is.
-    """
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        listener.on(Warned(f"there is no browser that could show {str(page)!r}"))
-        return False
-    nowhere = subprocess.DEVNULL
-    words = [sys.executable, "-m", "webbrowser", page.absolute().as_uri()]
-    subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
-    return True
 
 
 def _report_over(
