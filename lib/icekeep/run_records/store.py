@@ -181,7 +181,8 @@ class RunRecords:
         """The runs that have all of what is wanted, the newest first."""
         is_live = wanted.status in (RUNNING, UNFINISHED)
         status = RUNNING if is_live else wanted.status
-        query = sa.select(RUNS).order_by(RUNS.c.started_ms.desc(), RUNS.c.run_id)
+        columns = [column for column in RUNS.c if wanted.has_results or column is not RUNS.c.result]
+        query = sa.select(*columns).order_by(RUNS.c.started_ms.desc(), RUNS.c.run_id)
         for column, value in ((RUNS.c.job, wanted.job), (RUNS.c.status, status), (RUNS.c.parent_id, wanted.parent_id)):
             query = query if value is None else query.where(column == value)
         if wanted.tables is not None:
@@ -458,7 +459,7 @@ def _record(row: Mapping[str, Any]) -> RunRecord:
     values = {str(name): value for name, value in row.items()}
     values["table"] = values.pop("table_name")
     for name in _JSON:
-        values[name] = None if values[name] is None else msgspec.json.decode(values[name])
+        values[name] = None if values.get(name) is None else msgspec.json.decode(values[name])
     return RunRecord(**values)
 
 

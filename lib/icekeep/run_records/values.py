@@ -207,6 +207,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         parent_id: of those that are a part of one run of `maintain`.
         since_ms: those that began then or later, epoch milliseconds.
         limit: at most so many.
+        has_results: whether the results are wanted, which may be much longer than all the rest; else they are `None`.
     """
 
     tables: Collection[str] | None = None
@@ -216,3 +217,4 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: str | None = None
     since_ms: int | None = None
     limit: int | None = None
+    has_results: bool = True

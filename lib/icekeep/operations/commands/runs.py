@@ -124,6 +124,7 @@ def runs(  # noqa: PLR0913 - the settings of the command
         run_id=run,
         since_ms=None if since is None else moment_ms(since, now_ms),
         limit=last,
+        has_results=run is not None,
     )
     try:
         notes = [f"nothing is written down in {place!r} yet" for place, one in places.items() if not one.is_begun()]
@@ -138,7 +139,7 @@ def runs(  # noqa: PLR0913 - the settings of the command
     return RunsFound(
         records=tuple(places),
         asked_run_id=run,
-        runs=tuple(_shown(one, now_ms, is_whole=run is not None) for one in found[:last]),
+        runs=tuple(msgspec.structs.replace(one, status=one.status_at(now_ms)) for one in found[:last]),
         notes=tuple(notes),
     )
 
@@ -147,7 +148,7 @@ def runs_shown(result: RunsFound) -> Mapping[str, Any]:
     """What is printed for people: a line a run, or all of one."""
     if len(result.runs) == 1 and result.asked_run_id is not None:
         return {name: value for name, value in msgspec.structs.asdict(result.runs[0]).items() if value is not None}
-    shown = {"records": ", ".join(result.records), "runs": [_line(one) for one in result.runs]}
+    shown = {"records": ", ".join(result.records), "runs": [run_row(one) for one in result.runs]}
     return {**shown, "notes": [*result.notes]} if result.notes else shown
 
 
@@ -164,12 +165,8 @@ def _why(config: Config) -> str:
     return "no catalog has its warehouse in a directory of this machine that can be written to"
 
 
-def _shown(record: RunRecord, now_ms: int, *, is_whole: bool) -> RunRecord:
-    shown = msgspec.structs.replace(record, status=record.status_at(now_ms))
-    return shown if is_whole else msgspec.structs.replace(shown, result=None)
-
-
-def _line(record: RunRecord) -> dict[str, Any]:
+def run_row(record: RunRecord) -> dict[str, Any]:
+    """A run as a line of a table for people."""
     took = None if record.ended_ms is None else f"{(record.ended_ms - record.started_ms) / 1000:,.1f} s"
     return {
         "started_at": format_moment(record.started_ms),
