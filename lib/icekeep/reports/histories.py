@@ -39,33 +39,45 @@ _STEP = "reading histories"
 
 
 def with_histories(
-    catalog: Catalog, report: ReportResult, records: Iterable[RunRecord] = (), listener: Listener = SILENT
+    catalog: Catalog,
+    report: ReportResult,
+    records: Iterable[RunRecord] = (),
+    listener: Listener = SILENT,
+    *,
+    among: Sequence[TableHealth] | None = None,
 ) -> ReportResult:
     """A report on tables of a catalog with the history of each.
 
     Args:
         records: of runs, on whatever tables.
+        among: of these tables the largest have their growth read; by default those of the report.
     """
     began_ms = catalog.runtime.monotonic_ms()
-    histories = histories_of(catalog, report.tables, records, listener)
+    histories = histories_of(catalog, report.tables, records, listener, among=among)
     elapsed_ms = report.elapsed_ms + catalog.runtime.monotonic_ms() - began_ms
     return replace(report, histories=histories, elapsed_ms=elapsed_ms)
 
 
 def histories_of(
-    catalog: Catalog, tables: Sequence[TableHealth], records: Iterable[RunRecord] = (), listener: Listener = SILENT
+    catalog: Catalog,
+    tables: Sequence[TableHealth],
+    records: Iterable[RunRecord] = (),
+    listener: Listener = SILENT,
+    *,
+    among: Sequence[TableHealth] | None = None,
 ) -> tuple[TableHistory, ...]:
     """The history of each table of a catalog, in their order; one that cannot be read is told with the reason.
 
     Args:
         tables: as a report has them.
         records: of runs, on whatever tables.
+        among: of these tables the largest have their growth read; by default `tables`.
     """
     by_table: dict[str, list[RunRecord]] = {}
     now_ms = catalog.runtime.now_ms()
     for record in records:
         by_table.setdefault(record.table, []).append(replace(record, status=record.status_at(now_ms)))
-    largest = sorted(tables, key=lambda one: -one.data.data_files_bytes)[:GROWING_TABLES]
+    largest = sorted(tables if among is None else among, key=lambda one: -one.data.data_files_bytes)[:GROWING_TABLES]
     growing = {one.table: _points(one) for one in largest}
     listener.on(StepStarted(_STEP, len(tables), "tables"))
     read = partial(_read, catalog, growing, by_table, listener)

@@ -92,7 +92,7 @@ def report(
         catalog.find(identifier)
     found = look_over(catalog, chosen, spark, prices=prices, listener=listener)
     told = replace(
-        _result(
+        report_of(
             [catalog.name],
             [*not_read, *(one for one in found if isinstance(one, NotRead))],
             [one for one in found if isinstance(one, TableHealth)],
@@ -130,7 +130,7 @@ def look_over(
 def merged(reports: Sequence[ReportResult], not_read: Sequence[NotRead] = ()) -> ReportResult:
     """Reports of several catalogs as one, and what else could not be read."""
     return replace(
-        _result(
+        report_of(
             [name for one in reports for name in one.catalogs],
             [*not_read, *(each for one in reports for each in one.not_read)],
             [each for one in reports for each in one.tables],
@@ -142,13 +142,14 @@ def merged(reports: Sequence[ReportResult], not_read: Sequence[NotRead] = ()) ->
     )
 
 
-def _result(
+def report_of(
     catalogs: Iterable[str],
     not_read: Sequence[NotRead],
     tables: Sequence[TableHealth],
     currency: str | None,
     elapsed_ms: int,
 ) -> ReportResult:
+    """What was found of tables as a report, the worst first; without histories, and without a time."""
     return ReportResult(
         status="partial" if not_read else "done",
         catalogs=tuple(catalogs),

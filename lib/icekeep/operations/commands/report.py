@@ -3,24 +3,30 @@
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, parse_identifier
+from icekeep.catalog.base import Identifier, parse_identifier
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG, catalog_of
 from icekeep.operations.commands.browsing import open_in_browser
 from icekeep.operations.commands.each_catalog import of_each_catalog
-from icekeep.operations.configuration.catalogs import Catalogs, find_pattern, find_table
+from icekeep.operations.configuration.catalogs import (
+    Catalogs,
+    PatternReference,
+    TableReference,
+    find_pattern,
+    find_table,
+)
 from icekeep.operations.configuration.file import CatalogSettings, config_words
 from icekeep.operations.console.output import require_directory, write_at_once
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.source import SparkSource
+from icekeep.policies.globs import Glob
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
 from icekeep.reports.page.page import report_page, require_packages
@@ -31,6 +37,57 @@ from icekeep.runtime import Runtime
 
 _NAMED_TABLES = 500
 """Of more tables than these the last runs of all tables are asked for: a question to a database has a length."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tables a report is about: one, those that match a pattern, or all of some catalogs.
+
+    Attributes:
+        catalog: the one that was named, as it was.
+        chosen: the catalogs that have the tables.
+        table: the one table.
+        pattern: over the tables of `chosen`.
+        match: the pattern as it was given.
+    """
+
+    known: Catalogs
+    catalog: str | None
+    chosen: tuple[CatalogSettings, ...]
+    table: TableReference | None = None
+    pattern: PatternReference | None = None
+    match: str | None = None
+
+    @classmethod
+    def of(cls, known: Catalogs, catalog: str | None, table: str | None, match: str | None) -> "Wanted":
+        """What flags ask for.
+
+        Raises:
+            UsageError: both a table and a pattern are given.
+            NotFoundError: there is no such catalog, or none is configured.
+        """
+        pattern = None if match is None else find_pattern(known, match, catalog)
+        if table is not None:
+            if match is not None:
+                raise UsageError("--table and --match both say which tables; give one of them")
+            named = find_table(known, table, catalog)
+            return cls(known=known, catalog=catalog, chosen=(named.catalog,), table=named)
+        if pattern is not None:
+            chosen = (*pattern.catalogs,)
+        else:
+            chosen = (known.get(catalog),) if catalog is not None else (*known.all().values(),)
+        if not chosen:
+            known.get(None)
+        return cls(known=known, catalog=catalog, chosen=chosen, pattern=pattern, match=match)
+
+    @property
+    def identifier(self) -> Identifier | None:
+        """The name of the one table within its catalog."""
+        return None if self.table is None else parse_identifier(self.table.name)
+
+    @property
+    def glob(self) -> Glob | None:
+        """The pattern over names within a catalog."""
+        return None if self.pattern is None else self.pattern.glob
 
 
 def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a flag
@@ -67,7 +124,22 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
         require_directory(page, "page")
         require_packages()
     earlier = None if since is None else read_earlier(since)
-    found = _report_over(catalogs, catalog, spark, table, match, histories or page is not None, listener)
+    known = catalogs()
+    wanted = Wanted.of(known, catalog, table, match)
+    names = () if wanted.identifier is None else (wanted.identifier,)
+    glob = None if wanted.glob is None else wanted.glob.text
+
+    def look(settings: CatalogSettings) -> ReportResult:
+        with settings.placing():
+            opened = open_settings(settings)
+            found = report(opened, spark, match=glob, tables=names, prices=known.prices, listener=listener)
+        if not histories and page is None:
+            return found
+        return with_histories(
+            opened, found, records_on(settings, found, known, opened.runtime, listener), listener=listener
+        )
+
+    found = report_on(wanted, look, listener)
     if earlier is not None:
         found = with_changes(found, earlier, is_whole=table is None and match is None)
     if page is not None:
@@ -77,48 +149,33 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
     return found
 
 
-def _report_over(
-    catalogs: Callable[[], Catalogs],
-    catalog: str | None,
-    spark: SparkSource,
-    table: str | None,
-    match: str | None,
-    histories: bool,
-    listener: Listener,
+def report_on(
+    wanted: Wanted, look: Callable[[CatalogSettings], ReportResult], listener: Listener = SILENT
 ) -> ReportResult:
-    known = catalogs()
-    reference = None if match is None else find_pattern(known, match, catalog)
-    if table is not None:
-        if match is not None:
-            raise UsageError("--table and --match both say which tables; give one of them")
-        named = find_table(known, table, catalog)
-        name = parse_identifier(named.name)
-        look = partial(report, spark=spark, tables=[name], prices=known.prices, listener=listener)
-        try:
-            return _looked(named.catalog, look, known, histories, listener)
-        except NotFoundError as error:
-            raise named.not_found(error) from error
-    if reference is not None:
-        chosen = [*reference.catalogs]
-    else:
-        chosen = [known.get(catalog)] if catalog is not None else [*known.all().values()]
-    if not chosen:
-        known.get(None)
-    pattern = None if reference is None else reference.glob.text
-    look = partial(report, spark=spark, match=pattern, prices=known.prices, listener=listener)
-    reports, not_read = of_each_catalog(chosen, lambda settings: _looked(settings, look, known, histories, listener))
+    """What `look` finds in each catalog as one report, whose commands read the same configuration.
+
+    Raises:
+        NotFoundError: there is no such table, or none that the pattern matches.
+        IcekeepError: the only catalog cannot be opened or listed.
+    """
+    try:
+        reports, not_read = of_each_catalog(wanted.chosen, look)
+    except NotFoundError as error:
+        if wanted.table is None:
+            raise
+        raise wanted.table.not_found(error) from error
     found = merged(reports, not_read)
-    config = config_words(known.config.path)
-    if reference is None:
+    config = config_words(wanted.known.config.path)
+    if wanted.pattern is None:
         _warn_of_empty(reports, config, listener)
     elif not found.tables_count and not found.not_read:
-        looked = ", ".join(settings.name for settings in chosen)
-        one = ["--catalog", chosen[0].name] if len(chosen) == 1 else []
-        hint = reference.doubt or f"`{shlex.join(['icekeep', 'report', *one, *config])}` lists all"
-        if catalog is not None and catalog == catalog_of(reference.glob.text):
+        looked = ", ".join(settings.name for settings in wanted.chosen)
+        one = ["--catalog", wanted.chosen[0].name] if len(wanted.chosen) == 1 else []
+        hint = wanted.pattern.doubt or f"`{shlex.join(['icekeep', 'report', *one, *config])}` lists all"
+        if wanted.catalog is not None and wanted.catalog == catalog_of(wanted.pattern.glob.text):
             hint = f"beside --catalog a pattern is over {NAME_IN_CATALOG}"
-        raise NotFoundError(f"{match!r} matches no table of {looked}; {hint}")
-    return found
+        raise NotFoundError(f"{wanted.match!r} matches no table of {looked}; {hint}")
+    return _with_commands(found, config)
 
 
 def _warn_of_empty(reports: Iterable[ReportResult], config: Sequence[str], listener: Listener) -> None:
@@ -131,21 +188,6 @@ def _warn_of_empty(reports: Iterable[ReportResult], config: Sequence[str], liste
 def _has_any(found: ReportResult) -> bool:
     """Whether a catalog has a table, or a namespace of which nobody knows."""
     return bool(found.tables_count or found.not_read)
-
-
-def _looked(
-    settings: CatalogSettings,
-    look: Callable[[Catalog], ReportResult],
-    known: Catalogs,
-    histories: bool,
-    listener: Listener,
-) -> ReportResult:
-    with settings.placing():
-        opened = open_settings(settings)
-        found = _with_commands(look(opened), config_words(known.config.path))
-    if not histories:
-        return found
-    return with_histories(opened, found, _records(settings, found, known, opened.runtime, listener), listener)
 
 
 def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:
@@ -161,7 +203,7 @@ def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:
     return msgspec.structs.replace(found, tables=tuple(tables))
 
 
-def _records(
+def records_on(
     settings: CatalogSettings, found: ReportResult, known: Catalogs, runtime: Runtime, listener: Listener
 ) -> Sequence[RunRecord]:
     """The last runs on the tables, where they are written down; a report is worth having without them."""
