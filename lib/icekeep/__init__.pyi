@@ -25,6 +25,7 @@ from icekeep.events import Event as Event
 from icekeep.events import InRun as InRun
 from icekeep.events import Listener as Listener
 from icekeep.events import Listeners as Listeners
+from icekeep.events import Noted as Noted
 from icekeep.events import RunEnded as RunEnded
 from icekeep.events import RunStarted as RunStarted
 from icekeep.events import SnapshotCommitted as SnapshotCommitted

@@ -53,6 +53,12 @@ class Warned(Event, frozen=True):
     message: str
 
 
+class Noted(Event, frozen=True):
+    """Something that the operator needs while a command goes on, such as the address of a server."""
+
+    message: str
+
+
 class CommitRetried(Event, frozen=True):
     """An attempt to commit met a conflict, or a catalog or store out of reach, and will be made again after `wait_ms`.
 

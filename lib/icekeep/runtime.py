@@ -5,6 +5,7 @@ Everything else takes a `Runtime`, so that a simulation can hand in its own and 
 
 import os
 import random
+import secrets
 import sys
 import threading
 import time
@@ -165,6 +166,11 @@ def new_snapshot_id(runtime: Runtime, taken: Container[int] = frozenset()) -> in
         candidate = ((number >> 64) ^ (number & (2**64 - 1))) & (2**63 - 1)
         if candidate and candidate not in taken:
             return candidate
+
+
+def new_token() -> str:
+    """A text of 43 characters for an address that nobody can guess: 256 random bits, fit for secrets."""
+    return secrets.token_urlsafe(32)
 
 
 def process_cpu_ms() -> int:

@@ -39,8 +39,8 @@ class Browser:
         """The addresses that it asked for."""
         return [*self._requests.values()]
 
-    def open(self, page: Path, *, width: int, height: int = 900, is_dark: bool = False) -> None:
-        """Show a page anew; complaints and requests of earlier ones are forgotten."""
+    def open(self, page: Path | str, *, width: int, height: int = 900, is_dark: bool = False) -> None:
+        """Show a page anew, a file or what is at an address; complaints and requests of earlier ones are forgotten."""
         self._call("Page.navigate", url="about:blank")
         scheme = "dark" if is_dark else "light"
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
@@ -48,9 +48,15 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.complaints, self._requests, self._is_loaded = [], {}, False
-        self._call("Page.navigate", url=page.resolve().as_uri())
-        while not self._is_loaded:
-            self._take()
+        self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
+        self._await_load()
+
+    def follow(self, expression: str = "") -> None:
+        """Evaluate what leads to another page, or to the same one once more, and wait until that is loaded."""
+        self._is_loaded = False
+        if expression:
+            self._call("Runtime.evaluate", expression=expression)
+        self._await_load()
 
     def ask(self, expression: str) -> Any:
         """The value of an expression in the page's language."""
@@ -68,6 +74,10 @@ class Browser:
         """What is seen, or the whole page, as a PNG file."""
         answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)
         path.write_bytes(base64.b64decode(answer["data"]))
+
+    def _await_load(self) -> None:
+        while not self._is_loaded:
+            self._take()
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

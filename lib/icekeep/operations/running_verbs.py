@@ -152,7 +152,8 @@ def _run_over_policies(command: Command, verb: Verb, surroundings: Surroundings)
     checks_schedules = command.name != "runs"
     catalogs = known_catalogs(command.conf, surroundings.seams, checks_schedules=checks_schedules)
     opens = partial(resolve(surroundings.seams.open_catalog), runtime=surroundings.runtime)
-    result = resolve(verb.run)(catalogs.config, catalogs, opens, command.catalog, **command.arguments)
+    extras = {"listener": surroundings.listener} if verb.takes_listener else {}
+    result = resolve(verb.run)(catalogs.config, catalogs, opens, command.catalog, **command.arguments, **extras)
     return surroundings.begun.outcome(result.status, result, surroundings.runtime)
 
 

@@ -265,6 +265,33 @@ VERBS: Mapping[str, Verb] = {
         },
         examples=("", "--table local.demo.flights", "--catalog local --match 'demo.*' --page report.html --open"),
     ),
+    "serve": Verb(
+        summary="show the report and the runs in a browser on this machine, up to date while jobs run; changes nothing",
+        run="icekeep.operations.commands.serve:serve",
+        settings=(
+            Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
+            _TABLES_MATCHING,
+            Setting("port", Kind.NUMBER, "where it listens; 0 for any port that is free (default: 8642)"),
+            Setting(
+                "host",
+                Kind.TEXT,
+                "an address of this machine alone: 127.0.0.1, ::1 or localhost (default: 127.0.0.1)",
+                shown="HOST",
+            ),
+            Setting(
+                "refresh",
+                Kind.AGE,
+                "a table is read again after so long, though its metadata has not moved, e.g. 60s (default: 10m)",
+                minimum=1_000,
+                keyword="keep_ms",
+            ),
+            Setting("open", Kind.SWITCH, "ask a browser to show it", keyword="shows"),
+        ),
+        changes=False,
+        takes_listener=True,
+        about=About.POLICIES,
+        examples=("", "--match 'local.demo.*' --open", "--port 0 --refresh 60s"),
+    ),
     "tables": Verb(
         summary="list the tables of catalogs, with what their metadata files say: files, bytes, snapshots, the last change",
         run="icekeep.operations.commands.tables:tables",
@@ -494,7 +521,7 @@ GROUP_SUMMARIES: Mapping[str, str] = {
 """What the first word of commands of two words is about."""
 
 HELP_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "many tables": ("maintain", "tables", "report", "policy", "runs"),
+    "many tables": ("maintain", "tables", "report", "serve", "policy", "runs"),
     "one table": ("history", "why", "restore", "apply", "ref", "rollback", "drop-statistics", "register"),
     "set-up": ("init", "demo", "doctor", "config", "completion", "path", "schema", "help"),
 }

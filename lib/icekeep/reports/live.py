@@ -22,9 +22,10 @@ AddHistories = Callable[[ReportResult, Sequence[TableHealth]], ReportResult]
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A table as it was read. `location` is `None` where its catalog could not say where its metadata is."""
+    """A table as it was read, in the how many-th reading. `location` is `None` where its catalog could not say it."""
 
     location: str | None
+    reading: int
     read_ms: int
     found: TableHealth | NotRead
     history: TableHistory | None = None
@@ -38,6 +39,9 @@ class LiveReport:
         identifier: the one table that is reported; `None` for all that `glob` matches.
         glob: over the names of tables; `None` for all of the catalog.
         keep_ms: a table that was read longer ago is read again though its metadata has not moved: ages and the trash change.
+
+    Attributes:
+        search_ms: how long the last refresh took to list the tables and to find where their metadata is.
     """
 
     def __init__(
@@ -55,12 +59,14 @@ class LiveReport:
         self._identifier, self._glob = identifier, glob
         self._kept: dict[Identifier, _Kept] = {}
         self._not_listed: tuple[str, ...] = ()
+        self._readings_count = 0
+        self.search_ms = 0
 
     @property
     def version(self) -> tuple[Any, ...]:
         """Differs from what it was before a refresh where that has changed what the report says."""
         tables = sorted(
-            (identifier, kept.found.reason if isinstance(kept.found, NotRead) else str(kept.read_ms))
+            (identifier, kept.found.reason if isinstance(kept.found, NotRead) else str(kept.reading))
             for identifier, kept in self._kept.items()
         )
         return (*self._not_listed, *tables)
@@ -82,6 +88,7 @@ class LiveReport:
             chosen = [self._identifier]
         self._not_listed = tuple(one.reason for one in not_read)
         locations = dict(zip(chosen, in_threads(self._location, chosen, TABLES_AT_ONCE), strict=True))
+        self.search_ms = runtime.monotonic_ms() - began_ms
         self._kept = {one: self._kept[one] for one in chosen if one in self._kept}
         stale = [one for one in chosen if not self._is_current(one, locations[one], began_ms)]
         if stale:
@@ -131,10 +138,11 @@ class LiveReport:
         among = [*tables, *(kept.found for kept in self._kept.values() if isinstance(kept.found, TableHealth))]
         report = add_histories(report_of([self.catalog.name], [], tables, None, 0), among)
         histories = {one.table: one for one in report.histories}
+        self._readings_count += 1
         read_ms = self.catalog.runtime.monotonic_ms()
         for identifier, found in fresh.items():
             history = histories.get(found.table) if isinstance(found, TableHealth) else None
-            self._kept[identifier] = _Kept(locations[identifier], read_ms, found, history)
+            self._kept[identifier] = _Kept(locations[identifier], self._readings_count, read_ms, found, history)
 
 
 def _noted(locations: dict[Identifier, str | None], table: Table) -> Table:

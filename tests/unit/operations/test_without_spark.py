@@ -28,7 +28,10 @@ import json
 from icekeep.cli import main
 from icekeep.operations.commands import demo
 from icekeep.playground.layouts import skewed
+from icekeep.operations.serving import LocalServer
 from icekeep.playground.states import State
+def ended(self): raise KeyboardInterrupt
+LocalServer.serve_forever = ended
 demo.STATES = (State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000),)
 print(json.dumps([main([*words, "--result-file", f"{number}.json"]) for number, words in enumerate(json.loads(sys.argv[1]))]))
 """
@@ -63,6 +66,7 @@ def commands(metadata_location: str, snapshot_id: str) -> dict[str, list[str]]:
         "completion": ["bash"],
         "tables": [],
         "report": [],
+        "serve": ["--port", "0"],
         "policy check": [],
         "policy explain": event,
         "maintain": [],

@@ -19,6 +19,7 @@ from icekeep.events import (
     Event,
     InRun,
     Listener,
+    Noted,
     RunEnded,
     RunStarted,
     SnapshotCommitted,
@@ -304,6 +305,8 @@ def describe(event: Event) -> str | None:
             return f"{step}: done{', ' + note if note else ''}"
         case Warned(message=message):
             return f"warning: {message}"
+        case Noted(message=message):
+            return message
         case CommitRetried(table=table, attempt=attempt, wait_ms=wait_ms, reason=reason):
             return f"{table}: attempt {attempt} to commit did not land ({reason}); again in {wait_ms / 1000:.1f} s"
         case SnapshotCommitted(table=table, snapshot_id=None):

@@ -2,12 +2,14 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pkgutil import get_data
 from typing import Any
+from urllib.parse import quote
 
+import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -29,32 +31,68 @@ _CODE = re.compile(r"`([^`]+)`")
 _AFTER_A_PART = re.compile(r"([._/=-])(?=\w)")
 
 
+class Filled(msgspec.Struct, frozen=True):
+    """A page as HTML in ASCII, and the content security policy that it has."""
+
+    html: str
+    policy: str
+
+
 def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> str:
     """The page, as ASCII.
 
     Args:
         detailed_count: so many tables have a part of their own.
     """
-    style, script = Markup(COLOURS + _part("page.css")), Markup(_part("page.js"))
+    return filled_report(report, detailed_count=detailed_count).html
+
+
+def filled_report(
+    report: ReportResult, *, detailed_count: int = DETAILED_TABLES, live: Mapping[str, Any] | None = None
+) -> Filled:
+    """The page of a report.
+
+    Args:
+        live: for a page that a server keeps up to date: what `live.html` takes.
+    """
     views = table_views(report, detailed_count)
+    values = {
+        "report": report,
+        "views": views,
+        "detailed": [view for view in views if view.is_detailed],
+        "totals": catalog_totals(report),
+        "jobs": job_totals(report.tables, report.currency),
+        "to_do_views": [view for view in views if view.health.to_do],
+        "charts": _charts(report),
+        "growing_count": sum(bool(view.growth) for view in views),
+    }
+    return _filled("page.html", report.currency, values, "page.js", live)
+
+
+def filled_runs(runs: Sequence[Mapping[str, Any]], live: Mapping[str, Any], **said: Any) -> Filled:
+    """The page of runs that a server keeps up to date.
+
+    Args:
+        runs: rows, the newest first, as `icekeep runs` prints them.
+        said: the other values that `runs.html` takes.
+    """
+    return _filled("runs.html", None, {"runs": runs, **said}, "", live)
+
+
+def _filled(
+    template: str, currency: str | None, values: Mapping[str, Any], script_name: str, live: Mapping[str, Any] | None
+) -> Filled:
+    style, script = COLOURS + _part("page.css"), _part(script_name) if script_name else ""
+    more = ""
+    if live is not None:
+        style, script, more = style + _part("live.css"), script + _part("live.js"), "; connect-src 'self'"
+    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:{more}"
     page = (
-        _environment(report.currency)
-        .get_template("page.html")
-        .render(
-            report=report,
-            views=views,
-            detailed=[view for view in views if view.is_detailed],
-            totals=catalog_totals(report),
-            jobs=job_totals(report.tables, report.currency),
-            to_do_views=[view for view in views if view.health.to_do],
-            charts=_charts(report),
-            style=style,
-            script=script,
-            policy=f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:",
-            growing_count=sum(bool(view.growth) for view in views),
-        )
+        _environment(currency)
+        .get_template(template)
+        .render(**values, live=live, style=Markup(style), script=Markup(script), policy=policy)
     )
-    return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return Filled(page.encode("ascii", "xmlcharrefreplace").decode("ascii"), policy)
 
 
 def _charts(report: ReportResult) -> Sequence[Any]:
@@ -88,6 +126,7 @@ def _environment(currency: str | None) -> Environment:
         "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
         "breakable": _breakable,
         "coded": _coded,
+        "query": lambda text: quote(_visible(text), safe=""),
         "words": lambda name: str(name).replace("_", " "),
     }
     environment.globals["fault_classes"] = CLASSES

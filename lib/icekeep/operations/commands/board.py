@@ -1,0 +1,271 @@
+"""What `serve` shows: the report and the runs as they were read last; reading them again keeps nobody waiting."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import msgspec
+
+from icekeep.catalog.base import Catalog
+from icekeep.errors import IcekeepError, UsageError, first_line, one_line
+from icekeep.events import SILENT, Listener
+from icekeep.health.values import TableHealth
+from icekeep.names import without_catalog
+from icekeep.operations.commands.report import Wanted, records_on, report_on
+from icekeep.operations.commands.runs import run_row, runs
+from icekeep.operations.configuration.file import CatalogSettings
+from icekeep.operations.serving import Answer
+from icekeep.planning.spark.source import Engine
+from icekeep.reports.histories import with_histories
+from icekeep.reports.live import LiveReport
+from icekeep.reports.page.rendering import Filled, filled_report, filled_runs
+from icekeep.reports.values import ReportResult
+from icekeep.run_records.values import FAILED, REFUSED, RUNNING, UNFINISHED, RunRecord
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.times import format_moment
+from icekeep.spec.units import MINUTE_MS
+
+RUNS_READ, RUNS_SHOWN = 500, 100
+"""So many runs, the newest, are read; so many of all tables are shown, and of one table all that are read."""
+
+_LOOK_MS, _SEARCH_SHARE = 3_000, 9
+"""It is looked again after so long at the earliest, and not before as long as the last look took, or as so many times what the
+search for changes took of it; but for a minute at most."""
+
+_LOG = logging.getLogger(__name__)
+_WRONG = (FAILED, REFUSED, UNFINISHED)
+
+
+class _RunsRead(msgspec.Struct, frozen=True):
+    """Runs, the newest first, where they are written down, and what else is to be said, such as why there are none."""
+
+    runs: tuple[RunRecord, ...] = ()
+    records: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> Any:
+        return [(one.run_id, one.status, one.ended_ms) for one in self.runs], self.notes
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read last. A version is another number each time that what it is of has changed.
+
+    Attributes:
+        looked_ms: when all was looked at last, epoch milliseconds.
+        wrong: why that could not be done since then; empty where it could.
+    """
+
+    report: Filled
+    report_version: int
+    runs: _RunsRead
+    runs_version: int
+    tables_count: int
+    looked_ms: int
+    wrong: str = ""
+
+
+class Board:
+    """The pages of `serve`.
+
+    Args:
+        wanted: which tables.
+        opens: opens a catalog.
+        keep_ms: what was read of a table longer ago is read again though its metadata has not moved.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        opens: Callable[[CatalogSettings], Catalog],
+        *,
+        keep_ms: int,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        self._wanted, self._opens, self._keep_ms, self._runtime = wanted, opens, keep_ms, runtime
+        self._live: dict[str, LiveReport] = {}
+        self._shown: _Shown | None = None
+        self._report_key: Any = None
+        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._looks_again_ms = 0
+        self.looks_count = 0
+
+    @property
+    def tables_count(self) -> int:
+        """How many tables were looked at last."""
+        return 0 if self._shown is None else self._shown.tables_count
+
+    def refresh(self, listener: Listener = SILENT) -> None:
+        """Look at the runs and tables again, and read those that have changed; what fails is shown beside what was read last.
+
+        Raises:
+            IcekeepError: it is the first time, and nothing could be read at all.
+        """
+        with self._lock:
+            began_ms = self._runtime.monotonic_ms()
+            try:
+                self._refresh(listener)
+            except Exception as error:
+                if self._shown is None:
+                    raise
+                if not isinstance(error, IcekeepError):
+                    _LOG.warning("the tables could not be looked at: %s", one_line(error), exc_info=True)
+                self._shown = msgspec.structs.replace(self._shown, wrong=f"Not looked at again: {one_line(error)}")
+            finally:
+                self.looks_count += 1
+                ended_ms = self._runtime.monotonic_ms()
+                search_ms = sum(live.search_ms for live in self._live.values())
+                wait_ms = max(_LOOK_MS, ended_ms - began_ms, _SEARCH_SHARE * search_ms)
+                self._looks_again_ms = ended_ms + min(MINUTE_MS, wait_ms)
+
+    def keep_looking(self, is_over: threading.Event) -> None:
+        """Look again whenever somebody asks for the state and the last look is long enough ago, until `end_looking`."""
+        while self._wake.wait() and not is_over.is_set():
+            self._wake.clear()
+            self.refresh(_Ending(is_over))
+
+    def end_looking(self, is_over: threading.Event) -> None:
+        """Let `keep_looking` end, a look that is under way after the tables that it is at."""
+        is_over.set()
+        self._wake.set()
+
+    def answer(self, path: str, query: Mapping[str, str]) -> Answer | None:
+        """The page or the state at a path, of what was read last."""
+        shown = self._shown
+        if shown is None:
+            return None
+        match path:
+            case "/":
+                self._look_if_due()
+                return _page(shown.report)
+            case "/runs":
+                self._look_if_due()
+                return _page(self._runs_page(shown, query.get("table", "")))
+            case "/state":
+                self._look_if_due()
+                return Answer(body=json.dumps(self._state(shown)), content_type="application/json")
+        return None
+
+    def _look_if_due(self) -> None:
+        if not self._lock.locked() and self._runtime.monotonic_ms() >= self._looks_again_ms:
+            self._wake.set()
+
+    def _refresh(self, listener: Listener) -> None:
+        found = self._runs()
+        before = self._shown
+        if before is not None:
+            self._shown = before = _with_runs(before, found)
+        report = report_on(self._wanted, partial(self._look, listener), listener)
+        key = [live.version for live in self._live.values()], [(one.name, one.reason) for one in report.not_read]
+        looked_ms = self._runtime.now_ms()
+        if before is not None and key == self._report_key:
+            self._shown = msgspec.structs.replace(before, looked_ms=looked_ms, wrong="")
+            return
+        version = 1 if before is None else before.report_version + 1
+        page = filled_report(report, live=_live("report", version, found, looked_ms))
+        self._report_key = key
+        self._shown = _Shown(
+            report=page,
+            report_version=version,
+            runs=found,
+            runs_version=1 if before is None else before.runs_version,
+            tables_count=report.tables_count,
+            looked_ms=looked_ms,
+        )
+
+    def _look(self, listener: Listener, settings: CatalogSettings) -> ReportResult:
+        known, wanted = self._wanted.known, self._wanted
+        with settings.placing():
+            live = self._live.get(settings.name)
+            if live is None:
+                live = self._live[settings.name] = LiveReport(
+                    self._opens(settings),
+                    Engine(spark=_no_spark),
+                    identifier=wanted.identifier,
+                    glob=wanted.glob,
+                    prices=known.prices,
+                    keep_ms=self._keep_ms,
+                )
+
+            def add_histories(report: ReportResult, among: Sequence[TableHealth]) -> ReportResult:
+                records = records_on(settings, report, known, self._runtime, listener)
+                return with_histories(live.catalog, report, records, listener, among=among)
+
+            return live.refresh(add_histories, listener)
+
+    def _runs(self) -> _RunsRead:
+        wanted = self._wanted
+        catalog = wanted.chosen[0].name if len(wanted.chosen) == 1 else None
+        table = None if wanted.table is None else wanted.table.name
+        try:
+            found = runs(wanted.known.config, wanted.known, self._opens, catalog, table=table, last=RUNS_READ)
+        except IcekeepError as error:
+            return _RunsRead(notes=(first_line(error),))
+        glob = wanted.glob
+        chosen = [one for one in found.runs if glob is None or (one.table and glob.matches(without_catalog(one.table)))]
+        return _RunsRead(tuple(chosen), found.records, found.notes)
+
+    def _runs_page(self, shown: _Shown, table: str) -> Filled:
+        found = [one for one in shown.runs.runs if not table or one.table == table]
+        rows = [run_row(one) for one in (found if table else found[:RUNS_SHOWN])]
+        return filled_runs(
+            rows,
+            {**_live("runs", shown.runs_version, shown.runs, shown.looked_ms, shown.wrong), "table": table},
+            records=shown.runs.records,
+            notes=shown.runs.notes,
+            wrong_statuses=_WRONG,
+            left_out=len(found) > len(rows) or len(shown.runs.runs) == RUNS_READ,
+            read_count=len(shown.runs.runs),
+        )
+
+    def _state(self, shown: _Shown) -> Mapping[str, Any]:
+        said = _live("", 0, shown.runs, shown.looked_ms, shown.wrong)
+        is_looking = self._lock.locked()
+        return {
+            "report": shown.report_version,
+            "runs": shown.runs_version,
+            "told": f"{said['told']}, looking again" if is_looking else said["told"],
+            "running": said["running"],
+            "wrong": shown.wrong,
+        }
+
+
+def _with_runs(shown: _Shown, found: _RunsRead) -> _Shown:
+    """The same with the runs as they are now; the report follows when all of it is read."""
+    has_changed = found.version != shown.runs.version
+    return msgspec.structs.replace(shown, runs=found, runs_version=shown.runs_version + has_changed)
+
+
+def _live(page: str, version: int, found: _RunsRead, looked_ms: int, wrong: str = "") -> dict[str, Any]:
+    """What `live.html` takes."""
+    running = [one for one in found.runs if one.status == RUNNING]
+    return {
+        "page": page,
+        "version": version,
+        "table": "",
+        "running": f"{len(running)} running" if running else "",
+        "told": f"Looked at {format_moment(looked_ms)}",
+        "wrong": wrong,
+    }
+
+
+def _page(filled: Filled) -> Answer:
+    return Answer(body=filled.html, content_type="text/html", policy=filled.policy)
+
+
+def _no_spark() -> NoReturn:
+    raise UsageError("the table is too large to be looked at without Spark; `icekeep report --table` starts it")
+
+
+class _Ending:
+    """Ends a look where it tells of a table, once the server has ended."""
+
+    def __init__(self, is_over: threading.Event) -> None:
+        self._is_over = is_over
+
+    def on(self, _event: Any) -> None:
+        if self._is_over.is_set():
+            raise SystemExit

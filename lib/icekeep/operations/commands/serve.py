@@ -1,0 +1,101 @@
+"""The command `serve`: the report and the runs in a browser, up to date while jobs run."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+
+import msgspec
+
+from icekeep.catalog.base import Catalog
+from icekeep.events import SILENT, Listener, Noted
+from icekeep.operations.commands.board import Board
+from icekeep.operations.commands.browsing import open_in_browser
+from icekeep.operations.commands.report import Wanted
+from icekeep.operations.configuration.catalogs import Catalogs
+from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.serving import LOOPBACK, LocalServer
+from icekeep.reports.page.page import require_packages
+from icekeep.runtime import new_token
+from icekeep.spec.units import MINUTE_MS
+
+_PORT = 8642
+_KEEP_MS = 10 * MINUTE_MS
+_END_SECONDS = 5
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server did until it was ended.
+
+    Attributes:
+        address: of its first page, without the token, which has ended with it.
+        tables_count: that were looked at last, those that could not be read among them.
+        looks_count: how often tables and runs were looked at.
+    """
+
+    status: str = "done"
+    address: str
+    tables_count: int
+    looks_count: int
+
+
+def serve(  # noqa: PLR0913 - the settings of the command
+    config: Config,
+    catalogs: Catalogs,
+    opens: Callable[[CatalogSettings], Catalog],
+    catalog: str | None,
+    *,
+    table: str | None = None,
+    match: str | None = None,
+    port: int = _PORT,
+    host: str = LOOPBACK[0],
+    keep_ms: int = _KEEP_MS,
+    shows: bool = False,
+    listener: Listener = SILENT,
+) -> Served:
+    """Look at the tables, then answer requests until an interrupt, by which it ends well.
+
+    Args:
+        catalog: the one whose tables are shown; `None` for all that are configured.
+        port: 0 for any that is free.
+        host: an address of this machine alone.
+        keep_ms: what was read of a table longer ago is read again though its metadata has not moved.
+        shows: whether a browser is asked to show it.
+
+    Raises:
+        UsageError: a package is missing that the pages need; the host is no address of this machine alone, or the port is taken.
+        NotFoundError: there is no such catalog or table, or none that the pattern matches.
+        IcekeepError: the only catalog cannot be opened or listed.
+    """
+    require_packages()
+    board = Board(Wanted.of(catalogs, catalog, table, match), opens, keep_ms=keep_ms)
+    is_over = threading.Event()
+    with LocalServer(board, host, port, new_token()) as server:
+        board.refresh(listener)
+        looking = threading.Thread(target=board.keep_looking, args=(is_over,), name="icekeep looking", daemon=True)
+        looking.start()
+        try:
+            listener.on(Noted(f"open {server.opening_address()} (Ctrl-C ends it)"))
+            with _opening_page(server.opening_address()) as page:
+                if shows:
+                    open_in_browser(page, listener, server.address)
+                server.serve_forever()
+        except (Interrupted, KeyboardInterrupt):
+            # So it is meant to end.
+            board.end_looking(is_over)
+            looking.join(_END_SECONDS)
+    return Served(address=server.address, tables_count=board.tables_count, looks_count=board.looks_count)
+
+
+@contextmanager
+def _opening_page(address: str) -> Iterator[Path]:
+    """A file for this user alone that leads to an address: who can list processes would read the token in their arguments."""
+    with tempfile.TemporaryDirectory(prefix="icekeep-") as directory:
+        page = Path(directory, "open.html")
+        with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">\n')
+        yield page
