@@ -52,7 +52,7 @@ TESTS = (
 )
 CASES = 0.3
 """Of the generated cases so many: what a release does wrong shows in few of them."""
-EXTRAS = ("spark", "postgres", "catalogs", "s3", "hdfs", "telemetry", "report", "otel", "openlineage")
+EXTRAS = ("spark", "postgres", "catalogs", "s3", "hdfs", "telemetry", "report", "otel", "openlineage", "notify")
 SHOWN = ("pyspark", "pyarrow", "datafusion", "fastavro", "msgspec", "sqlalchemy", "numpy", "pandas", "rich", "obstore")
 BEGIN, END = "<!-- The table is written by `make matrix`. -->", "<!-- end of the table -->"
 

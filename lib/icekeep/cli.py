@@ -44,7 +44,7 @@ from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.lean_start import start_lean
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.policy_calls import HELD
-from icekeep.operations.receivers import chosen_format, telling, telling_settings
+from icekeep.operations.receivers import chosen_format, notify, telling, telling_settings
 from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
@@ -103,6 +103,7 @@ def main(
     log_format = chosen_format(output, settings)
     configure_logs(verbose=output.verbose, log_format=log_format)
     answer: Answer | None = None
+    command: Command | None = None
     with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
         try:
             command = parse_command(words, job, runtime.now_ms(), icekeep_version())
@@ -128,7 +129,10 @@ def main(
         except SystemExit as done:
             # Help or the version was printed.
             return int(done.code or 0)
-        return _deliver(answer, output)
+        status = _deliver(answer, output)
+        if command is not None:
+            notify(command, settings, log_format, answer.document, status, runtime)
+        return status
 
 
 def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surroundings) -> Answer:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_NAMES = ("icekeep", "icekeep.events", "py.warnings", "opentelemetry", "openlineage", "thrift", "urllib3")
+_NAMES = ("icekeep", "icekeep.events", "py.warnings", "opentelemetry", "openlineage", "thrift", "urllib3", "apprise")
 
 
 @contextmanager

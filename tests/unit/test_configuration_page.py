@@ -41,6 +41,7 @@ def rows(heading):
         ("runs", runs_settings.KEYS),
         ("log", telling_settings.LOG_KEYS),
         ("metrics", telling_settings.METRICS_KEYS),
+        ("notifications", telling_settings.NOTIFICATION_KEYS),
         ("prices", Prices.__struct_fields__),
         ("policies", POLICY_KEYS),
         ("window", WINDOW_KEYS),

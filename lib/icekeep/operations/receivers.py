@@ -4,27 +4,34 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Listeners, unfailing
 from icekeep.operations.arguments import Command, OutputOptions
 from icekeep.operations.configuration.file import read_config, resolve_references
-from icekeep.operations.configuration.receivers import METRICS, TellingSettings
+from icekeep.operations.configuration.receivers import METRICS, NotificationSettings, TellingSettings
 from icekeep.operations.console.logs import logged_events, logged_progress
 from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.console.progress import telling_progress
+from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.jobs import JOBS
+from icekeep.operations.shown.notification import message_of
 from icekeep.operations.verb_values import tells_of_runs
 from icekeep.operations.verbs import VERBS
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked
 from icekeep.telemetry import lineage, otel
 from icekeep.telemetry.guarded import Sink, guarded
+from icekeep.telemetry.notifications import Notification, ending_of_status, shown_address
 from icekeep.telemetry.prometheus import MetricsFile, Pushed
+
+_NOTIFYING_MS = 15_000
+"""So long messages may take to be sent when all else is done: more than a server of mail or of a chat is waited for."""
 
 _TALKATIVE = ("opentelemetry", "openlineage", "urllib3")
 """Libraries that log each failure to send; one warning says so already."""
@@ -68,6 +75,45 @@ def _operator(command: Command, log_format: str, runtime: Runtime) -> Iterator[L
     else:
         with telling_progress(sys.stderr, runtime) as listener:
             yield listener
+
+
+def notify(
+    command: Command,
+    settings: TellingSettings,
+    log_format: str,
+    document: Mapping[str, Any],
+    status: int,
+    runtime: Runtime,
+) -> None:
+    """Send messages of how a command ended to those who want them; what cannot be sent is one warning each.
+
+    Args:
+        document: what it answered.
+        status: what it exits with.
+    """
+    if not _is_told_of(command.name) or command.dry_run or command.arguments.get("lists"):
+        return
+    ending = ending_of_status(status)
+    sinks: list[tuple[str, Callable[[], Sink]]] = [
+        (f"{shown_address(one.url)} cannot be notified", partial(_notification, one, document, status, os.environ))
+        for one in settings.notifications
+        if ending in one.when and (one.jobs is None or command.name in one.jobs)
+    ]
+    if not sinks:
+        return
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # A signal ends no more than the wait.
+    with suppress(Interrupted, KeyboardInterrupt), _operator(command, log_format, runtime) as operator:
+        listener = unfailing(operator)
+        with guarded(sinks, listener, runtime, _NOTIFYING_MS, f"the exit status is {status} all the same"):
+            pass
+
+
+def _notification(
+    one: NotificationSettings, document: Mapping[str, Any], status: int, environ: Mapping[str, str]
+) -> Sink:
+    return Notification(resolve_references(one.key_path, one.url, environ), message_of(document, status))
 
 
 def _is_told_of(name: str) -> bool:

@@ -16,6 +16,8 @@ from icekeep.runtime import Runtime
 PATIENCE_MS = 5_000
 """So long all of them together may go on when the command has done its work."""
 
+_GOES_ON = "the work goes on"
+
 _MAX_WAITING = 20_000
 """Events that wait to be told; one that hangs must not fill the memory in a night."""
 
@@ -37,10 +39,19 @@ class Guarded:
         failing: what is told where it does not work: "metrics cannot be sent to http://push:9091".
         make: makes the sink, in the thread too, since imports and connections may take long.
         warn: is told once that it does not work.
+        consequence: what the warning ends with.
     """
 
-    def __init__(self, failing: str, make: Callable[[], Sink], warn: Callable[[str], None], runtime: Runtime) -> None:
+    def __init__(
+        self,
+        failing: str,
+        make: Callable[[], Sink],
+        warn: Callable[[str], None],
+        runtime: Runtime,
+        consequence: str = _GOES_ON,
+    ) -> None:
         self._failing, self._make, self._warn_of, self._runtime = failing, make, warn, runtime
+        self._consequence = consequence
         self._events: queue.Queue[tuple[Event, int] | None] = queue.Queue()
         self._is_warned = False
         self._lock = threading.Lock()
@@ -92,7 +103,7 @@ class Guarded:
             if self._is_warned:
                 return
             self._is_warned = True
-        self._warn_of(f"{self._failing}: {why}; the work goes on")
+        self._warn_of(f"{self._failing}: {why}; {self._consequence}")
 
 
 @contextmanager
@@ -101,14 +112,18 @@ def guarded(
     listener: Listener,
     runtime: Runtime,
     patience_ms: int = PATIENCE_MS,
+    consequence: str = _GOES_ON,
 ) -> Iterator[Sequence[Guarded]]:
     """Listeners that are told while the block lasts; at its end all of them together have `patience_ms` to finish.
 
     Args:
         makers: of sinks, by what is told where one does not work.
         listener: who is warned.
+        consequence: what a warning ends with.
     """
-    started = [Guarded(failing, make, lambda text: listener.on(Warned(text)), runtime) for failing, make in makers]
+    started = [
+        Guarded(failing, make, lambda text: listener.on(Warned(text)), runtime, consequence) for failing, make in makers
+    ]
     try:
         yield started
     finally:

@@ -12,6 +12,7 @@ from icekeep.operations.recording import beside_warehouse
 from icekeep.policies.values import Policy
 from icekeep.secrets import masked
 from icekeep.spec.times import format_span
+from icekeep.telemetry.notifications import shown_address
 
 _DEFAULT = "default"
 
@@ -61,7 +62,13 @@ def show_config(config: Config, catalogs: Iterable[CatalogSettings], environ: Ma
         for settings in catalogs
         for key in sorted(settings.properties)
     ]
-    values = [ValueShown(one.key, masked(one.key, one.value), one.source) for one in config.written]
+    addresses = {one.key_path for one in config.telling.notifications}
+    values = [
+        ValueShown(
+            one.key, shown_address(one.value) if one.key in addresses else masked(one.key, one.value), one.source
+        )
+        for one in config.written
+    ]
     given = {one.key for one in values}
     values += [one for one in _defaults(config, catalogs, environ) if one.key not in given]
     shown = [_policy(policy) for policy in config.policies]

@@ -22,6 +22,7 @@ from icekeep.policies.triggers import CONDITIONS, SPANS
 from icekeep.policies.values import KEYS_OF_JOBS, Mode
 from icekeep.settings import Kind, Setting
 from icekeep.spec.filters.ages import AGE
+from icekeep.telemetry.notifications import ENDINGS
 
 Schema = dict[str, Any]
 
@@ -50,6 +51,7 @@ def configuration_schema() -> Schema:
         receivers.METRICS: _keys(
             receivers.METRICS_KEYS, {"file": _TEXT, "pushgateway": _TEXT, "labels": _named(_SCALAR, receivers.LABEL)}
         ),
+        receivers.NOTIFICATIONS: {"type": "array", "items": _notification()},
         "defaults": _keys(layers.KEYS | SCHEDULE_KEYS, _POLICY),
         "policies": {"type": "array", "items": _policy()},
         "namespaces": _named(_keys(layers.KEYS, _POLICY)),
@@ -99,6 +101,15 @@ def _catalog() -> Schema:
 def _prices() -> Schema:
     price = {"type": "number", "minimum": 0}
     return _keys(Prices.__struct_fields__, {**dict.fromkeys(Prices.__struct_fields__, price), CURRENCY: _TEXT})
+
+
+def _notification() -> Schema:
+    known = {
+        "url": _TEXT,
+        "when": {"type": "array", "items": {"enum": [*ENDINGS]}, "minItems": 1},
+        "jobs": {"type": "array", "items": {"enum": [*receivers.notifying_jobs()]}, "minItems": 1},
+    }
+    return {**_keys(receivers.NOTIFICATION_KEYS, known), "required": ["url"]}
 
 
 def _policy() -> Schema:

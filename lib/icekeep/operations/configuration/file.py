@@ -17,7 +17,7 @@ from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.configuration.documents import Entry, instead_of, parse_document, read_document
 from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
-from icekeep.operations.configuration.receivers import LOG, METRICS, TellingSettings, read_telling
+from icekeep.operations.configuration.receivers import LOG, METRICS, NOTIFICATIONS, TellingSettings, read_telling
 from icekeep.operations.configuration.runs import RUNS, RunsSettings, read_runs
 from icekeep.policies.values import Policy, Rules
 from icekeep.secrets import is_own_file
@@ -31,7 +31,7 @@ CONFIG_VARIABLE = "ICEKEEP_CONFIG"
 WHERE = f"the file that {CONFIG_VARIABLE} names, {DEFAULT_PATH} or ~/.config/icekeep/icekeep.yaml"
 """For people: where a configuration is looked for, in this order."""
 
-KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS}) | RULES_KEYS
+KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS, NOTIFICATIONS}) | RULES_KEYS
 """Of the file, at the top."""
 
 CURRENCY = "currency"
@@ -212,6 +212,8 @@ def _strictly(document: Entry, path: str) -> Config:
     runs = read_runs(given[RUNS]) if RUNS in given else RunsSettings()
     if METRICS in given and "pushgateway" in given[METRICS].mapping():
         _property(given[METRICS].required("pushgateway"))
+    for one in given[NOTIFICATIONS].sequence() if NOTIFICATIONS in given else ():
+        _property(one.required("url"))
     written = tuple(_written(entry for key, entry in given.items() if key not in ("catalogs", "policies")))
     return Config(path, catalogs, read_rules(given, catalogs), prices, runs, read_telling(given), written)
 

@@ -1,17 +1,42 @@
-"""What the configuration says under `log` and `metrics`: how a run is told of, and to whom."""
+"""What the configuration says under `log`, `metrics` and `notifications`: how a run is told of, and to whom."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.console.looks import FORMATS
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.verb_values import tells_of_runs
+from icekeep.spelling import did_you_mean, near_words
 from icekeep.telemetry.metrics import OF_RUN
+from icekeep.telemetry.notifications import ENDINGS, FAILURE, FORM, PARTIAL, is_address, shown_address
 
-LOG, METRICS = "log", "metrics"
+LOG, METRICS, NOTIFICATIONS = "log", "metrics", "notifications"
+NOTIFICATION_KEYS = frozenset({"url", "when", "jobs"})
 LOG_KEYS, METRICS_KEYS = frozenset({"format"}), frozenset({"file", "pushgateway", "labels"})
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is sent a message when a command has ended.
+
+    Attributes:
+        key_path: where it stands in the file.
+        url: the address, with references to environment variables as they are written.
+        when: what the command has come to, of `ENDINGS`.
+        jobs: names of jobs and commands; `None` for all.
+    """
+
+    key_path: str
+    url: str
+    when: frozenset[str] = frozenset({FAILURE, PARTIAL})
+    jobs: frozenset[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"NotificationSettings({shown_address(self.url)!r})"
 
 
 class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,12 +47,14 @@ class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
         metrics_file: that is kept for node_exporter's textfile collector.
         pushgateway: the address of a Pushgateway, with references to environment variables as they are written.
         labels: of all that is pushed, beside those of the run.
+        notifications: who is sent messages, in the order of the file.
     """
 
     log_format: str | None = None
     metrics_file: str | None = None
     pushgateway: str | None = None
     labels: Mapping[str, str] = {}
+    notifications: tuple[NotificationSettings, ...] = ()
 
     def __repr__(self) -> str:
         # The address may hold a password.
@@ -35,7 +62,7 @@ class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_telling(given: Mapping[str, Entry]) -> TellingSettings:
-    """What the entries `log` and `metrics` say; raises `ConfigError` where one is not what it must be."""
+    """What the entries `log`, `metrics` and `notifications` say; raises `ConfigError` where one is not what it must be."""
     log = given[LOG].mapping(LOG_KEYS) if LOG in given else {}
     metrics = given[METRICS].mapping(METRICS_KEYS) if METRICS in given else {}
     return TellingSettings(
@@ -43,7 +70,44 @@ def read_telling(given: Mapping[str, Entry]) -> TellingSettings:
         metrics_file=metrics["file"].text() if "file" in metrics else None,
         pushgateway=metrics["pushgateway"].text() if "pushgateway" in metrics else None,
         labels=_labels(metrics["labels"]) if "labels" in metrics else {},
+        notifications=tuple(map(_notification, given[NOTIFICATIONS].sequence())) if NOTIFICATIONS in given else (),
     )
+
+
+def _notification(entry: Entry) -> NotificationSettings:
+    given = entry.mapping(NOTIFICATION_KEYS)
+    address = entry.required("url")
+    url = address.text()
+    if not url.startswith("${") and not is_address(url):
+        # It may hold a token, so it is not repeated.
+        raise address.wrong(f"is no address; give {FORM}, or a reference to a variable that holds one")
+    words = {
+        "when": (given["when"], ENDINGS) if "when" in given else None,
+        "jobs": (given["jobs"], notifying_jobs()) if "jobs" in given else None,
+    }
+    chosen = {key: _words(*told) for key, told in words.items() if told is not None}
+    return NotificationSettings(key_path=address.key_path, url=url, **chosen)
+
+
+def _words(entry: Entry, known: Collection[str]) -> frozenset[str]:
+    """A list of known words, of one at least."""
+    found, listed = set(), ", ".join(known)
+    for item in entry.sequence():
+        word = item.text()
+        if word not in known:
+            near = near_words(word, known)
+            raise item.wrong(f"is {word!r}; {did_you_mean(near) if near else f'there is {listed}'}")
+        found.add(word)
+    if not found:
+        raise entry.wrong(f"is empty, and nobody would hear of anything; there is {listed}")
+    return frozenset(found)
+
+
+def notifying_jobs() -> tuple[str, ...]:
+    """The jobs and commands of which messages are sent."""
+    # The table of commands imports the configuration.
+    verbs: Any = resolve("icekeep.operations.verbs:VERBS")
+    return (*JOBS, *(name for name, verb in verbs.items() if tells_of_runs(verb)))
 
 
 def _format(entry: Entry) -> str:

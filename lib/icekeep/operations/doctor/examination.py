@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import NotFoundError, UsageError, one_line
@@ -14,9 +14,11 @@ from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.formats.processors import processors_count
 from icekeep.names import split_name
 from icekeep.operations.configuration.catalogs import Catalogs
+from icekeep.operations.configuration.receivers import NOTIFICATIONS, NotificationSettings
 from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_opening, look_at_records
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, DoctorResult, Notes, NotTried
+from icekeep.operations.doctor.notifications import look_at_notifications
 from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, needed_extras, own_needs
 from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.operations.jobs import resolve
@@ -40,6 +42,13 @@ _MEMORY_BYTES = "icekeep.formats.memory:task_memory_bytes"
 _CHECK_SOURCE = "icekeep.planning.spark.source:check_source"
 _IS_STARTED = "icekeep.planning.spark.source:is_started"
 _IS_RUNNING = "icekeep.planning.spark.session:is_running"
+
+
+class Configured(NamedTuple):
+    """What the configuration names, of which all is looked at."""
+
+    subjects: list[Subject]
+    notifications: Sequence[NotificationSettings] = ()
 
 
 def doctor(
@@ -71,10 +80,10 @@ def doctor(
     site = _site(namespace, location)
     if catalog is None or isinstance(catalog, str):
         return _examined(
-            partial(_subjects, partial(configured_catalogs, conf), catalog), spark, site, executors, listener
+            partial(_configuration, partial(configured_catalogs, conf), catalog), spark, site, executors, listener
         )
     subject = Subject(catalog.name, {}, lambda: catalog)
-    return _examined(lambda: [subject], spark, site, executors, listener)
+    return _examined(lambda: Configured([subject]), spark, site, executors, listener)
 
 
 def examine(
@@ -91,13 +100,13 @@ def examine(
     if namespace == "":
         raise UsageError("--namespace is empty; give one that exists, such as 'sandbox' or 'db.sandbox'")
     site = _site(namespace, location)
-    return _examined(partial(_subjects, catalogs, catalog), spark, site, executors, listener)
+    return _examined(partial(_configuration, catalogs, catalog), spark, site, executors, listener)
 
 
 def examine_opening(catalogs: Callable[[], Catalogs], catalog: str, listener: Listener = SILENT) -> DoctorResult:
     """Look at no more than whether one catalog opens, answers and lists; nothing is written to it or its store."""
     began_ms, notes, needs = SYSTEM.monotonic_ms(), Notes(), own_needs(platform.machine())
-    for subject in _subjects(catalogs, catalog):
+    for subject in _configuration(catalogs, catalog).subjects:
         about = f"catalog {subject.name}"
         with _step(listener, f"opening {about}"), _unbroken(notes, about):
             look_at_opening(notes, subject, needs)
@@ -105,19 +114,23 @@ def examine_opening(catalogs: Callable[[], Catalogs], catalog: str, listener: Li
 
 
 def _examined(
-    subjects_of: Callable[[], list[Subject]], spark: "SparkSource", site: TrialSite, executors: bool, listener: Listener
+    configuration: Callable[[], Configured], spark: "SparkSource", site: TrialSite, executors: bool, listener: Listener
 ) -> DoctorResult:
     began_ms, notes, needs = SYSTEM.monotonic_ms(), Notes(), own_needs(platform.machine())
     with _unbroken(notes, DRIVER):
         look_at_driver(notes, needs, os.environ, with_spark=executors or SUBMITTED_VARIABLE in os.environ)
-    subjects: list[Subject] = []
+    found: list[Configured] = []
     places: list[StorePlace] = []
-    notes.look("catalogs", "configuration", partial(_configured, subjects_of, subjects, site))
+    notes.look("catalogs", "configuration", partial(_configured, configuration, found, site))
+    subjects = found[0].subjects if found else []
     for subject in subjects:
         about = f"catalog {subject.name}"
         with _step(listener, f"looking at {about}"), _unbroken(notes, about):
             places += look_at_catalog(notes, subject, site, needs)
             look_at_records(notes, subject)
+    for one in found:
+        with _unbroken(notes, NOTIFICATIONS):
+            look_at_notifications(notes, one.notifications, os.environ)
     if site.location is not None and not subjects:
         with _unbroken(notes, f"store {site.location}"):
             look_at_store(notes, StorePlace(open_storage({}), site.location), SYSTEM)
@@ -137,11 +150,11 @@ def _site(namespace: Identifier | str | None, location: str | None) -> TrialSite
     return TrialSite(namespace=None if parts is None else validate_namespace(parts), location=location)
 
 
-def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subject]:
-    """The catalogs to look at: the one that is named, or all; raises where the configuration is wrong or does not know it."""
+def _configuration(catalogs: Callable[[], Catalogs], name: str | None) -> Configured:
+    """What to look at: the catalog that is named, or all; raises where the configuration is wrong or does not know it."""
     known = catalogs()
     chosen = known.all().values() if name is None else [known.get(name)]
-    return [
+    subjects = [
         Subject(
             one.name,
             one.properties,
@@ -151,10 +164,12 @@ def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subjec
         )
         for one in chosen
     ]
+    return Configured(subjects, known.config.telling.notifications)
 
 
-def _configured(subjects_of: Callable[[], list[Subject]], subjects: list[Subject], site: TrialSite) -> str:
-    subjects += subjects_of()
+def _configured(configuration: Callable[[], Configured], found: list[Configured], site: TrialSite) -> str:
+    found.append(configuration())
+    subjects = found[0].subjects
     if not subjects and site.location is not None:
         raise NotTried("no catalog is configured, and the location alone is tried")
     if not subjects:

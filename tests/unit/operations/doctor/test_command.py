@@ -219,3 +219,22 @@ def test_it_says_where_runs_are_written_down(
     [found] = [one for one in run(capsys)[1]["result"]["findings"] if one["check"] == "record of runs"]
     assert (found["about"], found["status"]) == ("catalog local", status)
     assert said in found["message"]
+
+
+def test_each_address_of_notifications_is_looked_at_and_nothing_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLACK", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ")
+    urls = ("${SLACK}", "${NOT_SET}", "slack://abc", "json://example.com/S3cretPart")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "icekeep.yaml").write_text(json.dumps({"notifications": [{"url": one} for one in urls]}))
+    status, document = run(capsys)
+    assert status == 2
+    found = [one for one in document["result"]["findings"] if one["about"] == "notifications"]
+    assert [(one["check"], one["status"], one["message"].partition(";")[0].partition(",")[0]) for one in found] == [
+        ("${SLACK}", "ok", "the address is well formed"),
+        ("${NOT_SET}", "wrong", "configuration key 'notifications[1].url': refers to environment variable 'NOT_SET'"),
+        ("slack://******", "wrong", "apprise knows no such address"),
+        ("json://******", "ok", "the address is well formed"),
+    ]
+    assert "S3cretPart" not in json.dumps(document)

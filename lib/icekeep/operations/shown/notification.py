@@ -1,0 +1,93 @@
+"""How a command ended, as a short message to people elsewhere: from the document that it answers with."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from icekeep.errors import OutcomeUnknownError, SafetyError, TryAgainError, printable, shortened
+from icekeep.operations.runbooks import ending_of, without_ending
+from icekeep.secrets import without_secrets
+from icekeep.telemetry.notifications import FAILURE, INTERRUPTED, PARTIAL, SUCCESS, Message, ending_of_status
+
+_WORDS: Mapping[int, str] = {
+    SafetyError.exit_status: "refused",
+    OutcomeUnknownError.exit_status: "outcome unknown",
+    TryAgainError.exit_status: "try again later",
+    130: INTERRUPTED,
+    143: INTERRUPTED,
+}
+"""What is said of a command that has come to an error; of others: failed."""
+
+_KINDS = {SUCCESS: "success", FAILURE: "failure"}
+_JOBS = "_jobs_count"
+_COUNTED = ("failed", "refused", "interrupted", "not_begun", "elsewhere", "observed", "postponed")
+_NEED_SOMEBODY = frozenset({"failed", "refused", "interrupted", "partial", "faulty"})
+_LINES_MAX, _LINE_LENGTH, _FIGURES_MAX = 10, 300, 4
+
+
+def message_of(document: Mapping[str, Any], exit_status: int) -> Message:
+    """What is sent of a command; without secrets, and short.
+
+    Args:
+        document: that of an outcome or of an error.
+        exit_status: of the command, which differs from that of the document where that could not be delivered.
+    """
+    about = " ".join(filter(None, ("icekeep", document.get("job"), document.get("table"))))
+    error, result = document.get("error"), document.get("result")
+    status = document["status"] if error is None else _WORDS.get(document["exit_status"], "failed")
+    if error is not None:
+        lines = [_line(error["message"], error["kind"])]
+    elif isinstance(result, Mapping) and f"due{_JOBS}" in result:
+        lines = [_counts(result), *_limited([*_needing_somebody(result)])]
+    else:
+        lines = [*_figures(result)]
+    if "run_id" in document:
+        lines.append(f"run {document['run_id']}")
+    text = without_secrets("\n".join(map(printable, lines)))
+    kind = _KINDS.get(ending_of_status(exit_status), "warning")
+    return Message(printable(f"{about}: {status} (exit status {exit_status})"), text, kind)
+
+
+def _counts(result: Mapping[str, Any]) -> str:
+    """The jobs of a run over all tables, by what became of them."""
+    counts = {name: result.get(f"{name}{_JOBS}", 0) for name in _COUNTED}
+    more = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    due = result[f"due{_JOBS}"]
+    done = f"{result[f'done{_JOBS}']:,} of {due:,} due jobs done" if due else "no job was due"
+    return ", ".join([done, *more])
+
+
+def _needing_somebody(result: Mapping[str, Any]) -> Iterator[str]:
+    named = set()
+    for table in result["tables"]:
+        for job in table["jobs"]:
+            if job["status"] in _NEED_SOMEBODY:
+                named.add((table["table"], job["job"]))
+                kind = job["error_kind"] or (PARTIAL if job["status"] in ("partial", "faulty") else None)
+                yield _line(f"{job['status']}: {table['table']} {job['job']}: {job['why']}", kind)
+    for one in result["not_read"]:
+        yield _line(f"not read: {one['name']}: {one['reason']}", one["kind"])
+    for one in result["failing"]:
+        if (one["table"], one["job"]) not in named:
+            yield _line(f"failing for nights: {one['table']} {one['job']}: {one['why']}", None)
+
+
+def _line(text: str, kind: str | None) -> str:
+    ending = "" if kind is None else ending_of(kind)
+    return f"{shortened(without_ending(text), _LINE_LENGTH)}{ending}"
+
+
+def _limited(lines: list[str]) -> list[str]:
+    left = len(lines) - _LINES_MAX
+    return lines if left <= 0 else [*lines[:_LINES_MAX], f"and {left:,} more"]
+
+
+def _figures(result: Any) -> Iterator[str]:
+    """The numbers of a job's result that are not 0."""
+    given = result.items() if isinstance(result, Mapping) else ()
+    counts = [
+        f"{name.removesuffix('_count')} {value:,}"
+        for name, value in given
+        if name.endswith("_count") and isinstance(value, int) and value
+    ]
+    if counts:
+        yield ", ".join(counts[:_FIGURES_MAX])

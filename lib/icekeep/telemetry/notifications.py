@@ -1,0 +1,151 @@
+"""Messages to people who are at no terminal, by the library `apprise`: one address names a chat, a mailbox or a webhook.
+
+An address is a secret as a whole, since most services have their tokens in it. It is shown by `shown_address` alone, and its
+parts are cut out of what libraries log and raise.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from icekeep.errors import TryAgainError, UnavailableError, UsageError, brought_by
+from icekeep.events import Event
+from icekeep.secrets import MASK, remember, without_secrets
+
+LIBRARY = "apprise"
+FORM = "SERVICE://..."
+"""Of an address, as errors show it."""
+
+SUCCESS, PARTIAL, FAILURE, RETRY, INTERRUPTED = "success", "partial", "failure", "retry", "interrupted"
+ENDINGS = (SUCCESS, PARTIAL, FAILURE, RETRY, INTERRUPTED)
+"""What a command may have come to, as the configuration names it under `when`."""
+
+_BY_STATUS = {0: SUCCESS, 3: PARTIAL, TryAgainError.exit_status: RETRY, 130: INTERRUPTED, 143: INTERRUPTED}
+_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://\S+")
+_PARTS = re.compile(r"[/@?&=:#]+")
+_TOKEN = re.compile(r"(?=.*[0-9A-Z]).{8,}|.{20,}")
+"""What no word of an address is, such as `services` in a path."""
+
+
+def ending_of_status(exit_status: int) -> str:
+    """Which of `ENDINGS` an exit status is.
+
+    >>> ending_of_status(4), ending_of_status(75)
+    ('failure', 'retry')
+    """
+    return _BY_STATUS.get(exit_status, FAILURE)
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What is sent; `kind` is `success`, `warning` or `failure`, which services show by a colour or a sign."""
+
+    title: str
+    body: str
+    kind: str
+
+
+class Notification:
+    """The sink that sends one message, at the end; what happens before is nothing to it.
+
+    Args:
+        url: the address, with all references filled in.
+
+    Raises:
+        UsageError: `apprise` is not installed, or the address is none that it knows.
+    """
+
+    def __init__(self, url: str, message: Message) -> None:
+        self._receiver, self._message = checked_receiver(url), message
+
+    def on(self, event: Event, at_ms: int) -> None:
+        """The message says it all."""
+
+    def close(self) -> None:
+        """Send it; raises `UnavailableError` where it is not taken."""
+        told = self._message
+        with _reasons() as said:
+            is_taken = self._receiver.notify(title=told.title, body=told.body, notify_type=told.kind)
+        if not is_taken:
+            raise UnavailableError(said[-1].rstrip(".") if said else "the service did not take the message")
+
+
+def checked_receiver(url: str) -> Any:
+    """The service behind an address, as one of `apprise`'s own; nothing is sent.
+
+    It is called by itself: `apprise.Apprise` would send in threads that the process waits for when it ends.
+
+    Raises:
+        UsageError: `apprise` is not installed, or the address is none that it knows.
+    """
+    try:
+        import apprise
+    except ImportError as error:
+        raise UsageError(f"{LIBRARY} is not installed; {brought_by('notify', LIBRARY)}") from error
+    _remember(url)
+    asset = apprise.AppriseAsset(app_id="icekeep", app_desc="icekeep", app_url="")
+    with _reasons():
+        service = apprise.Apprise.instantiate(url, asset=asset)
+    if service is None:
+        raise UsageError(
+            f"{LIBRARY} knows no such address; its pages say how that of each service is written (docs/notifications.md)"
+        )
+    # Some take the message for HTML, and would run its lines together.
+    service.notify_format = apprise.NotifyFormat.TEXT
+    return service
+
+
+def is_address(text: str) -> bool:
+    """Whether a text has the form of an address; which services there are is known to `apprise` alone."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def shown_address(url: str) -> str:
+    """An address as it may be shown: its service alone, or the reference that it is.
+
+    >>> shown_address("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"), shown_address("${SLACK_URL}")
+    ('slack://******', '${SLACK_URL}')
+    """
+    if re.fullmatch(r"\$\{\w+\}", url):
+        return url
+    match = _ADDRESS.fullmatch(url)
+    return f"{match[1]}://{MASK}" if match else MASK
+
+
+def _remember(url: str) -> None:
+    """Take note of what is secret in an address: logins, and what looks like a token, but no name of a host."""
+    remember({"url": url})
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        host = ""
+    for part in _PARTS.split(url):
+        if _TOKEN.fullmatch(part) and not (part.lower() == host and "." in host):
+            remember({"token": part})
+
+
+@contextmanager
+def _reasons() -> Iterator[list[str]]:
+    """What `apprise` logs in this thread while the block lasts: it raises nothing, and says there alone what went wrong."""
+    said: list[str] = []
+    thread = threading.get_ident()
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.thread == thread:
+                said.append(without_secrets(" ".join(record.getMessage().split())))
+
+    logger, kept = logging.getLogger(LIBRARY), Kept()
+    # Its debug lines hold addresses.
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    logger.addHandler(kept)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(kept)
