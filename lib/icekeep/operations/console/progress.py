@@ -271,6 +271,10 @@ class TerminalProgress:
                 case RunEnded():
                     self._end_bars()
                     self._say(event)
+                case Noted():
+                    # It goes on for hours from here, and a line cannot be marked while bars are drawn ten times a second.
+                    self._display.stop()
+                    self._say(event)
                 case _:
                     self._say(event)
 

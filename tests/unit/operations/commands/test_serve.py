@@ -28,6 +28,8 @@ from icekeep.operations.commands.report import Wanted
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.serving import LocalServer
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import Engine
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.runtime import SYSTEM
@@ -221,6 +223,19 @@ def test_a_table_that_cannot_be_read_shows_why_and_the_rest_goes_on(world: World
     world.runtime.pass_ms(KEEP_MS)
     board.refresh()
     assert "Not read" not in Page(ask(board)).text
+
+
+def test_a_table_that_needs_spark_is_told_as_not_read(
+    world: World, ask: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = Limits(entries_count=1, folded_entries_count=1)
+    monkeypatch.setattr("icekeep.operations.commands.board.Engine", partial(Engine, limits=few))
+    world.commit("calm")
+    board = world.board()
+    board.refresh()
+    page = ask(board)
+    assert "too large to be looked at without Spark; `icekeep report --table` starts it" in Page(page).text
+    assert files_of(page, "kept") == "1"
 
 
 def test_a_table_that_is_dropped_leaves_the_page_and_a_new_one_comes(world: World, ask: Callable[..., str]) -> None:

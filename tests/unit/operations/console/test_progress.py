@@ -8,6 +8,7 @@ import pytest
 from icekeep.events import (
     CommitRetried,
     InRun,
+    Noted,
     RunEnded,
     RunStarted,
     SnapshotCommitted,
@@ -111,6 +112,7 @@ def test_events_of_a_step_that_never_started_do_no_harm():
 
 def test_other_events_are_one_line_each():
     assert describe(Warned("look")) == "warning: look"
+    assert describe(Noted("open http://127.0.0.1/")) == "open http://127.0.0.1/"
     assert describe(SnapshotCommitted("db.t", 5, "x")) == "db.t: committed snapshot 5"
     assert describe(SnapshotCommitted("db.t", None, "x")) == "db.t: committed"
     assert (
@@ -200,6 +202,22 @@ def test_on_a_terminal_there_is_a_bar_and_lines_above_it(monkeypatch):
     assert "rewrite [red]: done, fine" in shown
     assert "warning: look [blue]" in shown
     assert shown.index("rewrite [red]") < shown.index("warning")
+
+
+def test_on_a_terminal_what_is_noted_is_whole_and_nothing_is_drawn_after_it(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    stream, address = Terminal(), f"http://127.0.0.1:8642/?token={'x' * 43}"
+    with telling_progress(stream) as listener:
+        listener.on(StepStarted("looking", total=2, unit="tables"))
+        listener.on(StepFinished("looking", "2 tables"))
+        drawing = [thread for thread in threading.enumerate() if "Refresh" in type(thread).__name__]
+        listener.on(Noted(f"open {address} (Ctrl-C ends it)"))
+        assert f"open {address} (Ctrl-C ends it)\n" in stream.getvalue()
+        for thread in drawing:
+            thread.join(60)
+        assert drawing
+        assert not any(thread.is_alive() for thread in drawing)
 
 
 def two_runs(listener):
